@@ -173,7 +173,7 @@ $(BUILD)/torture.so: tests/torture/torture.c
 	$(call report,LD,$@)
 	-$(V)$(CC) -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
-# asan has no sanitizers in the vector backends, which take minutes to compile. asan-backends has them, without
+# asan has no sanitizers in the vector backends, which would take minutes to compile. asan-backends has them, without
 # detection of uses after return, for which gcc 12 misaligns vectors of 64 bytes.
 asan asan-backends:
 	$(MAKE) BUILD=build-$@ SANDBOX=none HARDEN= \

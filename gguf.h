@@ -99,6 +99,6 @@ const char *gguf_file_type_name(const Gguf *g);
 // For messages about an unsupported tensor type: its name, and a type to use instead. Static
 // buffer. (gguf_names.c)
 const char *gguf_describe_type(const Gguf *g, uint32_t type);
-// For messages about a file of n >= 4 bytes that is not GGUF: its format and what to do, or its
-// first bytes. Static buffer. (gguf_names.c)
+// Describes a file of n >= 4 bytes that is not GGUF: its format and what to do, or its first bytes.
+// Static buffer. (gguf_names.c)
 const char *gguf_describe_magic(const uint8_t *data, size_t n);

@@ -1,5 +1,5 @@
-// Names of tensor types and file types that published files have, and other formats, for messages
-// about files that this program cannot use.
+// Names of tensor types, file types and other file formats, for messages about files that this
+// program cannot use.
 #include "gguf.h"
 
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/prompt.h"
+#include "cli/request.h"
 #include "commands/commands.h"
 #include "generate.h"
 #include "kernels/ops.h"
@@ -58,6 +59,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);
     if (command->flag == CMD_RUN) model_take_argument(&o);
+    constraint_mark_files(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
@@ -85,7 +87,7 @@ static int print_version(bool is_verbose) {
 }
 
 // The first argument is a command. --help, --man and --completion are forms of the command help.
-// Before an option or the name of a model, the command is run.
+// If it is an option or a model file, the command is `run`.
 int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();

@@ -9,6 +9,5 @@ void signals_install(volatile int *interrupted);
 // From now on the first SIGINT only sets *interrupted, for loops that poll it and stop cleanly. The
 // second SIGINT ends the program.
 void signals_defer(void);
-// Has every end of the program call a function, crashes included. The function is
-// async-signal-safe.
+// Registers an async-signal-safe function that is called when the program ends, also by a crash.
 void signals_restore_with(void (*function)(void));

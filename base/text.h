@@ -14,7 +14,7 @@ typedef struct {
 
 Str str_of(const char *c_string);
 Str str_copy(Str s);                                       // NUL-terminated; free its data
-char *text_format(const char *fmt, ...) PRINTF_LIKE(1, 2); // to be freed
+char *text_format(const char *fmt, ...) PRINTF_LIKE(1, 2); // free it
 bool str_eq(Str a, Str b);
 bool str_is(Str a, const char *c_string);
 bool str_is_one_of(Str s, const char *words); // `words` are separated by a space

@@ -73,7 +73,7 @@ struct PrefixCache {
 
 // Hashes.
 
-// Adds n bytes to a hash: the hash of the old hash and the hash of the bytes.
+// Returns the hash of h and n more bytes: hash(h, hash(bytes)).
 static Hash128 hash_add(Hash128 h, const void *data, size_t n) {
     Hash128 pair[2] = {h};
     blake2b(data, n, (uint8_t *)&pair[1]);

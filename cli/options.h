@@ -63,7 +63,7 @@ typedef struct {
     int n_stops;
     LogitBias *biases; // (sample.n_bias) sample.bias points to it
 
-    // Constraint: at most one of the strings. A grammar without "::=" names a file, as with '@'.
+    // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;
     bool any_order, may_think, has_stats;
 

@@ -48,20 +48,12 @@ static void add_output(PathList *p, const char *path) {
     free(target);
 }
 
-const char *text_file(const Options *o, const char *text) {
-    if (text && *text == '@') return text + 1;
-    bool is_name = text && (text == o->grammar
-                                ? !strstr(text, "::=")
-                                : text == o->json_schema && str_ends_with(str_of(text), ".json"));
-    return is_name ? text : NULL;
-}
-
 static void add_option(PathList *p, const Options *o, const Option *option) {
     OptionKind kind = option->kind;
     const char *path = NULL;
     if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
         path = *(const char *const *)((const char *)o + option->offset);
-    if (kind == OPTION_TEXT) path = text_file(o, path);
+    if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
     for (int i = 0; kind == OPTION_LORA && i < o->model_options.n_adapters; i++)
         add_input(p, str_copy(o->model_options.adapters[i].path).data);
     if (!path || !*path || !strcmp(path, "-")) return;

@@ -11,9 +11,6 @@
 void enter_sandbox(const Options *o, unsigned command);
 // Gives up all files except the prefix cache. Call it when all other files are open.
 void close_file_access(const Options *o);
-// The file that the text of an option names (OPTION_TEXT): after '@'; for --grammar, also any text
-// that is not a grammar; for --json-schema, also a text that ends in ".json". NULL: none.
-const char *text_file(const Options *o, const char *text);
 // The file of chat's input history: $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose
 // directories are created. NULL with --no-history or without a home directory.
 const char *history_path(const Options *o);

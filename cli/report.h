@@ -13,9 +13,8 @@ void generate_with_progress(const Options *o, Generator *g, Sequence *s, const R
                             Session *session);
 // Notes if the text ends in a repetition or was cut by -n or the context.
 void note_ending(const Options *o, const Generator *g, const Sequence *s);
-// Notes if stdin is a pipe with data, which stays there: it may be the input of a shell's loop.
-// Files are not noted for the same reason. Call it at the end, when the writer has had time to
-// begin.
+// Prints a note if stdin is a pipe with unread data. The data is not consumed, because it may be
+// the input of a shell loop. Call it at the end of a run, when the writer has had time to write.
 void note_unread_stdin(const Options *o);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens.

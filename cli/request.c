@@ -3,7 +3,6 @@
 // computation.
 #include "request.h"
 #include "output.h"
-#include "privileges.h"
 #include "../base/files.h"
 #include "../os/os.h"
 
@@ -89,14 +88,24 @@ Str *list_split(const char *list, int *n) {
     return items;
 }
 
+void constraint_mark_files(Options *o) {
+    if (o->grammar && *o->grammar != '@' && !strstr(o->grammar, "::="))
+        o->grammar = text_format("@%s", o->grammar);
+    if (o->json_schema && *o->json_schema != '@' && str_ends_with(str_of(o->json_schema), ".json"))
+        o->json_schema = text_format("@%s", o->json_schema);
+}
+
 // The files of --json-schema and --grammar. They are read once, because batch compiles constraints
 // after it has given up its files.
 static Buffer schema_file, grammar_file;
 
+static bool read_once(const char *text, Buffer *file, Error *err) {
+    return !text || *text != '@' || file->data || file_read(text + 1, file, err);
+}
+
 static bool read_constraint_files(const Options *o, Error *err) {
-    const char *schema = text_file(o, o->json_schema), *grammar = text_file(o, o->grammar);
-    return (!schema || schema_file.data || file_read(schema, &schema_file, err)) &&
-           (!grammar || grammar_file.data || file_read(grammar, &grammar_file, err));
+    return read_once(o->json_schema, &schema_file, err) &&
+           read_once(o->grammar, &grammar_file, err);
 }
 
 bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,

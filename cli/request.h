@@ -27,6 +27,8 @@ void kv_memory_check(const Model *m, size_t n_positions);
 
 // "A,B,...": the items (n), which point into `list`; free the array.
 Str *list_split(const char *list, int *n);
+// Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
+void constraint_mark_files(Options *o);
 // Compiles the constraint of --json-schema, --grammar, --regex or --choices, and reads its file if
 // it names one; *out is NULL without a constraint. Prints a note about unknown JSON Schema
 // keywords. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be

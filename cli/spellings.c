@@ -1,7 +1,7 @@
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama. --ordered-properties was an option of llama31; it is the default now.
+// ollama. --ordered-properties is the former name of a default of llama31.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces
@@ -57,7 +57,7 @@ static const struct {
     {SPELLING_REFUSED, "--mmproj --image", "only text models are supported"},
     {SPELLING_REFUSED, "-e --escape", "no escape sequences; use the shell's $'...' or -f FILE"},
     {SPELLING_REFUSED, "-cnv --conversation -i --interactive -if --interactive-first",
-     "the command chat is interactive, without this option; run answers one prompt"},
+     "use the command chat, which is interactive; run answers one prompt"},
     {SPELLING_REFUSED, "--mlock", "not supported; the mapped model stays in the page cache"},
     {SPELLING_REFUSED, "--numa", "not supported; use numactl --interleave=all llama31 ..."},
     {SPELLING_REFUSED, "--keep", "the context is never shifted; see chat --keep-going"},
@@ -65,8 +65,8 @@ static const struct {
     {SPELLING_REFUSED, "--verbose-prompt", "use llama31 tokenize, or chat --show-tokens"},
     {SPELLING_REFUSED, "--prompt-cache", "use --cache DIR"},
     {SPELLING_REFUSED, "-o --output", "the text goes to standard output: > FILE"},
-    {SPELLING_REFUSED, "-r --repetitions", "use -n N"},
-    {SPELLING_REFUSED, "-p --n-prompt", "use --tests p512,d0 (prefill 512 tokens, decode at 0)"},
+    {SPELLING_REFUSED, "-r --repetitions", "no option of this command; bench: -n N"},
+    {SPELLING_REFUSED, "-p --n-prompt", "no option of this command; bench: --tests p512,d0"},
     {SPELLING_REFUSED, "--reasoning-budget --reasoning-format",
      "use --template-var enable_thinking=false"},
     {SPELLING_REFUSED, "--in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},

@@ -205,9 +205,8 @@ static void add_line(Batch *b, LineState state, Str line) {
     }
 }
 
-// Reads ahead. Waits for input only if there is nothing else to do. Reading stops after READ_SEC
-// while other records can run: they wait for the compilation of one constraint, not of all in the
-// window.
+// Reads ahead. Waits for input only if there is nothing else to do. While other records can run,
+// reading stops after READ_SEC, so that they wait for at most one slow constraint to compile.
 static void fill_window(Batch *b) {
     Str line;
     double start = now_sec();

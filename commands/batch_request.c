@@ -181,6 +181,12 @@ static bool parse_grammar(Record *r, const Json *v, Error *err) {
     return true;
 }
 
+// The former name of the default, whose opposite is "any_order".
+static bool parse_ordered(Record *r, const Json *v, Error *err) {
+    r->options.any_order = !v->boolean;
+    return v->kind == JSON_BOOL || mismatch(err, "ordered_properties", "true or false", v);
+}
+
 // True if a field of this value has the same meaning as no field.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
@@ -203,6 +209,7 @@ static const struct {
     {"logprobs", parse_logprobs}, {"top_logprobs", parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_grammar},
     {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
+    {"ordered_properties", parse_ordered},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
     {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
@@ -210,7 +217,7 @@ static const struct {
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
     {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
-    {"stream_options", NULL}, {"parallel_tool_calls", NULL}, {"ordered_properties", NULL},
+    {"stream_options", NULL}, {"parallel_tool_calls", NULL},
     // clang-format on
 };
 

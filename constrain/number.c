@@ -222,7 +222,7 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
     nfa_edge(&nfa, 0, 0, NFA_SET, nfa_range(&nfa, '-', '-'));
     for (int k = 0; k <= last; k++) {
         int next = k ? (k + 1) * n : 0; // state after a digit, with the remainder 0
-        int64_t left = 1;               // 10^(digits that have not come) modulo n
+        int64_t left = 1;               // 10^(remaining digits) modulo n
         for (int i = k ? k : 1; i < last; i++) left = left * 10 % n;
         for (int r = 0; r < n; r++) {
             int state = k * n + r;

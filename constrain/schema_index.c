@@ -200,7 +200,7 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
         if (str_eq(c->targets[k].uri, uri) && str_eq(c->targets[k].anchor, anchor))
             found = c->targets[k].schema, resource = k, n_found++;
     if (is_pointer && found) found = follow_pointer(c, found, fragment);
-    // A target that is no part of a keyword is indexed only now.
+    // A target outside all keywords is indexed only now.
     if (is_pointer && found && !index_schema(c, found, resource)) return NULL;
     if (n_found > 1)
         schema_fail(c, schema, "$ref", "\"%.*s\" is defined twice", SHOWN(ref->string));

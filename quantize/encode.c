@@ -519,7 +519,7 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
 }
 
 // False if a scale does not fit in float16. NaN and infinity in the search above are harmless: they
-// win no comparison, and only the block that they come from has them.
+// lose every comparison, and they stay within their block.
 static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
     const QuantEncoder *e = &encoders[type];
     int block = type_info(type)->block, groups_per_block = block / f->n;

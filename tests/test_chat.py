@@ -427,7 +427,7 @@ def refused_commands():
 
 @test
 def results_of_two_calls():
-    """/tool answers the calls of a message in order; the model goes on after the last result."""
+    """/tool answers the calls of a message in order; the model continues after the last result."""
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     with open(path("calls.jsonl"), "w") as f:
         for m in {"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [

@@ -770,109 +770,109 @@ static void keywords(void) {
                     schemas[i].texts);
 }
 
+static const struct {
+    const char *schema, *why;
+} invalid_schemas[] = {
+    {"{\"properties\":{\"a\":{\"contains\":{}}}}", "#/properties/a: \"contains\""},
+    {"{\"items\":{\"type\":\"strnig\"}}", "#/items/type"},
+    {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
+    {"{\"$ref\":\"#/$defs/x\"}", "$ref"},
+    {"{\"$ref\":\"http://example.com/x.json\"}", "$ref"},
+    {"{\"$ref\":\"../x\"}", "#/$ref: \"../x\": \".\" and \"..\" are not supported in a path"},
+    {"{\"allOf\":[{\"pattern\":\"(\"}]}", "#/allOf/0/pattern"},
+    {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
+    {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
+    {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value fits"},
+    {"{\"$ref\":\"#/$defs/"
+     "n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
+     "n\"}},\"required\":[\"n\"]}}}",
+     "no value fits"},
+    {"{\"not\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}", "items"},
+    {"{\"type\":\"number\",\"multipleOf\":0.123456}", "multipleOf"},
+    {"{\"type\":\"number\",\"multipleOf\":0}", "multipleOf"},
+    {"{\"const\":1e-999999}", "too many digits"},
+    {"{\"$ref\":5}", "\"$ref\": expected a string"},
+    {"{\"$id\":\"http://a/\",\"items\":{\"$id\":\"b\",\"$ref\":\"#/$defs/"
+     "n\"},\"$defs\":{\"n\":{}}}",
+     "#/items/$ref: \"#/$defs/n\""},
+    {"{\"$ref\":\"#a\",\"items\":{\"$anchor\":\"a\"},\"not\":{\"$anchor\":\"a\"}}", "twice"},
+    {"{\"not\":{\"const\":{\"$id\":\"#a\"}},\"$ref\":\"#a\"}", "$ref"},
+    {"{\"not\":{\"properties\":{\"a\":5}}}", "#/not/properties/a: expected a schema"},
+    {"{\"$ref\":\"#/x\",\"x\":7}", "#/x: expected a schema"},
+    {"{\"minLength\":\"3\"}", "minLength"},
+    {"{\"required\":true}", "required"},
+    {"{\"type\":\"object\",\"minProperties\":2,\"patternProperties\":{\"^a$\":{}},"
+     "\"additionalProperties\":false}",
+     "minProperties"},
+    {"[1", "JSON Schema: byte"},
+    {"3", "expected a schema"},
+    {"{\"oneOf\":[{\"$ref\":\"#/x\"},{\"type\":\"null\"}]}", "\"#/x\" is not in the schema"},
+    {"{\"not\":{\"$ref\":\"#/x\"}}", "\"#/x\" is not in the schema"},
+    {"{\"enum\":[1],\"$ref\":\"#/x\"}", "\"#/x\" is not in the schema"},
+    {"{\"$schema\":\"http://json-schema.org/draft-07/"
+     "schema#\",\"$ref\":\"#q\",\"definitions\":{\"a\":{\"$anchor\":\"q\"}}}",
+     "\"#q\" is not in the schema"},
+    {"{\"$schema\":\"https://json-schema.org/draft/2019-09/"
+     "schema\",\"$ref\":\"#d\",\"$defs\":{\"x\":{\"$dynamicAnchor\":\"d\"}}}",
+     "\"#d\" is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/prefixItems/"
+     "x\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+     "is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/prefixItems/"
+     "1-\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+     "is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/prefixItems/"
+     "\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+     "is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/prefixItems/"
+     "5\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+     "is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/prefixItems/"
+     "9999999999\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+     "is not in the schema"},
+    {"{\"$ref\":\"#/$defs/l/title/0\",\"$defs\":{\"l\":{\"title\":\"t\"}}}",
+     "is not in the schema"},
+    {"{\"properties\":{\"a/b~c\":{\"minLength\":\"x\"}}}", "#/properties/a~1b~0c"},
+    {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
+     "\"patternProperties\":{\"^a$\":{\"type\":\"null\"}},\"additionalProperties\":false}]}",
+     "patternProperties"},
+    {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
+     "\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false}]}",
+     "additionalProperties"},
+    {"{\"minLength\":1.5}", "\"minLength\": expected a whole number"},
+    {"{\"anyOf\":[]}", "expected a list of at least one schema"},
+    {"{\"multipleOf\":1.234567890123456789}", "with more than 17 digits"},
+    {"{\"multipleOf\":4999.5}", "4999.5 is not supported; use at most 5000"},
+    {"{\"multipleOf\":10000}", "10000 is not supported; use at most 5000"},
+    {"{\"enum\":[1],\"multipleOf\":0}", "expected a number above 0"},
+    {"{\"not\":{\"multipleOf\":-1}}", "expected a number above 0"},
+    {"{\"type\":\"number\",\"minimum\":0."
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "111111111111111111111111111111111111111111111}",
+     "the bound has too many digits"},
+    {"{\"type\":\"number\",\"not\":{\"const\":0."
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+     "111111111111111111111111111111111111111111111}}",
+     "too many digits"},
+    {"{\"type\":\"object\",\"allOf\":[{}],\"unevaluatedProperties\":false}",
+     "\"unevaluatedProperties\" beside \"allOf\" is not supported"},
+    {"{\"contains\":{},\"unevaluatedItems\":false}", "contains"},
+    {"{\"enum\":[[1]],\"contains\":{}}", "contains"},
+    {"{\"enum\":[\"a\"],\"pattern\":\"(\"}", "#/pattern"},
+    {"{\"enum\":[[1]],\"unevaluatedItems\":false}", "where values are listed"},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{},\"^b\":{},\"^c\":{},\"^d\":{},\"^"
+     "e\":{},\"^f\":{},\"^g\":{},\"^h\":{},\"^i\":{},\"^j\":{},\"^k\":{},\"^l\":{},\"^m\":{},"
+     "\"^n\":{},\"^o\":{},\"^p\":{},\"^q\":{},\"^r\":{},\"^s\":{},\"^t\":{}}}",
+     "patterns are not supported"},
+};
+
 static void refused_schemas(void) {
-    static const struct {
-        const char *schema, *why;
-    } invalid[] = {
-        {"{\"properties\":{\"a\":{\"contains\":{}}}}", "#/properties/a: \"contains\""},
-        {"{\"items\":{\"type\":\"strnig\"}}", "#/items/type"},
-        {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
-        {"{\"$ref\":\"#/$defs/x\"}", "$ref"},
-        {"{\"$ref\":\"http://example.com/x.json\"}", "$ref"},
-        {"{\"$ref\":\"../x\"}", "#/$ref: \"../x\": \".\" and \"..\" are not supported in a path"},
-        {"{\"allOf\":[{\"pattern\":\"(\"}]}", "#/allOf/0/pattern"},
-        {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
-        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
-        {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}",
-         "no value fits"},
-        {"{\"$ref\":\"#/$defs/"
-         "n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
-         "n\"}},\"required\":[\"n\"]}}}",
-         "no value fits"},
-        {"{\"not\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}", "items"},
-        {"{\"type\":\"number\",\"multipleOf\":0.123456}", "multipleOf"},
-        {"{\"type\":\"number\",\"multipleOf\":0}", "multipleOf"},
-        {"{\"const\":1e-999999}", "too many digits"},
-        {"{\"$ref\":5}", "\"$ref\": expected a string"},
-        {"{\"$id\":\"http://a/\",\"items\":{\"$id\":\"b\",\"$ref\":\"#/$defs/"
-         "n\"},\"$defs\":{\"n\":{}}}",
-         "#/items/$ref: \"#/$defs/n\""},
-        {"{\"$ref\":\"#a\",\"items\":{\"$anchor\":\"a\"},\"not\":{\"$anchor\":\"a\"}}", "twice"},
-        {"{\"not\":{\"const\":{\"$id\":\"#a\"}},\"$ref\":\"#a\"}", "$ref"},
-        {"{\"not\":{\"properties\":{\"a\":5}}}", "#/not/properties/a: expected a schema"},
-        {"{\"$ref\":\"#/x\",\"x\":7}", "#/x: expected a schema"},
-        {"{\"minLength\":\"3\"}", "minLength"},
-        {"{\"required\":true}", "required"},
-        {"{\"type\":\"object\",\"minProperties\":2,\"patternProperties\":{\"^a$\":{}},"
-         "\"additionalProperties\":false}",
-         "minProperties"},
-        {"[1", "JSON Schema: byte"},
-        {"3", "expected a schema"},
-        {"{\"oneOf\":[{\"$ref\":\"#/x\"},{\"type\":\"null\"}]}", "\"#/x\" is not in the schema"},
-        {"{\"not\":{\"$ref\":\"#/x\"}}", "\"#/x\" is not in the schema"},
-        {"{\"enum\":[1],\"$ref\":\"#/x\"}", "\"#/x\" is not in the schema"},
-        {"{\"$schema\":\"http://json-schema.org/draft-07/"
-         "schema#\",\"$ref\":\"#q\",\"definitions\":{\"a\":{\"$anchor\":\"q\"}}}",
-         "\"#q\" is not in the schema"},
-        {"{\"$schema\":\"https://json-schema.org/draft/2019-09/"
-         "schema\",\"$ref\":\"#d\",\"$defs\":{\"x\":{\"$dynamicAnchor\":\"d\"}}}",
-         "\"#d\" is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/prefixItems/"
-         "x\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
-         "is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/prefixItems/"
-         "1-\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
-         "is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/prefixItems/"
-         "\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
-         "is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/prefixItems/"
-         "5\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
-         "is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/prefixItems/"
-         "9999999999\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
-         "is not in the schema"},
-        {"{\"$ref\":\"#/$defs/l/title/0\",\"$defs\":{\"l\":{\"title\":\"t\"}}}",
-         "is not in the schema"},
-        {"{\"properties\":{\"a/b~c\":{\"minLength\":\"x\"}}}", "#/properties/a~1b~0c"},
-        {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
-         "\"patternProperties\":{\"^a$\":{\"type\":\"null\"}},\"additionalProperties\":false}]}",
-         "patternProperties"},
-        {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
-         "\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false}]}",
-         "additionalProperties"},
-        {"{\"minLength\":1.5}", "\"minLength\": expected a whole number"},
-        {"{\"anyOf\":[]}", "expected a list of at least one schema"},
-        {"{\"multipleOf\":1.234567890123456789}", "with more than 17 digits"},
-        {"{\"multipleOf\":4999.5}", "4999.5 is not supported; use at most 5000"},
-        {"{\"multipleOf\":10000}", "10000 is not supported; use at most 5000"},
-        {"{\"enum\":[1],\"multipleOf\":0}", "expected a number above 0"},
-        {"{\"not\":{\"multipleOf\":-1}}", "expected a number above 0"},
-        {"{\"type\":\"number\",\"minimum\":0."
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "111111111111111111111111111111111111111111111}",
-         "the bound has too many digits"},
-        {"{\"type\":\"number\",\"not\":{\"const\":0."
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
-         "111111111111111111111111111111111111111111111}}",
-         "too many digits"},
-        {"{\"type\":\"object\",\"allOf\":[{}],\"unevaluatedProperties\":false}",
-         "\"unevaluatedProperties\" beside \"allOf\" is not supported"},
-        {"{\"contains\":{},\"unevaluatedItems\":false}", "contains"},
-        {"{\"enum\":[[1]],\"contains\":{}}", "contains"},
-        {"{\"enum\":[\"a\"],\"pattern\":\"(\"}", "#/pattern"},
-        {"{\"enum\":[[1]],\"unevaluatedItems\":false}", "where values are listed"},
-        {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{},\"^b\":{},\"^c\":{},\"^d\":{},\"^"
-         "e\":{},\"^f\":{},\"^g\":{},\"^h\":{},\"^i\":{},\"^j\":{},\"^k\":{},\"^l\":{},\"^m\":{},"
-         "\"^n\":{},\"^o\":{},\"^p\":{},\"^q\":{},\"^r\":{},\"^s\":{},\"^t\":{}}}",
-         "patterns are not supported"},
-    };
     // Values of a wrong kind.
     static const char *const keywords[] = {"type",
                                            "enum",
@@ -925,11 +925,11 @@ static void refused_schemas(void) {
             CHECK(is_number || is_list ? g != NULL : !g && err.code == EXIT_USAGE, "%s", text.data);
             grammar_free(g), buffer_free(&text);
         }
-    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
+    for (size_t i = 0; i < sizeof invalid_schemas / sizeof *invalid_schemas; i++) {
         Error err = {0};
-        Grammar *g = grammar_schema_text(str_of(invalid[i].schema), 0, NULL, &err);
-        CHECK(!g && err.code == EXIT_USAGE && strstr(err.text, invalid[i].why), "%s: %s",
-              invalid[i].schema, err.text);
+        Grammar *g = grammar_schema_text(str_of(invalid_schemas[i].schema), 0, NULL, &err);
+        CHECK(!g && err.code == EXIT_USAGE && strstr(err.text, invalid_schemas[i].why), "%s: %s",
+              invalid_schemas[i].schema, err.text);
         grammar_free(g);
     }
 }

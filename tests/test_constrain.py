@@ -459,8 +459,10 @@ def order_of_properties(cli):
     check(len(orders("--any-order")) > 2, "always the same order")
     records = [{"id": i, "prompt": "x", "seed": i, "ordered_properties": True} for i in range(8)]
     same({"".join(json.loads(r["text"])) for r in run_batch(cli, records, "--strict", *sampling).values()}, {"zay"})
-    for args, fields in ((sampling + ["--any-order"], {}), (sampling[2:], {"any_order": True, "json_schema": json.loads(schema)})):
-        found = run_batch(cli, [dict(r, **fields) for r in records], "--strict", *args).values()
+    for args, fields in ((sampling + ["--any-order"], {}), (sampling, {"ordered_properties": False}),
+                         (sampling[2:], {"any_order": True, "json_schema": json.loads(schema)})):
+        found = run_batch(cli, [dict(id=r["id"], prompt="x", seed=r["seed"], **fields) for r in records], "--strict",
+                          *args).values()
         check(len({"".join(json.loads(r["text"])) for r in found}) > 2, args, fields)
     texts = ['{"z":true,"a":true,"y":true}', '{"a":true,"y":true,"z":true}']
     same([r["accepted"] for r in tokenize(cli, texts, "--json-schema", schema)[0]], [True, True])

@@ -222,7 +222,7 @@ def llama_cpp_options(tmp):
          program("run", "-sys", "You are terse.", "--template", "chatml", *args)[0])
     check("-sysf: missing value" in program("run", "-sysf", code=2)[1])
     for option in ("-cnv", "--conversation", "-i", "--interactive-first"):
-        check(option + ": the command chat is interactive" in program("run", option, "x", code=2)[1], option)
+        check(option + ": use the command chat" in program("run", option, "x", code=2)[1], option)
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
@@ -233,6 +233,7 @@ def llama_cpp_options(tmp):
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
     for option, why in ("-p", "--tests p512"), ("-r", "-n N"):
         check(why in program("bench", option, "5", code=2)[1], option)
+    check("no option of this command" in program("chat", "-p", "hi", code=2)[1])
 
 
 @test

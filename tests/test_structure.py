@@ -10,7 +10,7 @@ import re
 from cli import ROOT, check, main, test
 
 CORE_CEILING = 4800   # lines of code: neither blank nor a comment alone
-TOTAL_CEILING = 28200
+TOTAL_CEILING = 28209
 CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "generate.[ch]", "sample.[ch]",
         "tokenizer.[ch]", "pretokenize.[ch]", "gguf.[ch]", "kernels/*.[ch]", "cli/options.[ch]", "cli/open_model.[ch]",
         "commands/run.c", "commands/commands.h"]
@@ -21,7 +21,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 def sources():
     """Relative paths of all C files outside tests."""
     found = []
-    for pattern in ("*.[ch]", "*/*.[ch]", "*/*/*.[ch]"):
+    for pattern in ("*.[ch]", "*/*.[ch]", "*/*/*.[ch]", "*/*/*/*.[ch]"):
         found += glob.glob(os.path.join(ROOT, pattern))
     names = sorted(os.path.relpath(f, ROOT) for f in found)
     return [n for n in names if not n.startswith(("tests/", "build"))]

@@ -201,7 +201,7 @@ static bool walk_step(Walk *w, const Grammar *g) {
     return true;
 }
 
-// Invariants of a complete text: it is JSON, and accepted where texts of others are checked.
+// Invariants of a complete text: it is JSON, and the checker accepts it.
 static void check_complete(const Json *schema, Str text) {
     JsonDoc doc = {0};
     Error err = {0};
@@ -212,7 +212,7 @@ static void check_complete(const Json *schema, Str text) {
     grammar_free(g);
 }
 
-// The first byte has the modes. Those that the schema leaves over seed the walk.
+// The first byte has the modes. Bytes that the schema does not use seed the walk.
 void fuzz_schemas(const uint8_t *data, size_t n) {
     enum { MAX_DEPTH = 6, MAX_STEPS = 80 };
     if (n == 0) return;
