@@ -180,8 +180,8 @@ static void forward(void *arg) {
     const Model *m = f.model;
     const Config *c = &m->config;
     Workspace *ws = f.ws;
-    float *x = ws->x, *h = ws->h;
-    int n = ws->n_steps;
+    float *x = ws->x, *h = ws->h, *att = ws->att;
+    int n = ws->n_steps, n_needed = ws->observe ? n : ws->n_logits; // after the last attention
 
     // x = the row of the embedding matrix that belongs to the token
     ops_embed(x, &m->embed, ws->tokens, n);
@@ -195,8 +195,19 @@ static void forward(void *arg) {
         ops_rmsnorm(h, x, l->attn_norm, c->norm_eps, n, c->dim);
         multiply(&f, (Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, h, n);
         ops_for(n, 1, rotate_and_store, &f);
-        attention(ws->att, ws->q, &ws->attention, f.layer, f.exactness);
-        multiply(&f, (Product[]){{h, &l->wo}}, 1, ws->att, n);
+        bool is_last = f.layer == c->n_layers - 1;
+        if (is_last && n_needed == 0) return;
+        attention(att, ws->q, &ws->attention, f.layer, f.exactness);
+        if (is_last && n_needed < n) {
+            // All keys and values are stored, so only the steps that request logits are computed
+            // further. Kernels are still chosen for n rows, so the bits do not change.
+            f.exactness.kernel_rows = exactness_rows(f.exactness, n);
+            n = n_needed;
+            x = ws->h, h = ws->x, att = ws->q;
+            ops_gather(x, ws->x, ws->logit_steps, n, c->dim);
+            ops_gather(att, ws->att, ws->logit_steps, n, c->n_heads * c->head_dim);
+        }
+        multiply(&f, (Product[]){{h, &l->wo}}, 1, att, n);
         ops_add(x, h, n, c->dim);
 
         // FFN (SwiGLU; Shazeer 2020):  h = rmsnorm(x),  x += Wdown (silu(Wgate h) * Wup h)
@@ -210,11 +221,10 @@ static void forward(void *arg) {
     // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
     // logits, so here the actual number chooses the kernel.
-    if (ws->n_logits == 0) return;
+    if (ws->observe) return;
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
-    ops_gather(h, x, ws->logit_steps, ws->n_logits, c->dim);
-    ops_rmsnorm(h, h, m->final_norm, c->norm_eps, ws->n_logits, c->dim);
-    multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, ws->n_logits);
+    ops_rmsnorm(h, x, m->final_norm, c->norm_eps, n, c->dim);
+    multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, n);
 }
 
 // Cuts the steps into tiles of up to max_tile_steps consecutive positions of one session, whose

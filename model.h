@@ -78,7 +78,8 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
                    Error *err);
 
 // For calibration: called before every matrix product with its weights and its input x
-// (n, w->cols). All threads call it together, so it may run operations of kernels/ops.h.
+// (n, w->cols). All threads call it together, so it may run operations of kernels/ops.h. An
+// observed pass computes all steps in every layer, but no logits.
 typedef void (*ProductObserver)(void *arg, const Tensor *w, const float *x, int n);
 void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
 

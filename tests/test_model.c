@@ -4,6 +4,7 @@
 #include "test.h"
 #include "../model_load.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,43 @@ static void batches(void) {
     model_close(&m);
 }
 
+// The logits of a step do not depend on which other steps of the pass request logits: the last
+// layer computes only the rows that do. Unless the model is batch-invariant, the kernel of the
+// output matrix depends on the number of these rows, and with it the last bits.
+static void logits_of_few_steps(void) {
+    enum { N = 90 };
+    static const int firsts[] = {0, 1, 30, N - 2, N - 1, N};
+    int tokens[N];
+    Error err;
+    fill_tokens(tokens, N, 21);
+    for (int k = 0; k < 2 * N_SHAPES; k++) {
+        Model m;
+        open_small(&m, shapes[k / 2], (ModelOptions){.n_threads = 2, .is_batch_invariant = k % 2});
+        size_t n_vocab = (size_t)m.config.vocab_size;
+        float *all = logits_of(&m, tokens, N, N);
+        Workspace *ws = workspace_new(&m, N, N);
+        for (int i = 0; i < (int)(sizeof firsts / sizeof *firsts); i++) {
+            Session *s = session_new(&m.kv);
+            if (workspace_feed(ws, s, tokens, N, firsts[i], &err) != N) die_error(&err);
+            const float *logits = model_forward(&m, ws, 0),
+                        *expected = all + (size_t)firsts[i] * n_vocab;
+            float most = 0, error = 0;
+            for (size_t j = 0; j < (size_t)(N - firsts[i]) * n_vocab; j++) {
+                most = fmaxf(most, fabsf(expected[j]));
+                error = fmaxf(error, fabsf(logits[j] - expected[j]));
+            }
+            CHECK(error <= (m.is_batch_invariant ? 0 : 1e-4f * most),
+                  "shape %d, logits from step %d: error %g of %g", k / 2, firsts[i], (double)error,
+                  (double)most);
+            CHECK(s->n_tokens == N, "%d tokens", s->n_tokens);
+            session_free(s);
+        }
+        workspace_free(ws);
+        free(all);
+        model_close(&m);
+    }
+}
+
 // With kernel_rows = 1, several tokens of a sequence in one pass have the bits of decoding them one
 // by one.
 static void verify_as_decode(void) {
@@ -223,6 +261,7 @@ void test_model(void) {
     test_case("model: bit-identical for any number of threads", threads);
     test_case("model: prefill in chunks", chunks);
     test_case("model: bit-identical in any batch (deterministic)", batches);
+    test_case("model: logits of a few steps of a pass", logits_of_few_steps);
     test_case("model: several tokens with the bits of decode", verify_as_decode);
     test_case("model: logits after a rewind", rewind_session);
     test_case("model: types of KV cache", kv_types);
