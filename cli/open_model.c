@@ -3,6 +3,7 @@
 #include "open_model.h"
 #include "output.h"
 #include "prompt.h"
+#include "report.h"
 #include "../kernels/ops.h"
 
 #include <stdio.h>
@@ -27,9 +28,9 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     if (o->is_verbose)
         fprintf(stderr,
                 "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, "
-                "%d threads\n",
+                "%d threads (%s)\n",
                 m->file.path, c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->vocab_size,
-                kernel.name, m->n_threads);
+                kernel.name, m->n_threads, threads_reason(o, m->n_threads));
 }
 
 // Commands that never render a message use the template "none", so that they also work with a model

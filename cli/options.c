@@ -55,7 +55,7 @@ const Option option_table[] = {
     {{"-c", "--ctx-size", "--context"}, PROMPTED | CMD_LOGITS | CMD_SHOW,
      INT(ctx, 0, MAX_CONTEXT, "N"), "context size in tokens (default 0: as needed)"},
     {{"-t", "--threads"}, WITH_MODEL | CMD_QUANTIZE, INT(model_options.n_threads, 1, 1024, "N"),
-     "threads (default: all available cores)"},
+     "threads (default: the performance cores)"},
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
      "prompt tokens per forward pass (default 512; chat 256)"},
     {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "TYPE"),

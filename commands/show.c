@@ -127,7 +127,8 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
-    printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
+    printf("%-14s%s\n", "kernels", kernel.name);
+    printf("%-14s%d (%s)\n", "threads", m->n_threads, threads_reason(o, m->n_threads));
     if (o->is_verbose)
         printf("%-14s%s\n", "exactness",
                m->is_batch_invariant

@@ -250,9 +250,12 @@ int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
 }
 
 int team_default_threads(void) {
+    if (team.n_served) return team.n_served;
+    OsCpus cpus = os_cpus();
     int n = threads_available();
-    double cpus = os_cpu_quota();
-    return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
+    double quota = os_cpu_quota();
+    if (n == cpus.n_cpus) n = cpus.n_fast; // otherwise OMP_NUM_THREADS or OMP_PROC_BIND is set
+    return quota >= n ? n : quota < 1 ? 1 : (int)quota;
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

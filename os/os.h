@@ -13,8 +13,14 @@
 void os_sleep_while(_Atomic unsigned *word, unsigned value);
 void os_wake_all(_Atomic unsigned *word);
 
-// CPUs in this process's affinity mask.
-int os_cpus(void);
+// The CPUs in this process's affinity mask. Where the system does not describe them, all are
+// performance cores.
+typedef struct {
+    int n_cpus;  // logical CPUs
+    int n_cores; // physical cores, each with at least one of these CPUs
+    int n_fast;  // performance cores: the cores without efficiency cores
+} OsCpus;
+OsCpus os_cpus(void);
 // CPU time limit of this process in CPUs (Linux control groups); 1e9 without a limit.
 double os_cpu_quota(void);
 // Bytes that can be allocated without swapping, within the limits of control groups; SIZE_MAX if

@@ -29,11 +29,6 @@ void os_wake_all(_Atomic unsigned *word) {
 
 double os_cpu_quota(void) { return 1e9; }
 
-int os_cpus(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-}
-
 // An integer of 4 or 8 bytes; 0 if the system has no such name.
 static uint64_t sysctl_number(const char *name) {
 #if defined(__OpenBSD__)
@@ -44,6 +39,16 @@ static uint64_t sysctl_number(const char *name) {
     if (sysctlbyname(name, &n, &size, NULL, 0)) return 0;
     return size == 4 ? *(uint32_t *)(void *)&n : n;
 #endif
+}
+
+// Cores: macOS, then FreeBSD. macOS lists the performance cores of Apple's CPUs as level 0.
+OsCpus os_cpus(void) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = online > 0 ? (int)online : 1;
+    int cores = (int)(sysctl_number("hw.physicalcpu") + sysctl_number("kern.smp.cores"));
+    int fast = (int)sysctl_number("hw.perflevel0.physicalcpu");
+    if (cores < 1 || cores > n) cores = n;
+    return (OsCpus){n, cores, fast < 1 || fast > cores ? cores : fast};
 }
 
 // FreeBSD: free and inactive pages. macOS does not count these; there it is the whole memory.

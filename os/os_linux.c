@@ -30,11 +30,6 @@ void os_wake_all(_Atomic unsigned *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE_OP, 1 << 30, NULL, NULL, 0);
 }
 
-int os_cpus(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-}
-
 // Reads the number after `name` in a file. Returns `absent` if the file, the name or the number is
 // missing (a limit may be "max").
 static double read_number(const char *directory, const char *file, const char *name,
@@ -48,6 +43,49 @@ static double read_number(const char *directory, const char *file, const char *n
     const char *at = strstr(text, name);
     if (at) sscanf(at + strlen(name), "%lf", &absent);
     return absent;
+}
+
+// Reads a list of CPUs, for example "0-3,8". Returns an empty set without the file.
+static cpu_set_t read_cpus(const char *path) {
+    cpu_set_t set;
+    int first, last;
+    CPU_ZERO(&set);
+    FILE *f = fopen(path, "re");
+    while (f && fscanf(f, "%d", &first) == 1) {
+        if (fscanf(f, "-%d", &last) != 1) last = first;
+        for (int i = first; i <= last && i < CPU_SETSIZE; i++) CPU_SET(i, &set);
+        if (fgetc(f) != ',') break;
+    }
+    if (f) fclose(f);
+    return set;
+}
+
+// A core is identified by the first CPU in its list of SMT siblings. Its speed is 1 or 0 on hybrid
+// Intel CPUs, which list their performance cores, elsewhere its capacity or maximum frequency.
+// Performance cores have at least two thirds of the highest speed: preferred cores of one type
+// differ by less, efficiency cores by more.
+OsCpus os_cpus(void) {
+    cpu_set_t mask, cores, intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
+    double speeds[CPU_SETSIZE], highest = 0;
+    OsCpus c = {0};
+    if (sched_getaffinity(0, sizeof mask, &mask)) return (OsCpus){1, 1, 1};
+    CPU_ZERO(&cores);
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        char cpu[64];
+        if (!CPU_ISSET(i, &mask)) continue;
+        c.n_cpus++;
+        snprintf(cpu, sizeof cpu, "/sys/devices/system/cpu/cpu%d", i);
+        int core = (int)read_number(cpu, "topology/thread_siblings_list", "", i);
+        if (CPU_ISSET(core, &cores)) continue;
+        CPU_SET(core, &cores);
+        double speed = CPU_COUNT(&intel_p_cores) ? CPU_ISSET(i, &intel_p_cores)
+                                                 : read_number(cpu, "cpu_capacity", "", -1);
+        if (speed < 0) speed = read_number(cpu, "cpufreq/cpuinfo_max_freq", "", 1);
+        if (speed > highest) highest = speed;
+        speeds[c.n_cores++] = speed;
+    }
+    for (int i = 0; i < c.n_cores; i++) c.n_fast += speeds[i] >= highest * 2 / 3;
+    return c;
 }
 
 // Control groups (cgroups(7)) exist in two versions with different file names. A limit applies to

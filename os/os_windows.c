@@ -14,10 +14,25 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
 }
 void os_wake_all(_Atomic unsigned *word) { WakeByAddressAll((void *)word); }
-int os_cpus(void) {
-    DWORD n = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
-    return n ? (int)n : 1;
+
+OsCpus os_cpus(void) {
+    DWORD n_cpus = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS), bytes = 0;
+    OsCpus c = {.n_cpus = n_cpus ? (int)n_cpus : 1};
+    GetLogicalProcessorInformationEx(RelationProcessorCore, NULL, &bytes);
+    char *list = posix_malloc(bytes); // records of different sizes
+    int highest = 0;                  // efficiency class of the performance cores
+    if (list && GetLogicalProcessorInformationEx(RelationProcessorCore, (void *)list, &bytes))
+        for (SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX *core = (void *)list;
+             (char *)core < list + bytes; core = (void *)((char *)core + core->Size)) {
+            int class = ((const BYTE *)&core->Processor)[1]; // EfficiencyClass, not in all headers
+            if (class > highest) highest = class, c.n_fast = 0;
+            c.n_fast += class == highest;
+            c.n_cores++;
+        }
+    posix_free(list);
+    return c.n_cores ? c : (OsCpus){c.n_cpus, c.n_cpus, c.n_cpus};
 }
+
 double os_cpu_quota(void) { return 1e9; }
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {

@@ -169,6 +169,7 @@ static const SandboxPath system_paths[] = {{"/proc/meminfo", SANDBOX_READ},
                                            {"/proc/self/cgroup", SANDBOX_READ},
                                            {"/sys/fs/cgroup", SANDBOX_READ_TREE},
                                            {"/sys/devices/system/cpu", SANDBOX_READ_TREE},
+                                           {"/sys/devices/cpu_core/cpus", SANDBOX_READ},
                                            {"/dev/urandom", SANDBOX_READ}};
 
 static bool enter_landlock(const SandboxPath *paths, int n) {

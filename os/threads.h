@@ -7,5 +7,5 @@
 // threads have ended.
 int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
                 void *arg);
-// CPUs in the affinity mask; with OpenMP at most OMP_NUM_THREADS.
+// CPUs in the affinity mask of the process; with OpenMP at most OMP_NUM_THREADS.
 int threads_available(void);

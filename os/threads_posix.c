@@ -38,4 +38,4 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
     return code;
 }
 
-int threads_available(void) { return os_cpus(); }
+int threads_available(void) { return os_cpus().n_cpus; }

@@ -129,6 +129,8 @@ def tables(tmp):
     check(found, line)
     bytes_ = float(found[2]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[3]]
     check(abs(float(found[1]) * bytes_ / 50e9 - 1) < 0.01, line)
+    check("threads       1 (-t)\n" in call("show", "-t", "1")[0], "show -t")
+    check(re.search(r"threads       \d+ \(.*\bcores?\b|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
     lines = call("show", "--tensors", "--check")[0].splitlines()
     check(any("(measured)" in line for line in lines) and max(map(len, lines)) <= 80, lines)
 

@@ -1,9 +1,12 @@
-// Limits of control groups. os/os_linux.c is compiled a second time with other names and an fopen()
-// that reads below a temporary directory.
+// CPUs and limits of control groups. os/os_linux.c is compiled a second time with other names, an
+// fopen() that reads below a temporary directory, and an affinity mask of the test.
 #include "test.h"
 #include "../base/files.h"
 
 #include <fcntl.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,16 @@ static FILE *fopen_below(const char *path, const char *mode) {
     char text[5000];
     snprintf(text, sizeof text, "%s%s", root, path);
     return fopen(text, mode);
+}
+
+// A set of CPUs: bit i is CPU i.
+static unsigned affinity;
+
+static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
+    CPU_ZERO(set);
+    for (int i = 0; i < 32; i++)
+        if (affinity >> i & 1) CPU_SET(i, set);
+    return process || size != sizeof *set;
 }
 
 #define os_open_temporary   below_open_temporary
@@ -33,6 +46,7 @@ static FILE *fopen_below(const char *path, const char *mode) {
 #define os_enable_amx       below_enable_amx
 #define os_has_dotprod      below_has_dotprod
 #define fopen               fopen_below
+#define sched_getaffinity   affinity_of_test
 #include "../os/os_linux.c"
 #undef fopen
 
@@ -46,6 +60,14 @@ static void write_text(const char *path, const char *text) {
     }
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     CHECK(fd >= 0 && write_all(fd, text, strlen(text)) && !close(fd), "%s", name);
+}
+
+// The next test has a directory of its own.
+static void remove_root(void) {
+    char remove[100];
+    snprintf(remove, sizeof remove, "rm -r %s", root);
+    CHECK(system(remove) == 0, "%s", remove);
+    memcpy(strrchr(root, '-') + 1, "XXXXXX", 6);
 }
 
 static void expect_limits(double cpus, size_t kib) {
@@ -84,12 +106,64 @@ static void group_limits(void) {
     write_text("/sys/fs/cgroup/memory/memory.stat",
                "total_inactive_file 0\ntotal_active_file 1024\n");
     expect_limits(2, 501);
-    char remove[100];
-    snprintf(remove, sizeof remove, "rm -r %s", root);
-    CHECK(system(remove) == 0, "%s", remove);
+    remove_root();
+}
+
+static void expect_cpus(unsigned mask, int n_cpus, int n_cores, int n_fast) {
+    affinity = mask;
+    OsCpus c = below_cpus();
+    CHECK(c.n_cpus == n_cpus && c.n_cores == n_cores && c.n_fast == n_fast,
+          "mask %x: %d CPUs, %d cores, %d performance cores, found %d, %d, %d", mask, n_cpus,
+          n_cores, n_fast, c.n_cpus, c.n_cores, c.n_fast);
+}
+
+// A property of the CPUs [first, last].
+static void write_cpus(int first, int last, const char *name, const char *text) {
+    char path[100];
+    for (int i = first; i <= last; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", i, name);
+        write_text(path, text);
+    }
+}
+
+// Four cores with two SMT siblings and four without. Their speeds come from the maximum frequency,
+// the capacity, and Intel's list of performance cores, in ascending order of precedence.
+static void cores(void) {
+    static const char *const siblings[] = {"0-1\n", "2,8\n", "3-4\n", "5,7\n"};
+    CHECK(mkdtemp(root), "%s", root);
+    expect_cpus(0xfff, 12, 12, 12);
+    write_cpus(0, 1, "topology/thread_siblings_list", siblings[0]);
+    write_cpus(2, 2, "topology/thread_siblings_list", siblings[1]);
+    write_cpus(8, 8, "topology/thread_siblings_list", siblings[1]);
+    write_cpus(3, 4, "topology/thread_siblings_list", siblings[2]);
+    write_cpus(5, 5, "topology/thread_siblings_list", siblings[3]);
+    write_cpus(7, 7, "topology/thread_siblings_list", siblings[3]);
+    write_cpus(6, 6, "topology/thread_siblings_list", "6\n");
+    expect_cpus(0xfff, 12, 8, 8);
+    expect_cpus(0x102, 2, 2, 2); // siblings of CPUs outside the mask
+    expect_cpus(0x1, 1, 1, 1);
+    write_cpus(0, 8, "cpufreq/cpuinfo_max_freq", "5000000\n");
+    write_cpus(2, 2, "cpufreq/cpuinfo_max_freq", "5400000\n"); // a preferred core
+    write_cpus(9, 11, "cpufreq/cpuinfo_max_freq", "3300000\n");
+    expect_cpus(0xfff, 12, 8, 5);
+    expect_cpus(0xe00, 3, 3, 3); // efficiency cores alone
+    write_cpus(0, 11, "cpu_capacity", "1024\n");
+    expect_cpus(0xfff, 12, 8, 8);
+    write_cpus(6, 6, "cpu_capacity", "400\n");
+    expect_cpus(0xfff, 12, 8, 7);
+    write_text("/sys/devices/cpu_core/cpus", "0-3,8\n");
+    expect_cpus(0xfff, 12, 8, 3);
+    write_text("/sys/devices/cpu_core/cpus", "\n");
+    write_cpus(0, 11, "topology/thread_siblings_list", "?\n");
+    expect_cpus(0xfff, 12, 12, 11);
+    remove_root();
 }
 #else
 static void group_limits(void) { test_skip("no control groups on this system"); }
+static void cores(void) { test_skip("no /sys on this system"); }
 #endif
 
-void test_os(void) { test_case("os: limits of control groups", group_limits); }
+void test_os(void) {
+    test_case("os: limits of control groups", group_limits);
+    test_case("os: cores", cores);
+}
