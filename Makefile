@@ -135,6 +135,8 @@ $(BUILD)/sweep: $(BUILD)/tests/sweep.o $(OBJ) $(BUILD)/parts
 	$(call report,LD,$@)
 	$(link)
 $(BUILD)/tests/main.o: $(BUILD)/suites
+$(BUILD)/cli/modules.o: FILE_FLAGS = '-DWITHOUT="$(strip $(WITHOUT))"'
+$(BUILD)/cli/modules.o: $(BUILD)/parts
 $(BUILD)/run.o $(BUILD)/cache/cache.o: FILE_FLAGS = '-DBUILD_COMMIT="$(COMMIT)"' \
     '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
 $(BUILD)/run.o $(BUILD)/cache/cache.o: $(BUILD)/commit

@@ -37,8 +37,6 @@
 #include <time.h>
 #include <unistd.h>
 
-const bool cache_is_built = true;
-
 enum {
     PAGE_ALIGN = 4096, // alignment of the page in its file, for mmap
     NSEC_PER_SEC = 1000000000,

@@ -12,8 +12,6 @@
 
 #include "../model.h"
 
-extern const bool cache_is_built; // false in stub.c
-
 typedef struct PrefixCache PrefixCache;
 
 // Opens a directory, and creates it if it does not exist. `chunk` is the number of prompt tokens

@@ -3,8 +3,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-const bool cache_is_built = false;
-
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk,
                         Error *err) {
     error_set(err, EXIT_USAGE, "%s: this build has no prefix cache (built WITHOUT=cache)", dir);

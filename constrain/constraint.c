@@ -41,7 +41,6 @@ struct ConstraintState {
     int last_token; // of the constrained text, or -1
 };
 
-const bool constrain_is_built = true;
 enum { MAX_BYTES = 256 << 20 }; // of all compiled constraints, without tables
 
 // --- compiled constraints

@@ -9,8 +9,6 @@
 #include "../base/json.h"
 #include "../generate.h"
 
-extern const bool constrain_is_built; // false in stub.c
-
 // The requested constraint. At most one of schema, schema_text, grammar, regex and choices is set;
 // if none is, any text is allowed. An unset Str has data NULL.
 typedef struct {

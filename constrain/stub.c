@@ -2,8 +2,6 @@
 // the option table refuses the options, and constraint_new() the fields of batch records.
 #include "constraint.h"
 
-const bool constrain_is_built = false;
-
 ConstraintCache *constraint_cache_new(const Tokenizer *t) { return (void)t, NULL; }
 
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,

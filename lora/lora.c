@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-const bool lora_is_built = true;
-
 static bool check_text(const Gguf *g, const char *key, const char *expected, Error *err) {
     Str found = gguf_get_text(g, key);
     return str_is(found, expected) ||

@@ -13,8 +13,6 @@
 
 #include "../kernels/ops.h"
 
-extern const bool lora_is_built; // false in stub.c
-
 // --lora FILE[:SCALE]
 typedef struct {
     Str path;

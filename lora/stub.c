@@ -4,8 +4,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-const bool lora_is_built = false;
-
 bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Error *err) {
     return error_set(err, EXIT_USAGE, "this build has no LoRA adapters (built with WITHOUT=lora)");
 }

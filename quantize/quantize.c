@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-const bool quantize_is_built = true;
-
 // The conversion of a file, shared by all threads. All arrays are per tensor.
 typedef struct {
     const QuantizeOptions *options;

@@ -15,8 +15,6 @@
 #include "../base/files.h"
 #include "../model_load.h"
 
-extern const bool quantize_is_built; // false in stub.c
-
 typedef struct {
     const char *in, *out;       // GGUF files
     const char *mixture;        // name of the mixture of types: "Q4_K_M" ...

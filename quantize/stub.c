@@ -4,8 +4,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-const bool quantize_is_built = false;
-
 bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_bytes, Error *err) {
     return error_set(err, EXIT_USAGE, "this build has no quantizer (built with WITHOUT=quantize)");
 }

@@ -5,8 +5,6 @@
 #include "draft.h"
 #include "lookup.h"
 
-const bool speculate_is_built = true;
-
 struct Speculation {
     DraftModel *draft_model; // NULL: none
     bool has_lookup;

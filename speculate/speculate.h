@@ -13,8 +13,6 @@
 #include "../model.h"
 #include "../sample.h"
 
-extern const bool speculate_is_built;
-
 enum { SPECULATE_MAX_DRAFT = LOOKUP_MAX_DRAFT }; // most tokens per draft
 
 // Draft model, cost model and statistics of a generator. All functions accept NULL: no speculation.

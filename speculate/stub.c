@@ -3,8 +3,6 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-const bool speculate_is_built = false;
-
 Speculation *speculation_new(const Model *draft, bool has_lookup) { return NULL; }
 void speculation_free(Speculation *sp) {}
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {

@@ -1,7 +1,6 @@
 // The encoders of quantize/: their error compared with ggml's, their exact bytes, values at the
 // limits, and importance matrices.
 #include "../quantize/encode.h"
-#include "../quantize/quantize.h"
 #include "test.h"
 
 #include <math.h>
@@ -137,7 +136,6 @@ static void encode_importance(void) {
 }
 
 void test_encode(void) {
-    if (!quantize_is_built) return;
     test_case("encode: bytes and errors", encode);
     test_case("encode: constants and refusals", encode_edges);
     test_case("encode: range of the scales", encode_range);

@@ -1,6 +1,7 @@
 // Generation: feeding several forced or draft tokens in one pass gives the same results as feeding
 // one token per pass.
 #include "test.h"
+#include "../cli/modules.h"
 #include "../generate.h"
 #include "../model_load.h"
 
@@ -183,7 +184,7 @@ static void draft_model(void) {
 void test_generate(void) {
     test_case("generate: forced tokens fed in one pass have the bits of one per pass",
               forced_tokens);
-    if (!speculate_is_built) return;
+    if (!module_check(MODULE_SPECULATE, "", &(Error){0})) return;
     test_case("generate: a draft model does not change the output", draft_model);
     test_case("generate: prompt lookup does not change the output", prompt_lookup);
 }
