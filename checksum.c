@@ -23,29 +23,35 @@ uint64_t checksum_files(const Gguf *g) {
     return all;
 }
 
-uint64_t checksum_leaf_rows(const GgufTensor *t) {
-    uint64_t row = t->bytes / gguf_n_rows(t);
-    return row >= LEAF_BYTES ? 1 : LEAF_BYTES / row;
+ChecksumLeaf *checksum_leaves(const GgufTensor *tensors, int n, int *n_leaves) {
+    ChecksumLeaf *leaves = NULL;
+    *n_leaves = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t n_rows = gguf_n_rows(&tensors[i]), row_bytes = tensors[i].bytes / n_rows;
+        uint64_t step = row_bytes < LEAF_BYTES ? LEAF_BYTES / row_bytes : 1;
+        for (uint64_t row = 0; row < n_rows; row += step) {
+            uint64_t n_left = n_rows - row;
+            leaves = list_grow(leaves, *n_leaves, sizeof *leaves);
+            leaves[(*n_leaves)++] = (ChecksumLeaf){
+                .tensor = i, .first_row = row, .n_rows = n_left < step ? n_left : step};
+        }
+    }
+    return leaves;
 }
 
-size_t checksum_n_leaves(const GgufTensor *t) {
-    uint64_t step = checksum_leaf_rows(t);
-    return (size_t)((gguf_n_rows(t) + step - 1) / step);
-}
-
-void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
+void checksum_combine(const GgufTensor *tensors, const ChecksumLeaf *leaves, int n_leaves,
                       char hex[CHECKSUM_HEX]) {
     Buffer all = {0};
     uint8_t digest[BLAKE2B_BYTES];
-    for (int i = 0; i < n; i++) {
-        const GgufTensor *t = &tensors[i];
-        size_t bytes = checksum_n_leaves(t) * BLAKE2B_BYTES;
-        buffer_put(&all, t->name);
-        for (int k = 0; k < 4; k++) buffer_append(&all, &(char){(char)(t->type >> 8 * k)}, 1);
-        for (int k = 0; k < 32; k++)
-            buffer_append(&all, &(char){(char)(t->dims[k / 8] >> k % 8 * 8)}, 1);
-        buffer_append(&all, leaves, bytes);
-        leaves += bytes;
+    for (const ChecksumLeaf *leaf = leaves; leaf < leaves + n_leaves; leaf++) {
+        const GgufTensor *t = &tensors[leaf->tensor];
+        if (leaf->first_row == 0) {
+            buffer_put(&all, t->name);
+            for (int k = 0; k < 4; k++) buffer_append(&all, &(char){(char)(t->type >> 8 * k)}, 1);
+            for (int k = 0; k < 32; k++)
+                buffer_append(&all, &(char){(char)(t->dims[k / 8] >> k % 8 * 8)}, 1);
+        }
+        buffer_append(&all, leaf->digest, sizeof leaf->digest);
     }
     blake2b(all.data, all.len, digest);
     for (int i = 0; i < BLAKE2B_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);

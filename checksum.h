@@ -23,8 +23,14 @@ enum { CHECKSUM_HEX = 2 * BLAKE2B_BYTES + 1 };
 // construct collisions.
 uint64_t checksum_files(const Gguf *g);
 
-uint64_t checksum_leaf_rows(const GgufTensor *t); // rows of a full leaf
-size_t checksum_n_leaves(const GgufTensor *t);
-// Computes the checksum of n tensors in file order from the digests of all their leaves.
-void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
+typedef struct {
+    int tensor; // its index
+    uint64_t first_row, n_rows;
+    uint8_t digest[BLAKE2B_BYTES]; // set by the caller
+} ChecksumLeaf;
+
+// The leaves of n tensors, in file order (*n_leaves); free them.
+ChecksumLeaf *checksum_leaves(const GgufTensor *tensors, int n, int *n_leaves);
+// Computes the checksum of tensors from the digests of all their leaves.
+void checksum_combine(const GgufTensor *tensors, const ChecksumLeaf *leaves, int n_leaves,
                       char hex[CHECKSUM_HEX]);

@@ -3,16 +3,10 @@
 #include "check.h"
 #include "../kernels/ops.h"
 
-typedef struct {
-    const GgufTensor *tensor;
-    uint64_t first_row;
-} Leaf;
-
 // Shared by all threads.
 typedef struct {
     const Gguf *g;
-    Leaf *leaves;     // (n_leaves) of all tensors in file order
-    uint8_t *digests; // (n_leaves, BLAKE2B_BYTES)
+    ChecksumLeaf *leaves; // (n_leaves) of all tensors
     int n_leaves;
     Error err; // the first error; code 0: none
 } WeightCheck;
@@ -27,21 +21,20 @@ bool floats_are_finite(const float *x, size_t n) {
 // Hashes one leaf and checks its rows.
 static void check_leaf(void *arg, int i) {
     WeightCheck *check = arg;
-    const GgufTensor *t = check->leaves[i].tensor;
-    uint64_t n_rows = gguf_n_rows(t), n = checksum_leaf_rows(t), first = check->leaves[i].first_row;
-    size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)n_rows;
-    const uint8_t *data = (const uint8_t *)t->data + first * row_bytes;
-    if (n > n_rows - first) n = n_rows - first;
-    blake2b(data, (size_t)n * row_bytes, check->digests + (size_t)i * BLAKE2B_BYTES);
+    ChecksumLeaf *leaf = &check->leaves[i];
+    const GgufTensor *t = &check->g->tensors[leaf->tensor];
+    size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)gguf_n_rows(t);
+    const uint8_t *data = (const uint8_t *)t->data + leaf->first_row * row_bytes;
+    blake2b(data, (size_t)leaf->n_rows * row_bytes, leaf->digest);
     if (!quant_is_supported(t->type)) return;
     float *x = xalloc(cols, sizeof *x);
-    for (uint64_t r = 0; r < n; r++) {
+    for (uint64_t r = 0; r < leaf->n_rows; r++) {
         quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
         if (floats_are_finite(x, cols)) continue;
         team_lock();
         if (!check->err.code)
             error_set(&check->err, EXIT_MODEL, "%s: tensor %.*s: row %llu: NaN or infinite weight",
-                      check->g->path, SHOWN(t->name), (unsigned long long)(first + r));
+                      check->g->path, SHOWN(t->name), (unsigned long long)(leaf->first_row + r));
         team_unlock();
     }
     free(x);
@@ -54,17 +47,11 @@ static void check_leaves(void *arg) {
 }
 
 bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Error *err) {
-    size_t n = 0;
-    for (int i = 0; i < g->n_tensors; i++) n += checksum_n_leaves(&g->tensors[i]);
-    WeightCheck c = {
-        .g = g, .leaves = xalloc(n, sizeof *c.leaves), .digests = xalloc(n, BLAKE2B_BYTES)};
-    for (const GgufTensor *t = g->tensors; t < g->tensors + g->n_tensors; t++)
-        for (uint64_t row = 0; row < gguf_n_rows(t); row += checksum_leaf_rows(t))
-            c.leaves[c.n_leaves++] = (Leaf){t, row};
+    WeightCheck c = {.g = g};
+    c.leaves = checksum_leaves(g->tensors, g->n_tensors, &c.n_leaves);
     team_run(n_threads, check_leaves, &c);
-    checksum_combine(g->tensors, g->n_tensors, c.digests, checksum);
+    checksum_combine(g->tensors, c.leaves, c.n_leaves, checksum);
     free(c.leaves);
-    free(c.digests);
     if (!c.err.code && !mapping_is_intact(g->shards, g->n_shards, &c.err))
         c.err.code = EXIT_RUNTIME;
     if (c.err.code) *err = c.err;

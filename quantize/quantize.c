@@ -1,7 +1,6 @@
-// Tensors are converted one after another, and the threads share the work on each tensor. A work
-// item is a leaf of the checksum (checksum.h): about 1 MiB of whole rows of the new tensor. One
-// thread decodes, encodes, writes and hashes a leaf, so the file does not depend on the number of
-// threads.
+// The threads share the leaves of the checksum (checksum.h): a leaf is about 1 MiB of whole rows of
+// a new tensor. One thread decodes, encodes, writes and hashes it, so the file does not depend on
+// the number of threads.
 #include "quantize.h"
 #include "encode.h"
 #include "gguf_writer.h"
@@ -21,19 +20,13 @@ typedef struct {
     float **columns;      // importance, see imatrix.h; NULL: no importance matrix
     GgufTensor *tensors;  // of the new file; `data` is that of the old tensor
     uint64_t *offsets;    // of the data in the new file
-    uint8_t *leaf_hashes; // (n_leaves, BLAKE2B_BYTES), tensor after tensor
+    ChecksumLeaf *leaves; // (n_leaves) of the new tensors
+    int n_leaves;
     int fd;
     uint64_t done_bytes, total_bytes; // of the old tensors
     double last_progress;             // now_sec() when progress was shown
     Error err;                        // of the first failure; code 0: none
 } Quantizer;
-
-// The conversion of one tensor.
-typedef struct {
-    Quantizer *q;
-    int index;
-    uint8_t *leaf_hashes;
-} TensorWork;
 
 static void set_error(Quantizer *q, const Error *err) {
     team_lock();
@@ -57,17 +50,16 @@ static void add_progress(Quantizer *q, uint64_t bytes) {
     team_unlock();
 }
 
-// Converts rows [first, first + n) of a tensor into `out`.
-static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t *out, Error *err) {
-    const Quantizer *q = w->q;
-    const GgufTensor *t = &q->g->tensors[w->index];
-    Type type = (Type)q->tensors[w->index].type;
+// Converts the rows of a leaf into `out`.
+static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *out, Error *err) {
+    const GgufTensor *t = &q->g->tensors[leaf->tensor];
+    Type type = (Type)q->tensors[leaf->tensor].type;
     size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_n_rows(t);
-    const float *columns = q->columns ? q->columns[w->index] : NULL;
+    const float *columns = q->columns ? q->columns[leaf->tensor] : NULL;
     float *x = xalloc(cols, sizeof *x);
     bool ok = true;
-    for (size_t r = 0; r < n && ok; r++) {
-        uint64_t row = first + r;
+    for (size_t r = 0; r < leaf->n_rows && ok; r++) {
+        uint64_t row = leaf->first_row + r;
         const float *importance = columns ? columns + row / t->dims[1] * cols : NULL;
         quant_decode_row((Type)t->type, (const uint8_t *)t->data + row * old_bytes, x, cols);
         ok = quant_encode(type, x, importance, out + r * quant_row_bytes(type, cols), cols);
@@ -81,52 +73,45 @@ static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t 
 }
 
 static void convert_leaf(void *arg, int i) {
-    const TensorWork *w = arg;
-    Quantizer *q = w->q;
-    const GgufTensor *t = &q->g->tensors[w->index], *new = &q->tensors[w->index];
+    Quantizer *q = arg;
+    ChecksumLeaf *leaf = &q->leaves[i];
+    const GgufTensor *t = &q->g->tensors[leaf->tensor], *new = &q->tensors[leaf->tensor];
     Error err;
     team_lock();
     bool has_failed = q->err.code;
     team_unlock();
     if (has_failed) return;
 
-    uint64_t n_rows = gguf_n_rows(t), leaf_rows = checksum_leaf_rows(new);
-    uint64_t first = (uint64_t)i * leaf_rows;
-    size_t n = (size_t)(n_rows - first < leaf_rows ? n_rows - first : leaf_rows);
-    size_t old_bytes = (size_t)(t->bytes / n_rows), new_bytes = (size_t)(new->bytes / n_rows);
-    const uint8_t *old = (const uint8_t *)t->data + first * old_bytes, *data = old;
+    uint64_t n_rows = gguf_n_rows(t);
+    size_t n = (size_t)leaf->n_rows, old_bytes = (size_t)(t->bytes / n_rows),
+           new_bytes = (size_t)(new->bytes / n_rows);
+    const uint8_t *old = (const uint8_t *)t->data + leaf->first_row * old_bytes, *data = old;
     uint8_t *buffer = NULL;
     if (new->type != t->type) {
         data = buffer = xalloc(n, new_bytes);
-        if (!convert_rows(w, first, n, buffer, &err)) set_error(q, &err);
+        if (!convert_rows(q, leaf, buffer, &err)) set_error(q, &err);
     }
     if (!write_all_at(q->fd, data, n * new_bytes,
-                      (int64_t)(q->offsets[w->index] + first * new_bytes))) {
+                      (int64_t)(q->offsets[leaf->tensor] + leaf->first_row * new_bytes))) {
         error_file(&err, q->options->out);
         set_error(q, &err);
     }
-    blake2b(data, n * new_bytes, w->leaf_hashes + (size_t)i * BLAKE2B_BYTES);
+    blake2b(data, n * new_bytes, leaf->digest);
     free(buffer);
     mapping_release(&q->g->shards[t->shard], old, n * old_bytes);
     add_progress(q, n * old_bytes);
 }
 
 // Run by every thread.
-static void convert_all(void *arg) {
+static void convert_leaves(void *arg) {
     Quantizer *q = arg;
-    uint8_t *leaf_hashes = q->leaf_hashes;
-    for (int i = 0; i < q->g->n_tensors; i++) {
-        const GgufTensor *t = &q->tensors[i];
-        TensorWork w = {q, i, leaf_hashes};
-        ops_for((int)checksum_n_leaves(t), 1, convert_leaf, &w);
-        leaf_hashes += checksum_n_leaves(t) * BLAKE2B_BYTES;
-    }
+    ops_for(q->n_leaves, 1, convert_leaf, q);
 }
 
 // Sets the types and sizes of the tensors of the new file.
 static bool plan_tensors(Quantizer *q, Error *err) {
     const Gguf *g = q->g;
-    size_t n = (size_t)g->n_tensors + 1, n_leaves = 0;
+    size_t n = (size_t)g->n_tensors + 1;
     q->offsets = xalloc(n, sizeof *q->offsets);
     q->tensors = xalloc(n, sizeof *q->tensors);
     mixture_choose_types(q->mixture, g, q->columns, q->tensors);
@@ -138,10 +123,9 @@ static bool plan_tensors(Quantizer *q, Error *err) {
                              SHOWN(old->name), gguf_describe_type(g, old->type));
         if (t->type != old->type)
             t->bytes = gguf_n_rows(t) * quant_row_bytes((Type)t->type, (size_t)t->dims[0]);
-        n_leaves += checksum_n_leaves(t);
         q->total_bytes += old->bytes;
     }
-    q->leaf_hashes = xalloc(n_leaves, BLAKE2B_BYTES);
+    q->leaves = checksum_leaves(q->tensors, g->n_tensors, &q->n_leaves);
     return true;
 }
 
@@ -220,11 +204,11 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
     mapping_prefetch(q->g->shards, q->g->n_shards, false);
-    team_run(n_threads > 0 ? n_threads : team_default_threads(), convert_all, q);
+    team_run(n_threads > 0 ? n_threads : team_default_threads(), convert_leaves, q);
     q->options->show_progress(q->options->arg, NULL);
     *err = q->err;
     if (q->err.code || !mapping_is_intact(q->g->shards, q->g->n_shards, err)) return false;
-    checksum_combine(q->tensors, q->g->n_tensors, q->leaf_hashes, checksum);
+    checksum_combine(q->tensors, q->leaves, q->n_leaves, checksum);
     memcpy(head.data + checksum_at, checksum, 2 * BLAKE2B_BYTES);
     bool ok = write_all_at(q->fd, head.data, head.len, 0) &&
               (!file->target || ftruncate(q->fd, (off_t)*out_bytes) == 0);

@@ -28,15 +28,21 @@ static void known_digests(void) {
 
 // A leaf has as many whole rows as fit 1 MiB, at least one.
 static void leaf_rows(void) {
-    GgufTensor t = {.dims = {64, 1000, 3, 1}, .bytes = 64 * 4 * 3000};
-    CHECK(checksum_leaf_rows(&t) == 4096 && checksum_n_leaves(&t) == 1, "%zu",
-          checksum_n_leaves(&t));
-    t.bytes = (size_t)3000 << 19;
-    CHECK(checksum_leaf_rows(&t) == 2 && checksum_n_leaves(&t) == 1500, "%zu",
-          checksum_n_leaves(&t));
-    t.bytes = (size_t)3000 << 21;
-    CHECK(checksum_leaf_rows(&t) == 1 && checksum_n_leaves(&t) == 3000, "%zu",
-          checksum_n_leaves(&t));
+    static const struct {
+        size_t row_bytes;
+        int n_leaves, last_rows;
+    } cases[] = {{64 * 4, 1, 3000}, {300000, 1000, 3}, {1 << 19, 1500, 2}, {1 << 21, 3000, 1}};
+    for (int i = 0; i < 4; i++) {
+        GgufTensor t[2] = {{.dims = {1, 1, 1, 1}, .bytes = 4}, {.dims = {64, 1000, 3, 1}}};
+        int n;
+        t[1].bytes = 3000 * cases[i].row_bytes;
+        ChecksumLeaf *leaves = checksum_leaves(t, 2, &n);
+        CHECK(n == 1 + cases[i].n_leaves, "case %d: %d leaves", i, n);
+        CHECK(leaves[0].n_rows == 1 && leaves[1].tensor == 1 && leaves[1].first_row == 0, "%d", i);
+        CHECK((int)leaves[n - 1].n_rows == cases[i].last_rows, "%d", (int)leaves[n - 1].n_rows);
+        CHECK(leaves[n - 1].first_row + leaves[n - 1].n_rows == 3000, "case %d", i);
+        free(leaves);
+    }
 }
 
 void test_checksum(void) {
