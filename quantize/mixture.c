@@ -33,48 +33,33 @@ typedef enum {
     WITH_IMATRIX_8TH, // the first eighth, with one
 } RuleScope;
 
-// Rules of a mixture for tensors whose name contains `tensor`. The first rule that applies wins.
+// Rules of mixtures for tensors whose name contains one of `parts`; names are separated by a space.
+// The first rule that applies wins.
 static const struct {
-    const char *mixture, *tensor;
+    const char *mixtures, *parts;
     RuleScope scope;
     Type type;
 } rules[] = {
-    {"Q5_K_M", "attn_v", SPREAD, TYPE_Q6_K},
-    {"Q5_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
+    {"Q5_K_M Q4_K_M", "attn_v ffn_down", SPREAD, TYPE_Q6_K},
     {"Q5_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q5_1},
-    {"Q4_K_M", "attn_v", SPREAD, TYPE_Q6_K},
-    {"Q4_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
     {"Q4_K_S", "attn_v", FIRST_4, TYPE_Q5_K},
     {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
     {"Q4_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q4_1},
-    {"IQ4_NL", "attn_v", IF_GQA, TYPE_Q5_K},
-    {"IQ4_NL", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
-    {"IQ4_XS", "attn_v", IF_GQA, TYPE_Q5_K},
-    {"IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
-    {"Q3_K_L", "attn_v", ALWAYS, TYPE_Q5_K},
-    {"Q3_K_L", "attn_output", ALWAYS, TYPE_Q5_K},
-    {"Q3_K_L", "ffn_down", ALWAYS, TYPE_Q5_K},
+    {"IQ4_NL IQ4_XS", "attn_v", IF_GQA, TYPE_Q5_K},
+    {"IQ4_NL IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
+    {"Q3_K_L", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q5_K},
     {"Q3_K_M", "attn_v", FIRST_2, TYPE_Q5_K},
-    {"Q3_K_M", "attn_v", ALWAYS, TYPE_Q4_K},
-    {"Q3_K_M", "attn_output", ALWAYS, TYPE_Q4_K},
     {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K},
-    {"Q3_K_M", "ffn_down", ALWAYS, TYPE_Q4_K},
-    {"IQ3_M", "attn_v", ALWAYS, TYPE_Q4_K},
-    {"IQ3_M", "attn_output", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q4_K},
+    {"IQ3_M", "attn_v attn_output", ALWAYS, TYPE_Q4_K},
     {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},
-    {"IQ3_S", "attn_v", IF_GQA, TYPE_Q4_K},
-    {"IQ3_XXS", "token_embd", ALWAYS, TYPE_IQ3_S},
-    {"IQ3_XXS", "attn_q", ALWAYS, TYPE_IQ2_S},
-    {"IQ3_XXS", "attn_k", ALWAYS, TYPE_IQ2_S},
-    {"IQ3_XXS", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"IQ3_S IQ3_XXS Q2_K", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"IQ3_XXS", "token_embd attn_output", ALWAYS, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_q attn_k", ALWAYS, TYPE_IQ2_S},
     {"IQ3_XXS", "attn_v", NO_IMATRIX, TYPE_IQ3_S},
-    {"IQ3_XXS", "attn_output", ALWAYS, TYPE_IQ3_S},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q4_K},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX, TYPE_Q3_K},
-    {"Q2_K", "attn_v", IF_GQA, TYPE_Q4_K},
-    {"Q2_K", "attn_v", ALWAYS, TYPE_Q3_K},
-    {"Q2_K", "attn_output", ALWAYS, TYPE_Q3_K},
-    {"Q2_K", "ffn_down", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q3_K},
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
@@ -124,6 +109,12 @@ static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
     return false;
 }
 
+static bool contains_one_of(Str name, const char *parts) {
+    for (size_t n; (n = strcspn(parts, " ")); parts += n + (parts[n] == ' '))
+        if (str_find(name, (Str){parts, n}) != SIZE_MAX) return true;
+    return false;
+}
+
 static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
     int layer = tensor_layer(t->name);
@@ -132,8 +123,8 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
         return type == TYPE_Q8_0 ? TYPE_Q8_0 : type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
     }
     for (int i = 0; i < N_RULES; i++)
-        if (!strcmp(rules[i].mixture, in->mixture->name) &&
-            str_contains(t->name, rules[i].tensor) && rule_applies(in, rules[i].scope, layer)) {
+        if (str_is_one_of(str_of(in->mixture->name), rules[i].mixtures) &&
+            contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
             type = rules[i].type;
             break;
         }
