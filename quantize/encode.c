@@ -124,18 +124,15 @@ typedef struct {
 static inline void sum_levels_of(const WeightGroups *restrict f, float lo, float hi, bool is_iq4,
                                  const float *restrict inv, const float *restrict base,
                                  LevelSums *restrict out) {
-    float q[LANES] = {0}, qq[LANES] = {0}, qx[LANES] = {0};
+    *out = (LevelSums){0};
     for (int i = 0; i < f->n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = nearest_level(f->x[i][g] * inv[g] + base[g], lo, hi, is_iq4);
             float cv = f->cost[i][g] * v;
-            q[g] += cv;
-            qq[g] += cv * v;
-            qx[g] += cv * f->x[i][g];
+            out->q[g] += cv;
+            out->qq[g] += cv * v;
+            out->qx[g] += cv * f->x[i][g];
         }
-    memcpy(out->q, q, sizeof q);
-    memcpy(out->qq, qq, sizeof qq);
-    memcpy(out->qx, qx, sizeof qx);
 }
 
 MULTIVERSION static void sum_levels(const WeightGroups *f, const QuantLevels *levels,

@@ -23,11 +23,11 @@
 #include "../kernels/blocks.h"
 #include "../kernels/codebook.h"
 #include "../kernels/quant.h"
+#include "../kernels/team.h"
 
 #include <float.h>
 #include <limits.h>
 #include <math.h>
-#include <stdatomic.h>
 
 enum { N_CANDIDATES = 8, BLOCK = 256, MAX_K = 15 };
 
@@ -41,9 +41,9 @@ typedef struct {
     int group;           // weights that share a scale
     bool has_even_signs; // the number of negative weights of 8 is even
     // (n_cells) for each cell, the indices of the entries closest to it, closest first. If the cell
-    // itself is an entry, only that entry counts; its index is then stored twice.
+    // itself is an entry, only that entry counts; its index is then stored twice. NULL until
+    // build_candidates().
     uint16_t (*candidates)[N_CANDIDATES];
-    _Atomic int state; // of the candidates, see build_candidates()
 } MagnitudeCodebook;
 
 static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
@@ -69,15 +69,12 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
 // Sets the candidates of a codebook. The first thread that needs them builds them, in about 50 ms;
 // other threads wait.
 static void build_candidates(MagnitudeCodebook *b) {
-    enum { MISSING, STARTED, READY };
-    int missing = MISSING;
-    if (atomic_compare_exchange_strong(&b->state, &missing, STARTED)) {
+    team_lock();
+    if (!b->candidates) {
         b->candidates = xalloc((size_t)b->n_cells, sizeof *b->candidates);
         for (int cell = 0; cell < b->n_cells; cell++) find_candidates(b, cell, b->candidates[cell]);
-        atomic_store(&b->state, READY);
     }
-    while (atomic_load(&b->state) != READY) {
-    }
+    team_unlock();
 }
 
 // The entries chosen for a group at a given scale, and sums over the group.
@@ -255,11 +252,11 @@ static void pack_iq3_xxs(const CodebookBlock *c, BlockIQ3_XXS *b) {
 
 static MagnitudeCodebook codebooks[TYPE_COUNT] = {
     [TYPE_IQ2_S] = {codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 8, 17.5f, 43, 6561, 0.25f, 16,
-                    false, NULL, 0},
+                    false, NULL},
     [TYPE_IQ3_XXS] = {codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4, 8, 62, 4096, 0.5f, 32,
-                      true, NULL, 0},
+                      true, NULL},
     [TYPE_IQ3_S] = {codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 1, 2, 15, 4096, 2, 32, false,
-                    NULL, 0}};
+                    NULL}};
 
 bool encode_codebook(Type type, const float *x, const float *cost, void *block) {
     CodebookBlock c;
