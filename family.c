@@ -125,7 +125,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     f->orig_context = fmin(f->orig_context, INT32_MAX); // read_config() checks context_length
     if (!f->has_scales) return true;
     if (!gguf_get_f64(g, logit_scale.text, &required, err) ||
-        (gguf_find_value(g, finetuned.text) && !gguf_get_bool(g, finetuned.text, &has_rope, err)))
+        !gguf_get_bool(g, finetuned.text, &has_rope, err))
         return false;
     if (!has_rope) f->no_rope_interval = 1;
     return true;

@@ -406,8 +406,8 @@ bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err) {
 
 bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err) {
     const GgufValue *v = gguf_find_value(g, key);
-    if (!v || v->kind != GGUF_BOOL) return wrong_kind(g, v, key, "a bool", err);
-    *out = *v->data;
+    if (v && v->kind != GGUF_BOOL) return wrong_kind(g, v, key, "a bool", err);
+    if (v) *out = *v->data;
     return true;
 }
 

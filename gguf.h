@@ -82,7 +82,8 @@ uint64_t gguf_n_rows(const GgufTensor *t);                           // of dims[
 
 // Typed access. False with err (exit code 3) if the key is absent or its value cannot be converted
 // without loss. gguf_get_u64 accepts integers of any width, gguf_get_f64 any number, and both an
-// array of equal numbers (converters write some numbers once per layer).
+// array of equal numbers (converters write some numbers once per layer). Bools are optional: *out
+// keeps its value if the key is absent.
 bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
 bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err);
 bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err);

@@ -368,11 +368,9 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
     t->adds_bos = t->is_sentencepiece || t->pretokenizer->adds_bos;
     t->has_space_prefix = t->is_sentencepiece;
-    if (gguf_find_value(g, "tokenizer.ggml.add_bos_token") &&
-        !gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
-        return false;
-    if (t->is_sentencepiece && gguf_find_value(g, "tokenizer.ggml.add_space_prefix") &&
-        !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err))
+    if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err) ||
+        (t->is_sentencepiece &&
+         !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)))
         return false;
     for (int b = 0; b < 256; b++) {
         int *id = &t->byte_id[b];

@@ -1,7 +1,6 @@
 // Order matters: the file is prefetched in the background while the vocabulary is parsed, and the
 // template is opened before any text is tokenized, because it reserves special tokens.
 #include "open_model.h"
-#include "output.h"
 #include "prompt.h"
 #include "report.h"
 #include "../kernels/ops.h"

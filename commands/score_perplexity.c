@@ -16,7 +16,7 @@ typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 
 typedef struct {
     TextSource source;
-    int n_ctx;
+    int n_ctx;        // IDS: all tokens
     Ids ids;          // WINDOWS and IDS: all tokens
     int at;           // index of the first token that is in no task yet
     LineReader lines; // TEXTS
@@ -36,14 +36,8 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     const Tokenizer *t = s->pipeline.tokenizer;
     const LineReader *l = &p->lines;
     Error err;
-    switch (p->source) {
-    case WINDOWS: // as llama-perplexity: BOS replaces the first token, the second half is scored
-        if (p->ids.len - p->at < p->n_ctx) return false;
-        for (int i = 0; i < p->n_ctx; i++) ids_push(&task->ids, p->ids.data[p->at++]);
-        if (tokenizer_adds_bos(t)) task->ids.data[0] = tokenizer_bos(t);
-        task->first_scored = p->n_ctx / 2 + 1;
-        return true;
-    case TEXTS: { // {"text": ...}, every token after BOS is scored
+    task->first_scored = 1;   // every token after the first
+    if (p->source == TEXTS) { // {"text": ...}
         if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
         const Json *text = json_get_string(p->doc.root, "text");
         if (!text)
@@ -51,15 +45,15 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
         encode_text(t, text->string, &task->ids);
         if (!context_fits(task->ids.len, false, p->n_ctx, &err))
             die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
-        task->first_scored = 1;
         return true;
     }
-    case IDS: // one task, every token after the first is scored
-        for (; p->at < p->ids.len; p->at++) ids_push(&task->ids, p->ids.data[p->at]);
-        task->first_scored = 1;
-        return task->ids.len > 0;
-    }
-    return false;
+    if (p->ids.len - p->at < p->n_ctx) return false;
+    for (int i = 0; i < p->n_ctx; i++) ids_push(&task->ids, p->ids.data[p->at++]);
+    if (p->source == IDS) return true; // one task
+    // As llama-perplexity: BOS replaces the first token, the second half is scored.
+    if (tokenizer_adds_bos(t)) task->ids.data[0] = tokenizer_bos(t);
+    task->first_scored = p->n_ctx / 2 + 1;
+    return true;
 }
 
 // Runs all tasks, max_tasks at a time, and adds up their results.

@@ -1,6 +1,5 @@
 // Calibration: computes an importance matrix by running the model on a text.
 #include "quantize.h"
-#include "../base/files.h"
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 

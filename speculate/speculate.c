@@ -3,7 +3,6 @@
 #include "speculate.h"
 #include "cost.h"
 #include "draft.h"
-#include "lookup.h"
 
 struct Speculation {
     DraftModel *draft_model; // NULL: none
