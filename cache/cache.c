@@ -311,8 +311,6 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     return c;
 }
 
-void cache_close(PrefixCache *c) { free(c); }
-
 // Sets the last use of a prompt's pages to now. Earlier pages of the prompt get later times,
 // because a page is useless without the pages before it: the last page is removed first.
 static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {

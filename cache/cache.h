@@ -18,7 +18,6 @@ typedef struct PrefixCache PrefixCache;
 // per forward pass, max_bytes the limit of all files together. `dir` must outlive the cache. NULL
 // with err (exit 1) if the directory cannot be used, or if others can write to it.
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk, Error *err);
-void cache_close(PrefixCache *c);
 
 // Extends a session by the cached pages of a prompt, `tokens` (n). The session is empty or holds
 // the first whole pages of the prompt. Leaves at least one token to feed, for its logits. Returns

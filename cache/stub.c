@@ -8,7 +8,6 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     error_set(err, EXIT_USAGE, "%s: this build has no prefix cache (built WITHOUT=cache)", dir);
     return NULL;
 }
-void cache_close(PrefixCache *c) {}
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) { return 0; }
 int cache_store(PrefixCache *c, const Session *s, int first) { return first; }
 int cache_list(const char *dir, CacheFile **files, Error *err) {

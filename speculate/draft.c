@@ -26,13 +26,6 @@ DraftModel *draft_new(const Model *m) {
     return d;
 }
 
-void draft_free(DraftModel *d) {
-    if (!d) return;
-    workspace_free(d->workspace);
-    session_free(d->session);
-    free(d);
-}
-
 double draft_estimate(DraftModel *d, float *p_accept, int n) {
     // Every call moves the rate towards the prior by 1 %. Thus a draft model with a rate too low to
     // be used is tried again some time later.

@@ -17,7 +17,6 @@ typedef struct DraftModel DraftModel;
 
 // m must outlive the draft model.
 DraftModel *draft_new(const Model *m);
-void draft_free(DraftModel *d);
 
 // Writes the acceptance rate of the next n drafts, p_accept (n), and returns the seconds that one
 // draft takes (0: not measured yet).

@@ -26,12 +26,6 @@ Speculation *speculation_new(const Model *draft, bool has_lookup) {
     return sp;
 }
 
-void speculation_free(Speculation *sp) {
-    if (!sp) return;
-    draft_free(sp->draft_model);
-    free(sp);
-}
-
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
     if (!sp) return NULL;
     Drafter *d = xalloc(1, sizeof *d);

@@ -22,7 +22,6 @@ typedef struct Drafter Drafter;
 
 // draft: a model with the vocabulary of the target model, or NULL. It must outlive the result.
 Speculation *speculation_new(const Model *draft, bool has_lookup);
-void speculation_free(Speculation *sp);
 
 // Starts a sequence that is sampled with these options.
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab);

@@ -4,7 +4,6 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 Speculation *speculation_new(const Model *draft, bool has_lookup) { return NULL; }
-void speculation_free(Speculation *sp) {}
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
     return NULL;
 }

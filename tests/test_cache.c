@@ -89,7 +89,7 @@ static void compare(int n, int chunk, int expected) {
             CHECK(n_loaded == expected, "%d tokens in passes of %d: %d loaded, expected %d", n,
                   chunk, n_loaded, expected);
     }
-    cache_close(c);
+    free(c);
     free(plain);
     free(cached);
 }
@@ -190,8 +190,8 @@ static void damaged_pages(void) {
     model.rope.theta += 1;
     PrefixCache *other = cache_open(dir, 1u << 30, &model, 512, &err);
     CHECK(load_prompt(other, 300) == 0, "page of another RoPE base loaded");
-    cache_close(other);
-    cache_close(c);
+    free(other);
+    free(c);
     free(files);
     buffer_free(&whole);
     remove_files();
@@ -296,12 +296,12 @@ static void size_limit(void) {
         free(files);
         CHECK(total <= 4 * bytes + 8192, "%d files, %llu bytes", n, (unsigned long long)total);
     }
-    cache_close(c);
+    free(c);
     c = cache_open(dir, bytes / 2, &model, 512, &err); // no page fits
     tokens[0] = 77;
     run_prompt(out, 700, 512, c);
     CHECK(run_prompt(out, 700, 512, c) == 0, "a page in a cache that is too small for it");
-    cache_close(c);
+    free(c);
     remove_files();
     free(out);
     model_close(&model);
