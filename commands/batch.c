@@ -371,11 +371,12 @@ static void write_done(Batch *b) {
     int n = 0;
     for (int i = 0; i < b->n_window; i++) {
         Record *r = b->window[i];
-        if (r->state != RECORD_DONE || (b->options.is_ordered && n > 0)) {
+        bool is_parent = r->parent == r, is_done = r->state == RECORD_DONE;
+        if (!is_done || (is_parent && r->n_unfinished) || (b->options.is_ordered && n > 0)) {
             b->window[n++] = r;
             continue;
         }
-        if (r->parent == r) {
+        if (is_parent) {
             batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
             b->n_failed += r->has_failed;

@@ -144,15 +144,6 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_null(w, "error");
 }
 
-// Marks a choice as finished. Returns the number of unfinished choices of its request.
-static int finish_choice(Record *r) {
-    Record *parent = r->parent;
-    parent->n_unfinished--;
-    r->state = r == parent && parent->n_unfinished ? RECORD_PARTIAL : RECORD_DONE;
-    if (!parent->n_unfinished) parent->state = RECORD_DONE;
-    return parent->n_unfinished;
-}
-
 void record_finish(Record *r) {
     Record *parent = r->parent;
     if (r->sequence.finish == FINISH_ERROR) {
@@ -162,7 +153,8 @@ void record_finish(Record *r) {
     write_choice(r);
     parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
-    if (finish_choice(r) || parent->has_failed) return;
+    r->state = RECORD_DONE;
+    if (--parent->n_unfinished || parent->has_failed) return;
 
     JsonWriter w = begin_answer(parent);
     if (parent->form != FORM_SHORT)
@@ -178,7 +170,8 @@ void record_finish(Record *r) {
 
 void record_fail(Record *r, const char *code, const char *message) {
     Record *parent = r->parent;
-    finish_choice(r);
+    r->state = RECORD_DONE;
+    parent->n_unfinished--;
     if (parent->has_failed) return; // another choice has reported an error
     parent->has_failed = true;
     char *text = text_format("line %ld: %s", parent->line, message);

@@ -17,12 +17,7 @@ enum { MAX_CHOICES = 64 }; // "n" of a request
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
 
-typedef enum {
-    RECORD_WAITING,
-    RECORD_RUNNING,
-    RECORD_PARTIAL, // finished parent, some of whose choices are not finished
-    RECORD_DONE     // the line of output can be written
-} RecordState;
+typedef enum { RECORD_WAITING, RECORD_RUNNING, RECORD_DONE } RecordState;
 
 // One completion. A request for n completions is n records: the first is the parent, which holds
 // the request and its answer; the others are choices, which share the KV cache of the prompt.
