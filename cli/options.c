@@ -321,13 +321,10 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     LoraOption lora;
     int64_t whole = 0;
     double v = 0;
+    if (option->kind >= OPTION_STRING && option->kind <= OPTION_DIRECTORY)
+        return *(const char **)field = text, true;
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
-    case OPTION_STRING:
-    case OPTION_TEXT:
-    case OPTION_INPUT:
-    case OPTION_OUTPUT:
-    case OPTION_DIRECTORY: *(const char **)field = text; return true;
     case OPTION_STRINGS: {
         Str **list = field;
         int *n = (int *)((char *)o + option->n_offset);

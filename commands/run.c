@@ -59,7 +59,7 @@ static void print_completions(const Options *o, const Sequence *s, int n) {
 }
 
 // Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the
-// session of the first; the others fork it. Nothing is printed before all are complete.
+// session of the first; the others fork it.
 static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constraint, Request *r,
                        Sequence *s, int n) {
     Sequence *batch[MAX_COMPLETIONS] = {s};
@@ -114,10 +114,7 @@ int command_run(const Options *o) {
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     close_file_access(o);
     signals_defer();
-    if (n > 1)
-        generate_n(&p, &g, constraint, &request, completions, n);
-    else
-        generate_with_progress(o, &g, s, &request, session_new(&p.model.kv));
+    generate_n(&p, &g, constraint, &request, completions, n);
 
     // Errors during generation: memory, or logits that are not finite.
     for (int i = 0; i < n; i++)

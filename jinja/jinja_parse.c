@@ -115,15 +115,13 @@ static void lex_number(JinjaParser *p) {
 }
 
 static void lex_operator(JinjaParser *p) {
-    static const char *const operators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*",
-                                            "/",  "%",  "~",  "<",  ">",  "=",  ".", ":", "|",
-                                            ",",  "(",  ")",  "[",  "]",  "{",  "}"};
-    size_t i = 0, n = sizeof operators / sizeof *operators;
-    while (i < n && !is_at(p, p->at, operators[i])) i++;
-    if (i == n) heap_fail(p->heap, "unexpected character '%.1s'", p->source + p->at);
-    push_token(p, TOKEN_OPERATOR, p->at, p->at + strlen(operators[i]));
-    if (strchr("([{", *operators[i])) p->depth++;
-    if (strchr(")]}", *operators[i]) && p->depth) p->depth--;
+    const char *s = p->source + p->at;
+    bool is_pair = str_is_one_of((Str){s, 2}, "** // == != >= <=");
+    if (!is_pair && !(*s && strchr("+-*/%~<>=.:|,()[]{}", *s)))
+        heap_fail(p->heap, "unexpected character '%.1s'", s);
+    push_token(p, TOKEN_OPERATOR, p->at, p->at + 1 + is_pair);
+    if (strchr("([{", *s)) p->depth++;
+    if (strchr(")]}", *s) && p->depth) p->depth--;
 }
 
 // Adds the tokens of a tag. p->at is after its opening bytes and sign.
