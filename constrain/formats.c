@@ -62,12 +62,6 @@ const Format *format_find(Str name) {
         {"uri-reference", "(" SCHEME HIER "|" REL ")" TAIL, UINT32_MAX, MAX_URI},
         {"json-pointer", POINTER, UINT32_MAX, MAX_URI},
         {"relative-json-pointer", "(0|[1-9][0-9]*)(#|" POINTER ")", UINT32_MAX, MAX_URI},
-        {"idn-email", NULL, 0, 0},
-        {"idn-hostname", NULL, 0, 0},
-        {"iri", NULL, 0, 0},
-        {"iri-reference", NULL, 0, 0},
-        {"uri-template", NULL, 0, 0},
-        {"regex", NULL, 0, 0},
     };
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_is(name, formats[i].name)) return &formats[i];

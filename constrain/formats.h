@@ -5,10 +5,10 @@
 
 typedef struct {
     const char *name;
-    const char *pattern;    // of the whole text (regex.h); NULL: not supported
+    const char *pattern;    // of the whole text (regex.h)
     uint32_t max_length;    // characters; UINT32_MAX: the RFC has no limit
     uint32_t max_generated; // so that generated texts end
 } Format;
 
-// The standard format with this name; NULL if there is none.
+// The format with this name; NULL if it is not supported or no standard has it.
 const Format *format_find(Str name);

@@ -31,23 +31,6 @@ static bool is_name(int c) {
     return c == '-' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
 }
 
-// Skips spaces and comments; line breaks too if `lines`.
-static void skip_space(PatternReader *r, bool lines) {
-    for (int c; (c = pattern_peek(r)) >= 0; r->at++) {
-        if (c == '#') {
-            while (pattern_peek(r) >= 0 && pattern_peek(r) != '\n') r->at++;
-            c = pattern_peek(r);
-        }
-        bool is_line = c == '\n' || c == '\r';
-        if (is_line ? !lines : c != ' ' && c != '\t') return;
-    }
-}
-
-static void skip_lines(PatternReader *r) { skip_space(r, true); }
-
-// Skips white space within a rule. The end of the line ends the rule, unless a group is open.
-static void skip_within_rule(PatternReader *r) { skip_space(r, r->depth > 0); }
-
 // The number of the rule with this name, which is added if it is new; -1 after a failure.
 static int find_rule(PatternReader *r, Str name, size_t at) {
     enum { MAX_RULES = 4000 };
@@ -121,17 +104,17 @@ static bool read_rule(PatternReader *r) {
     if (rule < 0) return false;
     if (g->rules[rule].pattern >= 0)
         return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |") > 0;
-    skip_space(r, false);
+    pattern_skip_space(r, false);
     if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=") > 0;
     r->at += 3;
-    skip_lines(r);
+    pattern_skip_space(r, true);
     int pattern = pattern_read_choice(r);
     if (pattern < 0) return false;
     g->rules[rule].pattern = pattern;
-    skip_space(r, false);
+    pattern_skip_space(r, false);
     if (pattern_peek(r) >= 0 && pattern_peek(r) != '\n' && pattern_peek(r) != '\r')
         return pattern_fail_here(r, "expected the end of the line") > 0;
-    skip_lines(r);
+    pattern_skip_space(r, true);
     return true;
 }
 
@@ -139,8 +122,6 @@ static const PatternSyntax gbnf_syntax = {
     .is_grammar = true,
     .read_item = read_item,
     .read_member = read_class_member,
-    .skip_space = skip_within_rule,
-    .skip_lines = skip_lines,
 };
 
 // --- left recursion
@@ -233,7 +214,7 @@ Grammar *grammar_gbnf(Str text, Error *err) {
         .syntax = &gbnf_syntax, .text = text, .nfa = {.budget = &budget}, .grammar = &g};
     bool ok = true;
     err->code = 0;
-    skip_lines(&r);
+    pattern_skip_space(&r, true);
     while (ok && r.at < text.len) ok = read_rule(&r);
     Grammar *grammar = ok && check_rules(&r) ? compile_rules(&r) : NULL;
     pattern_free(&r);

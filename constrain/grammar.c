@@ -181,23 +181,18 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
-// Sums of counts of texts. From 2^31 on, a sum stays NO_LIMIT.
-static uint32_t add_counts(uint32_t a, uint64_t b) {
-    return a == NO_LIMIT || b >> 31 || (a + b) >> 31 ? NO_LIMIT : a + (uint32_t)b;
-}
-
-// Counts the texts from a state whose next states all have been counted. 0 if one has not.
+// Counts the texts from a state whose next states all have been counted. 0 if one has not. The sum
+// does not overflow: it has fewer than 2^21 characters, each with a count of less than 2^32.
 static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
-    uint32_t n = d->accept[state] != 0;
+    uint64_t n = d->accept[state] != 0;
     for (int i = 0; i < d->n_bounds; i++) {
         int next = d->next[state * d->n_classes + d->class_of[i]];
         uint32_t end = i + 1 < d->n_bounds ? d->bounds[i + 1] : CODE_MAX + 1;
         if (next == 0) continue;
         if (counts[next] == 0) return 0;
-        n = add_counts(n, counts[next] == NO_LIMIT ? NO_LIMIT
-                                                   : (uint64_t)(end - d->bounds[i]) * counts[next]);
+        n += (uint64_t)(end - d->bounds[i]) * counts[next];
     }
-    return n;
+    return n >> 31 ? NO_LIMIT : (uint32_t)n;
 }
 
 // The number of texts from each state, which is at least 1. A state that reaches a loop is never

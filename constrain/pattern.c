@@ -23,6 +23,18 @@ Str pattern_rest(const PatternReader *r) {
     return (Str){r->text.data + r->at, r->text.len - r->at};
 }
 
+void pattern_skip_space(PatternReader *r, bool lines) {
+    lines |= r->depth > 0;
+    for (int c; r->syntax->is_grammar && (c = pattern_peek(r)) >= 0; r->at++) {
+        if (c == '#') {
+            while (pattern_peek(r) >= 0 && pattern_peek(r) != '\n') r->at++;
+            c = pattern_peek(r);
+        }
+        bool is_line = c == '\n' || c == '\r';
+        if (is_line ? !lines : c != ' ' && c != '\t') return;
+    }
+}
+
 bool pattern_read_char(PatternReader *r, uint32_t *code) {
     int n = utf8_decode(r->text.data + r->at, r->text.len - r->at, code);
     r->at += (size_t)n;
@@ -76,15 +88,15 @@ static int read_repeat(PatternReader *r, int node) {
     if (c != '*' && c != '+' && c != '?' && c != '{') return node;
     r->at++;
     if (c == '{') {
-        r->syntax->skip_space(r);
+        pattern_skip_space(r, false);
         bool ok = read_number(r, &min);
         max = min;
-        r->syntax->skip_space(r);
+        pattern_skip_space(r, false);
         if (ok && pattern_peek(r) == ',') {
             r->at++;
-            r->syntax->skip_space(r);
+            pattern_skip_space(r, false);
             if (!read_number(r, &max)) max = -1;
-            r->syntax->skip_space(r);
+            pattern_skip_space(r, false);
         }
         if (!ok || pattern_peek(r) != '}') {
             if (is_grammar) return pattern_fail_here(r, "expected {n}, {n,} or {n,m}");
@@ -116,23 +128,23 @@ int pattern_read_choice(PatternReader *r) {
             if (r->syntax->is_grammar && (c == '\n' || c == '\r')) break;
             int item = r->syntax->read_item(r);
             if (item < 0) return -1;
-            r->syntax->skip_space(r);
+            pattern_skip_space(r, false);
             if ((item = read_repeat(r, item)) < 0) return -1;
             pattern_append(r, sequence, item, &last);
-            r->syntax->skip_space(r);
+            pattern_skip_space(r, false);
         }
         size_t end = r->at;
-        r->syntax->skip_lines(r); // a following line that begins with | continues the alternatives
+        pattern_skip_space(r, true); // a line that begins with | continues the alternatives
         if (pattern_peek(r) != '|') return r->at = end, choice;
         r->at++;
-        r->syntax->skip_lines(r);
+        pattern_skip_space(r, true);
     }
 }
 
 int pattern_read_group(PatternReader *r) {
     enum { MAX_DEPTH = 200 };
     if (++r->depth > MAX_DEPTH) return pattern_fail_here(r, "groups are nested too deeply");
-    r->syntax->skip_lines(r);
+    pattern_skip_space(r, true);
     int choice = pattern_read_choice(r);
     r->depth--;
     if (choice < 0) return -1;

@@ -46,9 +46,6 @@ typedef struct {
     // Reads a member of a class [...] into a set: one character, or a class such as \w, for which
     // *code becomes UINT32_MAX, because it cannot begin a range.
     bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code);
-    // Skips white space after an item, and after a group's ( or a |.
-    void (*skip_space)(PatternReader *r);
-    void (*skip_lines)(PatternReader *r);
 } PatternSyntax;
 
 // A pattern that is being parsed into nodes.
@@ -72,6 +69,9 @@ static inline int pattern_peek(const PatternReader *r) {
     return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
 }
 Str pattern_rest(const PatternReader *r);
+// Skips the spaces and comments of a grammar. Line breaks too if `lines` or if a group is open;
+// otherwise the end of the line ends the rule.
+void pattern_skip_space(PatternReader *r, bool lines);
 // Reads one character without interpreting it. False after a failure.
 bool pattern_read_char(PatternReader *r, uint32_t *code);
 // Each reads a construct after its opening bracket, including the closing bracket, and returns the

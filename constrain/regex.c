@@ -10,42 +10,40 @@ static bool looks_at(const PatternReader *r, const char *s) {
 
 // --- characters and classes
 
-// Adds the class \d, \w or \s to a set, or for a capital letter its complement.
-static void add_class(CharSet *s, int letter) {
+// Reads the property after \p into a set.
+static bool read_property(PatternReader *r, CharSet *s) {
+    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
+    int i = 0;
+    while (i < 4 && !looks_at(r, names[i])) i++;
+    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+    UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
+    unicode_init();
+    for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
+        for (end = c + 1; end < UNICODE_END && unicode_class(end) == unicode_class(c);) end++;
+        if (unicode_class(c) == wanted) charset_add(s, c, end - 1);
+    }
+    r->at += strlen(names[i]);
+    return true;
+}
+
+// Adds the class \d, \w, \s or \p{...} to a set, or for a capital letter its complement.
+static bool read_class(PatternReader *r, CharSet *s, int letter) {
     static const CodeRange digits[] = {{'0', '9'}},
                            words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
                            space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
                                       {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
                                       {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
                                       {0xfeff, 0xfeff}};
-    int lower = letter | 0x20;
+    enum { N_SPACE = sizeof space / sizeof *space };
+    int lower = letter | 0x20, n = lower == 'd' ? 1 : lower == 'w' ? 4 : lower == 's' ? N_SPACE : 0;
     const CodeRange *ranges = lower == 'd' ? digits : lower == 'w' ? words : space;
-    int n = lower == 'd' ? 1 : lower == 'w' ? 4 : (int)(sizeof space / sizeof *space);
     CharSet set = {0};
     for (int i = 0; i < n; i++) charset_add(&set, ranges[i].lo, ranges[i].hi);
+    bool ok = lower != 'p' || read_property(r, &set);
     if (letter != lower) charset_invert(&set);
     charset_add_set(s, &set);
     charset_free(&set);
-}
-
-// Reads the property after \p or \P into a set.
-static bool read_property(PatternReader *r, CharSet *s, bool is_negated) {
-    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
-    int i = 0;
-    while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
-    UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
-    CharSet set = {0};
-    unicode_init();
-    for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
-        for (end = c + 1; end < UNICODE_END && unicode_class(end) == unicode_class(c);) end++;
-        if (unicode_class(c) == wanted) charset_add(&set, c, end - 1);
-    }
-    if (is_negated) charset_invert(&set);
-    charset_add_set(s, &set);
-    charset_free(&set);
-    r->at += strlen(names[i]);
-    return true;
+    return ok;
 }
 
 // Reads what follows a backslash into a set: a class (*code becomes UINT32_MAX) or one character.
@@ -54,8 +52,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     Str rest = pattern_rest(r);
     *code = UINT32_MAX;
     if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
-    if (strchr("dDwWsS", c)) return r->at++, add_class(s, c), true;
-    if (c == 'p' || c == 'P') return r->at++, read_property(r, s, c == 'P');
+    if (c && strchr("dDwWsSpP", c)) return r->at++, read_class(r, s, c);
     if ((c == 'b' && !in_class) || c == 'B')
         return pattern_fail_here(r, "\\b and \\B are not supported") > 0;
     if ((c >= '1' && c <= '9') || c == 'k')
@@ -141,13 +138,9 @@ static int read_item(PatternReader *r) {
     return -1;
 }
 
-static void skip_nothing(PatternReader *r) { (void)r; }
-
 static const PatternSyntax regex_syntax = {
     .read_item = read_item,
     .read_member = read_class_member,
-    .skip_space = skip_nothing,
-    .skip_lines = skip_nothing,
 };
 
 static int parse(PatternReader *r) {

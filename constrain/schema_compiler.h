@@ -79,6 +79,7 @@ struct SchemaCompiler {
 typedef struct {
     const SchemaKeyword *keyword;
     const Json *schema, *value;
+    bool is_negated; // the keyword does not hold
 } KeywordUse;
 
 // How other parts of the compiler treat a keyword.
@@ -119,6 +120,7 @@ struct SchemaKeyword {
     // the conjunction is emitted.
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
+    // schema_negate: there is one branch, which assert() describes, see KeywordUse.is_negated.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
     // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);

@@ -36,8 +36,12 @@ static const Json *resolve(SchemaCompiler *c, const Json *schema) {
     return schema;
 }
 
+// Orders assertions by kind, then by their place in the document, so that the result of a
+// compilation does not depend on addresses.
 static int compare_assertions(const void *a, const void *b) {
-    return memcmp(a, b, sizeof(SchemaAssertion));
+    const SchemaAssertion *x = a, *y = b;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return (x->json > y->json) - (x->json < y->json);
 }
 
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
@@ -79,7 +83,11 @@ Conjunction conjunction_new(void) {
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u) {
     Conjunct *a = schema_alloc(c, sizeof *a);
-    *a = (Conjunct){.kind = kind, .schema = u->schema, .json = u->value, .next = f->conjuncts};
+    *a = (Conjunct){.kind = kind,
+                    .schema = u->schema,
+                    .json = u->value,
+                    .is_negated = u->is_negated,
+                    .next = f->conjuncts};
     f->conjuncts = a;
     return a;
 }
@@ -97,13 +105,19 @@ void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     f->branches = p;
 }
 
+void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    u->keyword->assert(c, &f, u);
+    schema_expand(c, f);
+}
+
 bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
     return schema_refuse(c, u, " under \"not\" or in a \"oneOf\" whose branches overlap");
 }
 
 // Expands one branch for each keyword of the schema, in which this keyword does not hold.
 static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (KeywordUse part = {.schema = u->schema}; schema_next(c, &part) && !c->failed;) {
+    KeywordUse part = {.schema = u->schema, .is_negated = true};
+    while (schema_next(c, &part) && !c->failed) {
         if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
         Conjunction branch = f;
         branch.types &= part.keyword->types;
@@ -193,33 +207,20 @@ void schema_compile_value(SchemaCompiler *c, int value) {
 
 // --- bounds on counts
 
-// The bound that a keyword states.
-static uint32_t read_count(const KeywordUse *u) {
-    return u->value->number < 4e9 ? (uint32_t)u->value->number : NO_LIMIT;
-}
-
-static CountRange *count_range(Conjunction *f, const KeywordUse *u) {
-    if (u->keyword->types == TYPE_STRING) return &f->length;
-    return u->keyword->types == TYPE_ARRAY ? &f->items : &f->properties;
-}
-
-// Raises the minimum to n, or lowers the maximum.
-static void narrow_count(CountRange *r, uint32_t n, bool is_max) {
-    uint32_t *bound = is_max ? &r->max : &r->min;
-    if (is_max ? n < *bound : n > *bound) *bound = n;
-}
-
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
-    narrow_count(count_range(f, u), read_count(u), u->keyword->is_max);
-}
-
-void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    CountRange *r = u->keyword->types == TYPE_STRING  ? &f->length
+                    : u->keyword->types == TYPE_ARRAY ? &f->items
+                                                      : &f->properties;
+    uint32_t n = u->value->number < 4e9 ? (uint32_t)u->value->number : NO_LIMIT;
     bool is_max = u->keyword->is_max;
-    uint32_t n = read_count(u);
-    if (n == (is_max ? NO_LIMIT : 0)) return; // the keyword always holds
-    narrow_count(count_range(&f, u), is_max ? n + 1 : n - 1, !is_max);
-    schema_expand(c, f);
+    if (u->is_negated) {
+        if (n == (is_max ? NO_LIMIT : 0)) f->types = 0; // the keyword always holds
+        n = is_max ? n + 1 : n - 1;
+        is_max = !is_max;
+    }
+    if (is_max && n < r->max) r->max = n;
+    if (!is_max && n > r->min) r->min = n;
 }
 
 uint32_t count_chars(Str s) {

@@ -87,7 +87,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
 void schema_compile_value(SchemaCompiler *c, int value);
 
 Conjunction conjunction_new(void);
-// Adds a conjunct, which the caller completes.
+// Adds a conjunct of a keyword, which the caller completes.
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u);
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json);
@@ -102,12 +102,13 @@ void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const
 void schema_expand(SchemaCompiler *c, Conjunction f);
 // schema_expand() with one more assertion.
 void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, const Json *json);
+// See SchemaKeyword.negate.
+void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 // Fails, because the keyword cannot be negated.
 bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 
 // Bounds on the number of characters, items or properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
-void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
 // True if an unevaluated... keyword restricts anything. Fails if the schema has an applicator,

@@ -133,7 +133,7 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
     resource = enter_schema(c, schema, resource);
     c->resource_of[i] = resource;
     for (const Json *k = schema->child; k; k = k->next) {
-        KeywordUse u = {schema_keyword(c, k->key), schema, k};
+        KeywordUse u = {schema_keyword(c, k->key), schema, k, false};
         if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
     }
     return true;

@@ -14,7 +14,7 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
     unsigned types = 0;
     if (type->kind == JSON_ARRAY) {
         for (const Json *t = type->child; t; t = t->next)
-            types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t});
+            types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t, false});
         return types;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -24,12 +24,8 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
 }
 
 static void assert_type(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    f->types &= find_named_types(c, u);
-}
-
-static void negate_type(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    f.types &= ~find_named_types(c, u);
-    schema_expand(c, f);
+    unsigned types = find_named_types(c, u);
+    f->types &= u->is_negated ? ~types : types;
 }
 
 static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -152,11 +148,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
 // --- not
 
 static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_assert(c, f, ASSERT_NOT, u->value);
-}
-
-static void negate_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    schema_expand_with(c, f, ASSERT_SCHEMA, u->value);
+    conjunction_assert(c, f, u->is_negated ? ASSERT_SCHEMA : ASSERT_NOT, u->value);
 }
 
 static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -251,7 +243,7 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
 const SchemaKeyword schema_logic_keywords[] = {
     {"$ref", TYPE_ANY, VALUE_STRING, assert_all_of, negate_all_of, .check = check_parts,
      .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, negate_type, .check = check_type,
+    {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, schema_negate, .check = check_type,
      .find_types = find_named_types},
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
      .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
@@ -259,7 +251,7 @@ const SchemaKeyword schema_logic_keywords[] = {
      .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
     {"oneOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_one_of, .check = check_parts,
      .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, negate_not, .check = check_not,
+    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not,
      .role = KEYWORD_APPLICATOR},
     {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
      .first = 7, .role = KEYWORD_APPLICATOR},

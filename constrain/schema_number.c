@@ -24,13 +24,11 @@ static void narrow(NumberRange *r, const Json *x, bool is_max, bool excluded) {
 
 static void assert_bound(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
-    if (!is_flag(u)) narrow(&f->number, u->value, u->keyword->is_max, is_excluded(u));
-}
-
-static void negate_bound(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if (is_flag(u)) return;
-    narrow(&f.number, u->value, !u->keyword->is_max, !is_excluded(u));
-    schema_expand(c, f);
+    bool is_not = u->is_negated;
+    if (!is_flag(u))
+        narrow(&f->number, u->value, u->keyword->is_max != is_not, is_excluded(u) != is_not);
+    else if (is_not)
+        f->types = 0; // a flag alone always holds
 }
 
 static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -53,25 +51,19 @@ static void assert_multiple(SchemaCompiler *c, Conjunction *f, const KeywordUse 
     if (has_multiple(c, u)) conjunction_add(c, f, CONJUNCT_MULTIPLE, u);
 }
 
-static void negate_multiple(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if (!has_multiple(c, u)) return;
-    conjunction_add(c, &f, CONJUNCT_MULTIPLE, u)->is_negated = true;
-    schema_expand(c, f);
-}
-
 static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     return has_multiple(c, u) && number_is_multiple(value, u->value);
 }
 
 const SchemaKeyword schema_number_keywords[] = {
-    {"minimum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, negate_bound, .check = check_bound},
-    {"maximum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, negate_bound, .check = check_bound,
+    {"minimum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, schema_negate, .check = check_bound},
+    {"maximum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, schema_negate, .check = check_bound,
      .is_max = true},
-    {"exclusiveMinimum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true},
-    {"exclusiveMaximum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true, .is_max = true},
-    {"multipleOf", TYPE_NUMBER, VALUE_NUMBER, assert_multiple, negate_multiple,
+    {"exclusiveMinimum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, schema_negate,
+     .check = check_bound, .is_exclusive = true},
+    {"exclusiveMaximum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, schema_negate,
+     .check = check_bound, .is_exclusive = true, .is_max = true},
+    {"multipleOf", TYPE_NUMBER, VALUE_NUMBER, assert_multiple, schema_negate,
      .check = check_multiple},
     {.name = NULL},
 };

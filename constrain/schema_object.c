@@ -155,17 +155,19 @@ static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse 
 }
 
 static void assert_dependencies(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    for (const Json *d = u->value->child; d; d = d->next)
-        conjunction_postpone(c, f, &(KeywordUse){u->keyword, u->schema, d}, split_dependency);
+    KeywordUse part = *u;
+    for (part.value = u->value->child; part.value; part.value = part.value->next)
+        conjunction_postpone(c, f, &part, split_dependency);
 }
 
 static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    KeywordUse part = *u;
     for (const Json *d = u->value->child; d && !c->failed; d = d->next) {
         Conjunction branch = f;
-        KeywordUse dependency = {u->keyword, u->schema, d};
         add_presence(c, &branch, u, d->key, true);
+        part.value = d;
         if (d->kind == JSON_ARRAY)
-            negate_required(c, branch, &dependency);
+            negate_required(c, branch, &part);
         else
             schema_expand_with(c, branch, ASSERT_NOT, d);
     }
@@ -175,7 +177,7 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
     for (const Json *d = u->value->child; d; d = d->next) {
         if (!schema_member(c, value, d->key)) continue;
         bool ok = d->kind == JSON_ARRAY
-                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d}, value)
+                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d, false}, value)
                       : schema_holds(c, d, value);
         if (!ok) return false;
     }
@@ -191,8 +193,8 @@ const SchemaKeyword schema_object_keywords[] = {
      .check = check_properties},
     {"required", TYPE_OBJECT, VALUE_NAMES, assert_required, negate_required,
      .check = check_required},
-    {"minProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, count_negate, .check = count_check},
-    {"maxProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, count_negate, .check = count_check,
+    {"minProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
+    {"maxProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
      .first = 6},

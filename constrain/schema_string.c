@@ -33,10 +33,10 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
 // which has no effect.
 static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, const Format **format) {
     *format = format_find(name);
-    if (!*format) return -1;
-    if ((*format)->pattern)
-        return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
-    return schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name)), -1;
+    if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
+    if (str_is_one_of(name, "idn-email idn-hostname iri iri-reference uri-template regex"))
+        schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name));
+    return -1;
 }
 
 // The intersection or difference of two DFAs.
@@ -53,18 +53,12 @@ static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
 
 // --- keywords
 
-static void add_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, bool is_negated) {
-    ConjunctKind kind = str_is(u->value->key, "format") ? CONJUNCT_FORMAT : CONJUNCT_PATTERN;
-    conjunction_add(c, f, kind, u)->is_negated = is_negated;
+static void assert_pattern(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_add(c, f, CONJUNCT_PATTERN, u);
 }
 
-static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    add_language(c, f, u, false);
-}
-
-static void negate_language(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    add_language(c, &f, u, true);
-    schema_expand(c, f);
+static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_add(c, f, CONJUNCT_FORMAT, u);
 }
 
 static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -76,13 +70,11 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_string_keywords[] = {
-    {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, count_negate, .check = count_check},
-    {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, count_negate, .check = count_check,
+    {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
+    {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
-    {"pattern", TYPE_STRING, VALUE_STRING, assert_language, negate_language,
-     .check = check_language},
-    {"format", TYPE_STRING, VALUE_STRING, assert_language, negate_language,
-     .check = check_language},
+    {"pattern", TYPE_STRING, VALUE_STRING, assert_pattern, schema_negate, .check = check_language},
+    {"format", TYPE_STRING, VALUE_STRING, assert_format, schema_negate, .check = check_language},
     {.name = NULL},
 };
 

@@ -8,9 +8,12 @@ static const Json *listed_values(const KeywordUse *u, int *n) {
 }
 
 static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    (void)c;
-    const Json *list = json_get(u->schema, "enum"); // takes precedence over "const"
-    if (!list || u->value == list) f->values = listed_values(u, &f->n_values);
+    int n;
+    const Json *list = json_get(u->schema, "enum"), *v = listed_values(u, &n);
+    if (u->is_negated)
+        value_exclude(c, f, u, v, n);
+    else if (!list || u->value == list) // "enum" takes precedence over "const"
+        f->values = v, f->n_values = n;
 }
 
 // Expands the branches of the values that differ from u->value, an array or object.
@@ -29,15 +32,8 @@ void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const
         unsigned type = schema_type_of(c, v);
         if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
         if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
-            conjunction_postpone(c, f, &(KeywordUse){u->keyword, u->schema, v}, split_unequal);
+            conjunction_postpone(c, f, &(KeywordUse){NULL, u->schema, v, false}, split_unequal);
     }
-}
-
-static void negate_listed(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    int n;
-    const Json *v = listed_values(u, &n);
-    value_exclude(c, &f, u, v, n);
-    schema_expand(c, f);
 }
 
 static bool check_listed(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -58,9 +54,9 @@ static unsigned find_listed_types(SchemaCompiler *c, const KeywordUse *u) {
 }
 
 const SchemaKeyword schema_value_keywords[] = {
-    {"enum", TYPE_ANY, VALUE_LIST, assert_listed, negate_listed, .check = check_listed,
+    {"enum", TYPE_ANY, VALUE_LIST, assert_listed, schema_negate, .check = check_listed,
      .find_types = find_listed_types},
-    {"const", TYPE_ANY, VALUE_ANY, assert_listed, negate_listed, .check = check_listed, .first = 6,
+    {"const", TYPE_ANY, VALUE_ANY, assert_listed, schema_negate, .check = check_listed, .first = 6,
      .find_types = find_listed_types},
     {.name = NULL},
 };
