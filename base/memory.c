@@ -24,3 +24,16 @@ void *xrealloc(void *p, size_t n, size_t size) {
 void *list_grow(void *list, int n, size_t item_size) {
     return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, item_size);
 }
+
+void *arena_alloc(Arena *a, size_t n, size_t size) {
+    a->blocks = list_grow((void *)a->blocks, a->n_blocks, sizeof *a->blocks);
+    void *block = memset(xrealloc(NULL, n, size), 0, n * size);
+    a->n_bytes += n * size;
+    return a->blocks[a->n_blocks++] = block;
+}
+
+void arena_free(Arena *a) {
+    for (int i = 0; i < a->n_blocks; i++) free(a->blocks[i]);
+    free((void *)a->blocks);
+    *a = (Arena){0};
+}

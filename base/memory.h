@@ -19,3 +19,12 @@ void *xrealloc(void *p, size_t n, size_t size);
 // Makes room for one more item in a list of n that only ever grows by one: doubles it when n is 0
 // or a power of two.
 void *list_grow(void *list, int n, size_t item_size);
+
+// Blocks of memory that are freed together. Zero-initialize.
+typedef struct {
+    void **blocks;
+    int n_blocks;
+    size_t n_bytes; // of all blocks
+} Arena;
+void *arena_alloc(Arena *a, size_t n, size_t size); // n * size bytes, zeroed
+void arena_free(Arena *a);

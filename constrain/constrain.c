@@ -5,7 +5,7 @@ Grammar *grammar_regex(Str pattern, Error *err) {
     Budget budget = {COMPILE_BUDGET, err};
     Dfa d;
     if (!regex_compile(pattern, REGEX_WHOLE, &budget, &d)) return NULL;
-    if (!dfa_is_empty(&d)) return grammar_of_dfa(&d);
+    if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
     return error_set(err, EXIT_USAGE, "regular expression: no text matches it"), NULL;
 }

@@ -200,7 +200,7 @@ static Grammar *compile_rules(PatternReader *r) {
     free(fragments);
     if (!ok) return NULL;
     d.start = d.starts[root];
-    if (!dfa_is_empty(&d)) return grammar_of_dfa(&d);
+    if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
     return pattern_fail(r, g->rules[root].named_at,
                         "no text matches the rule root; its recursion never ends"),

@@ -2,59 +2,29 @@
 
 void grammar_free(Grammar *g) {
     if (!g) return;
-    for (int i = 0; i < g->n_dfas; i++) dfa_free(&g->dfas[i]);
-    for (int i = 0; i < g->n_strings; i++) free(g->strings[i].live);
-    for (int i = 0; i < g->n_objects; i++)
-        free(g->objects[i].properties), free(g->objects[i].other_values),
-            free(g->objects[i].n_others);
-    for (int i = 0; i < g->n_arrays; i++) free(g->arrays[i].prefix);
+    for (int i = 0; i < g->n_defs; i++)
+        if (g->defs[i].kind == DEF_TEXT) dfa_free(&g->defs[i].dfa);
     for (int i = 0; i < g->n_values; i++) free(g->values[i].alts);
-    free(g->dfas), free(g->strings), free(g->objects), free(g->arrays), free(g->values);
-    free(g->tries), free(g);
+    free(g->defs), free(g->values), free(g->tries), arena_free(&g->arena), free(g);
 }
 
 size_t grammar_bytes(const Grammar *g) {
-    size_t n = sizeof *g + (size_t)g->n_tries * sizeof *g->tries;
-    for (int i = 0; i < g->n_dfas; i++) n += dfa_bytes(&g->dfas[i]);
-    for (int i = 0; i < g->n_strings; i++) {
-        const StringDef *s = &g->strings[i];
-        n += sizeof *s;
-        if (s->live) n += (size_t)g->dfas[s->dfa].n_states * ((size_t)s->limit + 1) / 8;
-    }
-    for (int i = 0; i < g->n_objects; i++)
-        n += sizeof *g->objects + (size_t)g->objects[i].n_names * sizeof(PropertyDef) +
-             (size_t)g->objects[i].n_other * sizeof(int);
-    for (int i = 0; i < g->n_arrays; i++)
-        n += sizeof *g->arrays + (size_t)g->arrays[i].n_prefix * sizeof(int);
+    size_t n = sizeof *g + g->arena.n_bytes + (size_t)g->n_tries * sizeof *g->tries +
+               (size_t)g->n_defs * sizeof *g->defs;
+    for (int i = 0; i < g->n_defs; i++)
+        if (g->defs[i].kind == DEF_TEXT) n += dfa_bytes(&g->defs[i].dfa);
     for (int i = 0; i < g->n_values; i++)
-        n += sizeof *g->values + (size_t)g->values[i].n_alts * sizeof(Alt);
+        n += sizeof *g->values + (size_t)g->values[i].n_alts * sizeof(int);
     return n;
 }
 
-int grammar_add_dfa(Grammar *g, Dfa *d) {
-    g->dfas = list_grow(g->dfas, g->n_dfas, sizeof *d);
-    g->dfas[g->n_dfas] = *d;
-    *d = (Dfa){0};
-    return g->n_dfas++;
+int grammar_add(Grammar *g, Def def) {
+    g->defs = list_grow(g->defs, g->n_defs, sizeof def);
+    g->defs[g->n_defs] = def;
+    return g->n_defs++;
 }
 
-int grammar_add_string(Grammar *g, StringDef s) {
-    g->strings = list_grow(g->strings, g->n_strings, sizeof s);
-    g->strings[g->n_strings] = s;
-    return g->n_strings++;
-}
-
-int grammar_add_object(Grammar *g, ObjectDef o) {
-    g->objects = list_grow(g->objects, g->n_objects, sizeof o);
-    g->objects[g->n_objects] = o;
-    return g->n_objects++;
-}
-
-int grammar_add_array(Grammar *g, ArrayDef a) {
-    g->arrays = list_grow(g->arrays, g->n_arrays, sizeof a);
-    g->arrays[g->n_arrays] = a;
-    return g->n_arrays++;
-}
+int grammar_add_dfa(Grammar *g, Dfa d) { return grammar_add(g, (Def){DEF_TEXT, .dfa = d}); }
 
 int grammar_add_value(Grammar *g) {
     g->values = list_grow(g->values, g->n_values, sizeof *g->values);
@@ -62,18 +32,18 @@ int grammar_add_value(Grammar *g) {
     return g->n_values++;
 }
 
-void grammar_add_alt(Grammar *g, int value, AltKind kind, int def) {
+void grammar_add_alt(Grammar *g, int value, int def) {
     ValueDef *v = &g->values[value];
     for (int i = 0; i < v->n_alts; i++)
-        if (v->alts[i].kind == kind && v->alts[i].def == def) return;
+        if (v->alts[i] == def) return;
     v->alts = list_grow(v->alts, v->n_alts, sizeof *v->alts);
-    v->alts[v->n_alts++] = (Alt){kind, def};
+    v->alts[v->n_alts++] = def;
 }
 
-Grammar *grammar_of_dfa(Dfa *d) {
+Grammar *grammar_of_dfa(Dfa d) {
     Grammar *g = xalloc(1, sizeof *g);
     g->root = grammar_add_value(g);
-    grammar_add_alt(g, g->root, ALT_TEXT, grammar_add_dfa(g, d));
+    grammar_add_alt(g, g->root, grammar_add_dfa(g, d));
     g->values[g->root].is_possible = true;
     return g;
 }
@@ -159,14 +129,15 @@ static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
 }
 
 static bool array_is_possible(const Grammar *g, const ArrayDef *a) {
-    for (int i = 0; i < a->n_prefix && (uint32_t)i < a->min; i++)
-        if (!g->values[a->prefix[i]].is_possible) return false;
-    return a->min <= (uint32_t)a->n_prefix || g->values[a->rest].is_possible;
+    for (int i = 0; i <= a->n_prefix && (uint32_t)i < a->min; i++)
+        if (!g->values[a->items[i]].is_possible) return false;
+    return true;
 }
 
-static bool alt_is_possible(const Grammar *g, Alt alt) {
-    if (alt.kind == ALT_OBJECT) return object_is_possible(g, &g->objects[alt.def]);
-    return alt.kind != ALT_ARRAY || array_is_possible(g, &g->arrays[alt.def]);
+static bool alt_is_possible(const Grammar *g, int alt) {
+    const Def *def = &g->defs[alt];
+    if (def->kind == DEF_OBJECT) return object_is_possible(g, &def->object);
+    return def->kind != DEF_ARRAY || array_is_possible(g, &def->array);
 }
 
 static bool find_possible(Grammar *g, Budget *budget) {
@@ -197,8 +168,8 @@ static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
 
 // The number of texts from each state, which is at least 1. A state that reaches a loop is never
 // counted: it has infinitely many texts.
-static uint32_t *count_names(const Dfa *d, Budget *budget) {
-    uint32_t *counts = xalloc((size_t)d->n_states, sizeof *counts);
+static uint32_t *count_names(Grammar *g, const Dfa *d, Budget *budget) {
+    uint32_t *counts = arena_alloc(&g->arena, (size_t)d->n_states, sizeof *counts);
     for (bool changed = true; changed && budget_spend(budget, (long)d->n_states * d->n_bounds);) {
         changed = false;
         for (int state = d->n_states; --state > 0;)
@@ -213,7 +184,7 @@ static uint32_t *count_names(const Dfa *d, Budget *budget) {
 // Sets TrieNode.other by following the DFA of other names along the trie of listed names; then sets
 // TrieNode.n_other: the texts of the DFA without the listed names among them.
 static void align_names(Grammar *g, const ObjectDef *o) {
-    const Dfa *d = &g->dfas[o->other];
+    const Dfa *d = &g->defs[o->other].dfa;
     int end = o->trie + 1;
     g->tries[o->trie].other = d->start;
     for (int node = o->trie; node < end; node++) {
@@ -234,7 +205,7 @@ static void align_names(Grammar *g, const ObjectDef *o) {
 
 static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
     if (o->other != NONE) {
-        Dfa *d = &g->dfas[o->other];
+        Dfa *d = &g->defs[o->other].dfa;
         bool changed = false;
         for (int state = 1; state < d->n_states; state++)
             if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible)
@@ -243,8 +214,8 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
         if (dfa_is_empty(d)) o->other = NONE;
     }
     if (o->other == NONE) return true;
-    const Dfa *d = &g->dfas[o->other];
-    o->n_others = count_names(d, budget);
+    const Dfa *d = &g->defs[o->other].dfa;
+    o->n_others = count_names(g, d, budget);
     if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
     for (int state = 1; state < d->n_states; state++)
         o->is_limited |= o->n_others[state] != NO_LIMIT;
@@ -269,14 +240,11 @@ bool grammar_finish(Grammar *g, Budget *budget) {
             return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
                              n);
     }
-    for (int i = 0; i < g->n_objects; i++)
-        if (!finish_object(g, &g->objects[i], budget)) return false;
-    for (int i = 0; i < g->n_arrays; i++) {
-        ArrayDef *a = &g->arrays[i];
-        for (uint32_t k = 0; k <= (uint32_t)a->n_prefix; k++) {
-            int value = k < (uint32_t)a->n_prefix ? a->prefix[k] : a->rest;
-            if (!g->values[value].is_possible && k < a->max) a->max = k;
-        }
+    for (Def *def = g->defs; def < g->defs + g->n_defs; def++) {
+        ArrayDef *a = &def->array;
+        if (def->kind == DEF_OBJECT && !finish_object(g, &def->object, budget)) return false;
+        for (uint32_t k = 0; def->kind == DEF_ARRAY && k <= (uint32_t)a->n_prefix; k++)
+            if (!g->values[a->items[k]].is_possible && k < a->max) a->max = k;
     }
     return true;
 }

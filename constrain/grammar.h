@@ -5,8 +5,8 @@
 // objects and arrays refer to values again. All references are indices into the lists of Grammar.
 // For example, {"type":"array","items":{"type":["null","string"]}} becomes
 //
-//     value 1: array 0            value 2: text 0 (null) | string 0 (any characters)
-//     array 0: items of value 2
+//     value 1: definition 2                    value 2: definition 0 | definition 1
+//     definition 2: array, items of value 2    definition 0: text "null"; 1: any string
 #pragma once
 
 #include "dfa.h"
@@ -28,7 +28,7 @@ typedef struct {
 // The contents of a string: one of the strings of a trie, or a text of a DFA with min to max
 // characters.
 typedef struct {
-    int trie, dfa;     // root node and index; one of them is NONE
+    int trie, dfa;     // root node and definition; one of them is NONE
     uint32_t min, max; // characters
     uint32_t limit;    // characters are counted up to this number
     uint64_t *live;    // (n_states, limit + 1) bits: see string_is_live(); NULL: all set
@@ -61,47 +61,48 @@ typedef struct {
 } ObjectDef;
 
 typedef struct {
-    int *prefix, n_prefix; // values of the first items
-    int rest;              // value of all others
-    uint32_t min, max;     // items
+    int *items, n_prefix; // (n_prefix + 1) values of the first items, and of all others
+    uint32_t min, max;    // items
 } ArrayDef;
 
-typedef enum { ALT_TEXT, ALT_STRING, ALT_OBJECT, ALT_ARRAY } AltKind;
+typedef enum { DEF_TEXT, DEF_STRING, DEF_OBJECT, DEF_ARRAY } DefKind;
 typedef struct {
-    AltKind kind;
-    int def; // index into dfas, strings, objects or arrays
-} Alt;
+    DefKind kind;
+    union {
+        Dfa dfa; // of a text
+        StringDef string;
+        ObjectDef object;
+        ArrayDef array;
+    };
+} Def;
 
 typedef struct {
-    Alt *alts;
+    int *alts; // (n_alts) definitions
     int n_alts;
     bool is_possible; // some text matches
 } ValueDef;
 
 typedef struct Grammar {
-    Dfa *dfas;
-    StringDef *strings;
-    ObjectDef *objects;
-    ArrayDef *arrays;
+    Def *defs;
     ValueDef *values;
     TrieNode *tries;
-    int n_dfas, n_strings, n_objects, n_arrays, n_values, n_tries;
+    int n_defs, n_values, n_tries;
     int root;        // value of the whole text
     bool is_ordered; // properties come in the schema's order
+    Arena arena;     // lists of the definitions
 } Grammar;
 
 void grammar_free(Grammar *g);
 size_t grammar_bytes(const Grammar *g); // memory that it takes, about
-// Each adds a definition, takes ownership of its memory, and returns its index.
-int grammar_add_dfa(Grammar *g, Dfa *d);
-int grammar_add_string(Grammar *g, StringDef s);
-int grammar_add_object(Grammar *g, ObjectDef o);
-int grammar_add_array(Grammar *g, ArrayDef a);
+// Adds a definition and returns its index. Takes ownership of a DFA. Other lists of the definition
+// are memory of the arena.
+int grammar_add(Grammar *g, Def def);
+int grammar_add_dfa(Grammar *g, Dfa d);
 int grammar_add_value(Grammar *g);
 // Adds an alternative to a value unless the value has it already.
-void grammar_add_alt(Grammar *g, int value, AltKind kind, int def);
+void grammar_add_alt(Grammar *g, int value, int def);
 // A grammar for the texts of one DFA, of which it takes ownership.
-Grammar *grammar_of_dfa(Dfa *d);
+Grammar *grammar_of_dfa(Dfa d);
 
 // Adds a trie of n sorted distinct strings and returns its root.
 int trie_add(Grammar *g, const Str *strings, int n);

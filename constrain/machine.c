@@ -82,7 +82,7 @@ static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
     CodeRange r[CHAR_MAX_RANGES];
     if (d->trie != NONE) return trie_has_step(m->grammar, s->q, s->partial);
-    const Dfa *dfa = &m->grammar->dfas[d->dfa];
+    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
     int n = char_ranges(s->partial, r);
     for (int k = 0; k < n; k++)
         for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds && dfa->bounds[i] <= r[k].hi;
@@ -96,9 +96,9 @@ static bool string_has_step(const Machine *m, const StringDef *d, const State *s
 static void end_value(Machine *m, State s);
 
 static void step_string(Machine *m, State s, int b) {
-    const StringDef *d = &m->grammar->strings[s.def];
+    const StringDef *d = &m->grammar->defs[s.def].string;
     bool is_listed = d->trie != NONE;
-    const Dfa *dfa = is_listed ? NULL : &m->grammar->dfas[d->dfa];
+    const Dfa *dfa = is_listed ? NULL : &m->grammar->defs[d->dfa].dfa;
     uint32_t code = 0;
     if (b == '"' && !s.partial) {
         bool is_end = is_listed ? m->grammar->tries[s.q].label != NONE
@@ -131,7 +131,7 @@ static bool is_tail(const Dfa *d, int state) {
 // own rule may end here, the states that follow. If a rule could only end after a call, the call
 // pushes no frame (a tail call), so that right recursion does not make the stack grow.
 static void put_text(Machine *m, State s) {
-    const Dfa *d = &m->grammar->dfas[s.def];
+    const Dfa *d = &m->grammar->defs[s.def].dfa;
     uint32_t n = m->n_out;
     put(m, s);
     if (m->n_out == n) return; // the state was added before, with all that follow from it
@@ -148,7 +148,7 @@ static void put_text(Machine *m, State s) {
 }
 
 static void step_text(Machine *m, State s, int b) {
-    const Dfa *d = &m->grammar->dfas[s.def];
+    const Dfa *d = &m->grammar->defs[s.def].dfa;
     uint32_t code = 0;
     CodeRange r[CHAR_MAX_RANGES];
     s.partial = char_step_utf8(s.partial, b, &code);
@@ -177,20 +177,20 @@ static void step_value(Machine *m, State s, int b) {
     const Grammar *g = m->grammar;
     const ValueDef *v = &g->values[s.def];
     for (int i = 0; i < v->n_alts; i++) {
-        Alt alt = v->alts[i];
-        State next = {.stack = s.stack, .style = s.style, .def = alt.def};
-        if (alt.kind == ALT_TEXT) {
-            next.kind = IN_TEXT, next.q = g->dfas[alt.def].start;
+        const Def *alt = &g->defs[v->alts[i]];
+        State next = {.stack = s.stack, .style = s.style, .def = v->alts[i]};
+        if (alt->kind == DEF_TEXT) {
+            next.kind = IN_TEXT, next.q = alt->dfa.start;
             if (next.q) step_text(m, next, b);
-        } else if (alt.kind == ALT_STRING && b == '"') {
-            const StringDef *d = &g->strings[alt.def];
+        } else if (alt->kind == DEF_STRING && b == '"') {
+            const StringDef *d = &alt->string;
             bool is_listed = d->trie != NONE;
-            next.kind = IN_STRING, next.q = is_listed ? d->trie : g->dfas[d->dfa].start;
+            next.kind = IN_STRING, next.q = is_listed ? d->trie : g->defs[d->dfa].dfa.start;
             if (is_listed || string_is_live(d, next.q, 0)) put(m, next);
-        } else if ((alt.kind == ALT_OBJECT && b == '{') || (alt.kind == ALT_ARRAY && b == '[')) {
-            FrameKind kind = alt.kind == ALT_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
+        } else if ((alt->kind == DEF_OBJECT && b == '{') || (alt->kind == DEF_ARRAY && b == '[')) {
+            FrameKind kind = alt->kind == DEF_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
             next.kind = AT_OPEN, next.def = 0;
-            next.stack = stack_push(&m->stacks, s.stack, kind, alt.def, 0);
+            next.stack = stack_push(&m->stacks, s.stack, kind, v->alts[i], 0);
             put(m, next);
         }
     }
@@ -214,8 +214,8 @@ static bool leads_to_name(const Machine *m, const State *s) {
 
 static void begin_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
-    const ObjectDef *o = &m->grammar->objects[f->def];
-    int other = o->other != NONE ? m->grammar->dfas[o->other].start : 0;
+    const ObjectDef *o = &m->grammar->defs[f->def].object;
+    int other = o->other != NONE ? m->grammar->defs[o->other].dfa.start : 0;
     s = (State){s.stack, IN_NAME, s.style, .q = o->trie, .count = (uint32_t)other};
     s.def = (int32_t)f->used;
     if (leads_to_name(m, &s)) put(m, s);
@@ -223,9 +223,9 @@ static void begin_name(Machine *m, State s) {
 
 static void end_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
-    const ObjectDef *o = &m->grammar->objects[f->def];
+    const ObjectDef *o = &m->grammar->defs[f->def].object;
     int name = s.q != NONE ? m->grammar->tries[s.q].label : NONE;
-    int label = name == NONE && s.count ? m->grammar->dfas[o->other].accept[s.count] : 0;
+    int label = name == NONE && s.count ? m->grammar->defs[o->other].dfa.accept[s.count] : 0;
     if (name != NONE ? !frame_allows_name(&m->stacks, f, name)
                      : !label || !frame_allows_other(&m->stacks, f))
         return;
@@ -243,7 +243,7 @@ static bool name_has_step(const Machine *m, const State *s) {
     const Grammar *g = m->grammar;
     const StackFrame *f = top(m, s);
     bool allows_other = s->count && frame_allows_other(&m->stacks, f);
-    const Dfa *other = allows_other ? &g->dfas[g->objects[f->def].other] : NULL;
+    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r), state = (int)s->count;
     for (int i = 0; i < n; i++) {
@@ -261,7 +261,7 @@ static bool name_has_step(const Machine *m, const State *s) {
 
 static void step_name(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
-    const ObjectDef *o = &m->grammar->objects[f->def];
+    const ObjectDef *o = &m->grammar->defs[f->def].object;
     uint32_t code = 0;
     if (b == '"' && !s.partial) {
         end_name(m, s);
@@ -278,7 +278,7 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
     if (s.q != NONE) s.q = trie_child(m->grammar, s.q, code);
-    if (s.count) s.count = (uint32_t)dfa_next(&m->grammar->dfas[o->other], (int)s.count, code);
+    if (s.count) s.count = (uint32_t)dfa_next(&m->grammar->defs[o->other].dfa, (int)s.count, code);
     if (s.def && s.count) {
         char bytes[4];
         Str next = {bytes, (size_t)utf8_encode(code, bytes)};
@@ -308,9 +308,9 @@ static State before_next(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     s.kind = AT_QUOTE;
     if (f->kind == FRAME_OBJECT) return s;
-    const ArrayDef *a = &m->grammar->arrays[f->def];
+    const ArrayDef *a = &m->grammar->defs[f->def].array;
     s.kind = AT_VALUE;
-    s.def = f->count < (uint32_t)a->n_prefix ? a->prefix[f->count] : a->rest;
+    s.def = a->items[f->count < (uint32_t)a->n_prefix ? (int)f->count : a->n_prefix];
     s.stack = stack_add_item(&m->stacks, s.stack);
     return s;
 }
@@ -476,7 +476,7 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
     for (uint32_t i = 0, len; i < m->n_out; i++) {
         State *s = &m->out[i];
         *s = states[i];
-        const ObjectDef *o = &m->grammar->objects[top(m, s)->def];
+        const ObjectDef *o = &m->grammar->defs[top(m, s)->def].object;
         uint32_t used = top(m, s)->used;
         for (size_t at = 0; at < names.len && (is_begin || o->is_limited); at += len) {
             memcpy(&len, names.data + at, sizeof len);
@@ -518,10 +518,11 @@ uint32_t machine_start(Machine *m) {
     m->n_out = 0;
     for (int i = 0; i < root->n_alts; i++) {
         State s = {.kind = AT_VALUE, .style = COMPACT | SPACED | INDENTED, .def = m->grammar->root};
-        if (root->alts[i].kind != ALT_TEXT) {
+        const Def *alt = &m->grammar->defs[root->alts[i]];
+        if (alt->kind != DEF_TEXT) {
             put(m, s);
         } else { // the text may be empty or begin with a call
-            s.kind = IN_TEXT, s.def = root->alts[i].def, s.q = m->grammar->dfas[s.def].start;
+            s.kind = IN_TEXT, s.def = root->alts[i], s.q = alt->dfa.start;
             put_text(m, s);
         }
     }
@@ -600,15 +601,15 @@ static uint64_t leaving_groups(const Dfa *d, int state) {
 static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     if (s->partial) return false;
     if (s->kind == IN_STRING) {
-        const StringDef *d = &m->grammar->strings[s->def];
+        const StringDef *d = &m->grammar->defs[s->def].string;
         bool counts = d->max != NO_LIMIT || s->count < d->limit;
         if (d->trie != NONE || (counts && !s->is_uncounted)) return false;
-        *others |= leaving_groups(&m->grammar->dfas[d->dfa], s->q);
+        *others |= leaving_groups(&m->grammar->defs[d->dfa].dfa, s->q);
         return true;
     }
     if (s->kind != IN_NAME || s->q != NONE || s->def) return false;
-    int other = m->grammar->objects[top(m, s)->def].other;
-    *others |= leaving_groups(&m->grammar->dfas[other], (int)s->count);
+    int other = m->grammar->defs[top(m, s)->def].object.other;
+    *others |= leaving_groups(&m->grammar->defs[other].dfa, (int)s->count);
     return true;
 }
 
@@ -632,9 +633,9 @@ bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32
     uint32_t n;
     const State *s = config_states(m, config, &n);
     if (n != 1 || s->kind != IN_STRING || s->partial || s->is_uncounted) return false;
-    const StringDef *d = &m->grammar->strings[s->def];
+    const StringDef *d = &m->grammar->defs[s->def].string;
     if (d->trie != NONE || d->live || (d->max == NO_LIMIT && !d->min)) return false;
-    *others = leaving_groups(&m->grammar->dfas[d->dfa], s->q);
+    *others = leaving_groups(&m->grammar->defs[d->dfa].dfa, s->q);
     *min = d->min > s->count ? d->min - s->count : 0;
     *max = d->max == NO_LIMIT ? NO_LIMIT : d->max - s->count;
     return letters_stay(*others);
@@ -648,7 +649,7 @@ uint32_t machine_uncounted(Machine *m, uint32_t config) {
 
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n) {
     State s = *(const State *)intern_key(&m->configs, (int)config);
-    const StringDef *d = &m->grammar->strings[s.def];
+    const StringDef *d = &m->grammar->defs[s.def].string;
     s.count = d->max == NO_LIMIT && s.count + n > d->limit ? d->limit : s.count + n;
     return intern_state(m, s);
 }

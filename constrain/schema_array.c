@@ -113,11 +113,10 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
         return;
     }
     SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
-    d.prefix = xalloc((size_t)d.n_prefix + 1, sizeof(int));
-    for (int i = 0; i < d.n_prefix; i++) d.prefix[i] = item_value(c, f, i, assertions);
-    d.rest = item_value(c, f, d.n_prefix, assertions);
+    d.items = arena_alloc(&c->grammar->arena, (size_t)d.n_prefix + 1, sizeof(int));
+    for (int i = 0; i <= d.n_prefix; i++) d.items[i] = item_value(c, f, i, assertions);
     free(assertions);
-    grammar_add_alt(c->grammar, c->target.value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }
 
 void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
@@ -141,9 +140,9 @@ void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 void array_emit_value(SchemaCompiler *c, const Json *array) {
     uint32_t n = (uint32_t)array->n_items;
     ArrayDef d = {.n_prefix = array->n_items, .min = n, .max = n};
-    d.prefix = xalloc((size_t)n + 1, sizeof(int));
+    d.items = arena_alloc(&c->grammar->arena, (size_t)n + 1, sizeof(int));
     int i = 0;
     for (const Json *k = array->child; k; k = k->next)
-        d.prefix[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
-    grammar_add_alt(c->grammar, c->target.value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+        d.items[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
+    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }

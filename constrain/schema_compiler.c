@@ -5,11 +5,6 @@
 
 // --- memory
 
-void *schema_alloc(SchemaCompiler *c, size_t size) {
-    c->blocks = list_grow((void *)c->blocks, c->n_blocks, sizeof *c->blocks);
-    return c->blocks[c->n_blocks++] = xrealloc(NULL, 1, size);
-}
-
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
     int i = intern_add(&c->memo, key, len, is_new);
     if (*is_new) {
@@ -19,9 +14,12 @@ int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
     return &c->memo_values[i];
 }
 
+void schema_add_alt(SchemaCompiler *c, int def) {
+    grammar_add_alt(c->grammar, c->target.value, def);
+}
+
 void schema_compiler_free(SchemaCompiler *c) {
-    for (int i = 0; i < c->n_blocks; i++) free(c->blocks[i]);
-    free((void *)c->blocks);
+    arena_free(&c->arena);
     intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
     free((void *)c->keywords), free(c->memo_values);
     intern_free(&c->member_keys), free((void *)c->member_of), buffer_free(&c->member_key);

@@ -54,12 +54,11 @@ struct SchemaCompiler {
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     Budget budget;
     Error *err;
-    bool failed;     // the first failure is in err
-    Error why;       // reason of the last failure to build an automaton, for schema_fail()
-    int quiet;       // > 0: a failure only sets `failed`
-    Buffer *unknown; // receives the places of unknown keywords; may be NULL
-    void **blocks;   // (n_blocks) memory of schema_alloc
-    int n_blocks;
+    bool failed;         // the first failure is in err
+    Error why;           // reason of the last failure to build an automaton, for schema_fail()
+    int quiet;           // > 0: a failure only sets `failed`
+    Buffer *unknown;     // receives the places of unknown keywords; may be NULL
+    Arena arena;         // memory that is freed when the compilation ends
     InternTable indexed; // addresses of schemas, see schema_index.c
     int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
     SchemaTarget *targets;
@@ -160,9 +159,9 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
-// Memory that is freed when the compilation ends.
-void *schema_alloc(SchemaCompiler *c, size_t size);
 // The index stored for a description of something built before. If it is new, the index is -1 and
 // the caller sets it.
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new);
+// Adds an alternative to the value that is being compiled, unless the value has it already.
+void schema_add_alt(SchemaCompiler *c, int def);
 void schema_compiler_free(SchemaCompiler *c);

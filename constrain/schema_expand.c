@@ -82,7 +82,7 @@ Conjunction conjunction_new(void) {
 
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u) {
-    Conjunct *a = schema_alloc(c, sizeof *a);
+    Conjunct *a = arena_alloc(&c->arena, 1, sizeof *a);
     *a = (Conjunct){.kind = kind,
                     .schema = u->schema,
                     .json = u->value,
@@ -93,14 +93,14 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
 }
 
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json) {
-    PendingAssertion *p = schema_alloc(c, sizeof *p);
+    PendingAssertion *p = arena_alloc(&c->arena, 1, sizeof *p);
     *p = (PendingAssertion){{kind, json}, f->assertions};
     f->assertions = p;
 }
 
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
                           void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u)) {
-    PendingBranch *p = schema_alloc(c, sizeof *p);
+    PendingBranch *p = arena_alloc(&c->arena, 1, sizeof *p);
     *p = (PendingBranch){split, *u, f->branches};
     f->branches = p;
 }
@@ -197,7 +197,7 @@ void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, co
 void schema_compile_value(SchemaCompiler *c, int value) {
     Conjunction f = conjunction_new();
     size_t len = c->values.len[value];
-    SchemaAssertion *assertions = schema_alloc(c, len + 1);
+    SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
     memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
     c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
     for (int i = c->target.n_assertions; i-- > 0;)

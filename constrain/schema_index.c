@@ -35,7 +35,7 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
         n = ref.len > 1 && ref.data[1] == '/' ? scheme_length(base) : path;
     else if (ref.data[0] != '?')
         while (n > path && base.data[n - 1] != '/') n--;
-    char *out = schema_alloc(c, base.len + ref.len + 2);
+    char *out = arena_alloc(&c->arena, 1, base.len + ref.len + 2);
     if (n) memcpy(out, base.data, n);
     if (has_authority && n == path && ref.data[0] != '/') out[n++] = '/';
     memcpy(out + n, ref.data, ref.len);
@@ -145,7 +145,7 @@ bool schema_index(SchemaCompiler *c) { return index_schema(c, c->root, -1); }
 
 // Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment. Appends a NUL byte.
 static Str decode_step(SchemaCompiler *c, Str s) {
-    char *out = schema_alloc(c, s.len + 1);
+    char *out = arena_alloc(&c->arena, 1, s.len + 1);
     size_t n = 0;
     for (size_t i = 0; i < s.len; i++) {
         char ch = s.data[i];

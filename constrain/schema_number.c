@@ -109,11 +109,10 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
                 !number_keep_multiples(&d, a->json, a->is_negated, &c->budget))
                 ok = schema_fail(c, a->schema, "multipleOf", "%s", c->why.text);
         if (ok)
-            *dfa = grammar_add_dfa(c->grammar, &d);
+            *dfa = grammar_add_dfa(c->grammar, d);
         else
             dfa_free(&d);
     }
-    if (!c->failed && !dfa_is_empty(&c->grammar->dfas[*dfa]))
-        grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, *dfa);
+    if (!c->failed && !dfa_is_empty(&c->grammar->defs[*dfa].dfa)) schema_add_alt(c, *dfa);
     buffer_free(&key), buffer_free(&excluded);
 }

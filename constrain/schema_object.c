@@ -38,7 +38,7 @@ typedef struct {
 static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
                          const PropertyName *p) {
     int dfa = string_pattern(c, schema, pattern);
-    if (p->name.data) return dfa >= 0 && dfa_match(&c->grammar->dfas[dfa], p->name);
+    if (p->name.data) return dfa >= 0 && dfa_match(&c->grammar->defs[dfa].dfa, p->name);
     return p->matched >> find_pattern(p->patterns, dfa) & 1;
 }
 
@@ -248,14 +248,14 @@ static void sort_properties(PropertyList *l) {
 static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     Str *names = xalloc((size_t)l->n + 1, sizeof *names);
     o.n_names = l->n;
-    o.properties = xalloc((size_t)l->n + 1, sizeof *o.properties);
+    o.properties = arena_alloc(&c->grammar->arena, (size_t)l->n, sizeof *o.properties);
     for (int i = 0; i < l->n; i++) {
         names[i] = l->at[i].name, o.properties[i] = l->at[i].def;
         o.n_required += l->at[i].def.is_required;
     }
     o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
     free(names), free(l->at);
-    grammar_add_alt(c->grammar, c->target.value, ALT_OBJECT, grammar_add_object(c->grammar, o));
+    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_OBJECT, .object = o}));
 }
 
 // Lists all names that a conjunction mentions. PropertyDef.order is their order without
@@ -307,7 +307,7 @@ static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l
             return;
         }
         l->dfas[l->n++] = dfa;
-        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget))
+        if (!dfa_combine(d, &c->grammar->defs[dfa].dfa, DFA_LABEL, 1 << i, &c->budget))
             schema_fail(c, schema, "patternProperties", "%s", c->why.text);
     }
 }
@@ -329,7 +329,7 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
     int n = result->n_alts;
     result->n_alts = 0;
     if (c->failed) return false;
-    const StringDef *s = n ? &c->grammar->strings[result->alts[0].def] : NULL;
+    const StringDef *s = n ? &c->grammar->defs[result->alts[0]].string : NULL;
     if (n > 1 || (s && s->trie != NONE))
         return schema_fail(c, names->schema, "propertyNames",
                            "lists and choices are not supported; use \"pattern\"");
@@ -338,7 +338,7 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
         snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
     else if (s)
         snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
-    bool ok = !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget);
+    bool ok = !s || dfa_combine(d, &c->grammar->defs[s->dfa].dfa, DFA_INTERSECT, 0, &c->budget);
     ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget);
     return ok || schema_fail(c, names->schema, "propertyNames", "%s", c->why.text);
 }
@@ -356,13 +356,13 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) keep_names(c, a, &d);
     o->n_other = 1 << patterns.n;
-    o->other_values = xalloc((size_t)o->n_other, sizeof(int));
+    o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
         PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
         if (d.accept[state] && !o->other_values[name.matched])
             o->other_values[name.matched] = property_value(c, f, &name, assertions);
     }
-    o->other = grammar_add_dfa(c->grammar, &d);
+    o->other = grammar_add_dfa(c->grammar, d);
 }
 
 void object_emit(SchemaCompiler *c, const Conjunction *f) {

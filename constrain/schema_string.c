@@ -17,7 +17,7 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     if (!is_new) return *dfa;
     if (!regex_compile(pattern, mode, &c->budget, &d))
         return schema_fail(c, schema, keyword, "%s", c->why.text), -1;
-    return *dfa = grammar_add_dfa(c->grammar, &d);
+    return *dfa = grammar_add_dfa(c->grammar, d);
 }
 
 static int any_string(SchemaCompiler *c) {
@@ -46,9 +46,9 @@ static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
     int key[] = {'&', a, b, (int)op};
     int *dfa = schema_memo(c, key, sizeof key, &is_new);
     if (!is_new) return *dfa;
-    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget))
+    if (!dfa_product(&d, &c->grammar->defs[a].dfa, &c->grammar->defs[b].dfa, op, 0, &c->budget))
         return schema_fail(c, NULL, NULL, "%s", c->why.text), -1;
-    return *dfa = grammar_add_dfa(c->grammar, &d);
+    return *dfa = grammar_add_dfa(c->grammar, d);
 }
 
 // --- keywords
@@ -65,7 +65,7 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
     const Format *format = NULL;
     int dfa = str_is(u->value->key, "format") ? format_dfa(c, u->schema, u->value->string, &format)
                                               : string_pattern(c, u->schema, u->value->string);
-    return dfa < 0 || (dfa_match(&c->grammar->dfas[dfa], value->string) &&
+    return dfa < 0 || (dfa_match(&c->grammar->defs[dfa].dfa, value->string) &&
                        (!format || count_chars(value->string) <= format->max_length));
 }
 
@@ -94,13 +94,13 @@ static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t 
 // Fills s->live from the greatest count down.
 static bool fill_live(SchemaCompiler *c, StringDef *s) {
     enum { MAX_PAIRS = 1 << 24 };
-    const Dfa *d = &c->grammar->dfas[s->dfa];
+    const Dfa *d = &c->grammar->defs[s->dfa].dfa;
     size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
     if (s->limit > MAX_PAIRS || n > MAX_PAIRS ||
         !budget_spend(&c->budget, (long)(n / 8) * d->n_classes))
         return schema_fail(c, NULL, NULL, "too complex: a pattern with a length of up to %u",
                            s->limit);
-    s->live = xalloc(n / 64 + 1, sizeof *s->live);
+    s->live = arena_alloc(&c->grammar->arena, n / 64 + 1, sizeof *s->live);
     for (uint32_t count = s->limit + 1; count-- > 0;)
         for (int state = 1; state < d->n_states; state++) {
             bool is_end = d->accept[state] && count >= s->min;
@@ -123,16 +123,16 @@ static bool is_star(const Dfa *d) {
 static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     bool is_new;
     uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
-    if (dfa_is_empty(&c->grammar->dfas[dfa]) || length.min > length.max) return -1;
+    if (dfa_is_empty(&c->grammar->defs[dfa].dfa) || length.min > length.max) return -1;
     int *string = schema_memo(c, key, sizeof key, &is_new);
     if (!is_new) return *string;
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
-    if (!is_star(&c->grammar->dfas[dfa]) && (s.min > 0 || s.max != NO_LIMIT)) {
+    if (!is_star(&c->grammar->defs[dfa].dfa) && (s.min > 0 || s.max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
-        if (!string_is_live(&s, c->grammar->dfas[dfa].start, 0)) return free(s.live), -1;
+        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) return -1;
     }
-    return *string = grammar_add_string(c->grammar, s);
+    return *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
 }
 
 // A pattern ^X{n,m}$ in which X is one character or class is compiled as ^X*$ with a length.
@@ -140,7 +140,7 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     int min, max;
     size_t n = regex_bounded_repeat(pattern, &min, &max);
     if (!n) return pattern;
-    char *text = schema_alloc(c, n + 2);
+    char *text = arena_alloc(&c->arena, 1, n + 2);
     memcpy(text, pattern.data, n);
     memcpy(text + n, "*$", 2);
     if ((uint32_t)min > length->min) length->min = (uint32_t)min;
@@ -196,5 +196,5 @@ void string_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!(f->types & TYPE_STRING) || c->failed) return;
     int language = find_language(c, f, &length);
     int string = language < 0 ? -1 : add_string(c, language, length);
-    if (string >= 0) grammar_add_alt(c->grammar, c->target.value, ALT_STRING, string);
+    if (string >= 0) schema_add_alt(c, string);
 }

@@ -64,8 +64,7 @@ const SchemaKeyword schema_value_keywords[] = {
 // Adds the alternative of the texts that match a regular expression, unless it is empty.
 static void add_text(SchemaCompiler *c, Str pattern) {
     int dfa = pattern.len ? string_regex(c, NULL, NULL, pattern, REGEX_WHOLE) : -1;
-    if (dfa >= 0 && !dfa_is_empty(&c->grammar->dfas[dfa]))
-        grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, dfa);
+    if (dfa >= 0 && !dfa_is_empty(&c->grammar->defs[dfa].dfa)) schema_add_alt(c, dfa);
 }
 
 void value_emit_words(SchemaCompiler *c, unsigned types) {
@@ -89,8 +88,8 @@ static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
     for (int i = 0; i < n; i++)
         if (!i || !str_eq(list[i], list[n_distinct - 1])) list[n_distinct++] = list[i];
     int trie = trie_add(c->grammar, list, n_distinct);
-    int string = grammar_add_string(c->grammar, (StringDef){trie, NONE, .max = NO_LIMIT});
-    grammar_add_alt(c->grammar, c->target.value, ALT_STRING, string);
+    StringDef s = {trie, NONE, .max = NO_LIMIT};
+    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_STRING, .string = s}));
 }
 
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {

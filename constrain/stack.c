@@ -3,14 +3,15 @@
 // --- frames
 
 static size_t frame_size(const Grammar *g, FrameKind kind, int def) {
-    size_t n_words = kind == FRAME_OBJECT ? ((size_t)g->objects[def].n_names + 63) / 64 : 0;
+    size_t n_words = kind == FRAME_OBJECT ? ((size_t)g->defs[def].object.n_names + 63) / 64 : 0;
     return sizeof(StackFrame) + n_words * sizeof(uint64_t);
 }
 
 void stacks_init(StackTable *t, const Grammar *g) {
     size_t size = sizeof(StackFrame);
-    for (int i = 0; i < g->n_objects; i++)
-        if (frame_size(g, FRAME_OBJECT, i) > size) size = frame_size(g, FRAME_OBJECT, i);
+    for (int i = 0; i < g->n_defs; i++)
+        if (g->defs[i].kind == DEF_OBJECT && frame_size(g, FRAME_OBJECT, i) > size)
+            size = frame_size(g, FRAME_OBJECT, i);
     *t = (StackTable){.grammar = g, .draft = xalloc(1, size)};
     intern_add(&t->frames, t->draft, sizeof(StackFrame), NULL);
     intern_add(&t->used, "", 1, NULL); // shorter than an entry
@@ -36,7 +37,7 @@ uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int 
     memset(f, 0, frame_size(t->grammar, kind, def));
     f->parent = stack, f->kind = kind, f->def = def, f->state = state;
     f->depth = stack_top(t, stack)->depth + (kind != FRAME_RULE);
-    if (kind == FRAME_OBJECT) f->missing = t->grammar->objects[def].n_required;
+    if (kind == FRAME_OBJECT) f->missing = t->grammar->defs[def].object.n_required;
     return intern_draft(t);
 }
 
@@ -48,7 +49,7 @@ static uint32_t count_up(uint32_t count, uint32_t min, uint32_t max) {
 
 uint32_t stack_add_item(StackTable *t, uint32_t stack) {
     StackFrame *f = draft_copy(t, stack_top(t, stack));
-    const ArrayDef *a = &t->grammar->arrays[f->def];
+    const ArrayDef *a = &t->grammar->defs[f->def].array;
     uint32_t n_prefix = (uint32_t)a->n_prefix;
     f->count = count_up(f->count, a->min > n_prefix ? a->min : n_prefix, a->max);
     return intern_draft(t);
@@ -56,7 +57,7 @@ uint32_t stack_add_item(StackTable *t, uint32_t stack) {
 
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
     StackFrame *f = draft_copy(t, stack_top(t, stack));
-    const ObjectDef *o = &t->grammar->objects[f->def];
+    const ObjectDef *o = &t->grammar->defs[f->def].object;
     f->count = count_up(f->count, o->min, o->max);
     if (name != NONE) {
         f->seen[name / 64] |= (uint64_t)1 << (name & 63);
@@ -158,14 +159,14 @@ static bool fits_order(const Grammar *g, const StackFrame *f, const ObjectDef *o
 
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name) {
     const Grammar *g = t->grammar;
-    const ObjectDef *o = &g->objects[f->def];
+    const ObjectDef *o = &g->defs[f->def].object;
     const PropertyDef *p = &o->properties[name];
     return property_is_possible(g, p) && !is_seen(f, name) && (p->is_required || has_room(f, o)) &&
            (!g->is_ordered || fits_order(g, f, o, p));
 }
 
 bool frame_allows_other(const StackTable *t, const StackFrame *f) {
-    const ObjectDef *o = &t->grammar->objects[f->def];
+    const ObjectDef *o = &t->grammar->defs[f->def].object;
     return o->other != NONE && has_room(f, o) && (!t->grammar->is_ordered || f->missing == 0);
 }
 
@@ -175,7 +176,7 @@ bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int
     for (int i = listed ? listed->lo : 0; listed && i < listed->hi; i++)
         if (frame_allows_name(t, f, i)) return true;
     if (!frame_allows_other(t, f)) return false;
-    uint32_t n_other = listed ? listed->n_other : t->grammar->objects[f->def].n_others[other];
+    uint32_t n_other = listed ? listed->n_other : t->grammar->defs[f->def].object.n_others[other];
     if (n_other == NO_LIMIT || n_other == 0) return n_other;
     if (used == USED_ALL) return n_other > f->n_used;
     Str prefix = used_prefix(t, used, n);
@@ -188,13 +189,13 @@ bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int
 }
 
 bool frame_has_more(const StackTable *t, const StackFrame *f) {
-    if (f->kind == FRAME_ARRAY) return f->count < t->grammar->arrays[f->def].max;
-    const ObjectDef *o = &t->grammar->objects[f->def];
-    int other = o->other != NONE ? t->grammar->dfas[o->other].start : 0;
+    if (f->kind == FRAME_ARRAY) return f->count < t->grammar->defs[f->def].array.max;
+    const ObjectDef *o = &t->grammar->defs[f->def].object;
+    int other = o->other != NONE ? t->grammar->defs[o->other].dfa.start : 0;
     return frame_leads_to_name(t, f, o->trie, other, USED_ALL, 0);
 }
 
 bool frame_may_close(const StackTable *t, const StackFrame *f) {
-    if (f->kind == FRAME_ARRAY) return f->count >= t->grammar->arrays[f->def].min;
-    return f->missing == 0 && f->count >= t->grammar->objects[f->def].min;
+    if (f->kind == FRAME_ARRAY) return f->count >= t->grammar->defs[f->def].array.min;
+    return f->missing == 0 && f->count >= t->grammar->defs[f->def].object.min;
 }
