@@ -473,14 +473,15 @@ uint32_t machine_depth(const Machine *m, uint32_t config) {
 
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
     const State *states = config_states(m, config, &m->n_out);
-    for (uint32_t i = 0, len; i < m->n_out; i++) {
+    for (uint32_t i = 0; i < m->n_out; i++) {
         State *s = &m->out[i];
         *s = states[i];
         const ObjectDef *o = &m->grammar->defs[top(m, s)->def].object;
         uint32_t used = top(m, s)->used;
-        for (size_t at = 0; at < names.len && (is_begin || o->is_limited); at += len) {
-            memcpy(&len, names.data + at, sizeof len);
-            Str name = {names.data + (at += sizeof len), len};
+        UsedName head;
+        for (size_t at = 0; at < names.len && (is_begin || o->is_limited); at += head.len) {
+            memcpy(&head, names.data + at, sizeof head);
+            Str name = {names.data + (at += sizeof head), head.len};
             bool is_known = o->is_limited && used_find(&m->stacks, used, name, (Str){"", 0}, true);
             if (!is_known && !is_listed_name(m->grammar, o, name))
                 used = used_add(&m->stacks, used, name);

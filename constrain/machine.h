@@ -31,10 +31,14 @@ bool machine_is_end(const Machine *m, uint32_t config);
 bool machine_is_name(const Machine *m, uint32_t config);
 // Number of open objects, arrays and rules.
 uint32_t machine_depth(const Machine *m, uint32_t config);
-// The configuration in which unlisted names cannot be repeated. names: each with its length, a
-// uint32_t, before it. is_begin: before the quote of the next name; otherwise after the
-// name, which has an effect only if the number of names is limited. A configuration inside a value
-// does not know names, so that objects share it.
+// A name of a property; its len bytes follow.
+typedef struct {
+    uint32_t depth, len; // of the object: see machine_depth()
+} UsedName;
+// The configuration in which unlisted names cannot be repeated. names: each after its UsedName.
+// is_begin: before the quote of the next name; otherwise after the name, which has an effect only
+// if the number of names is limited. A configuration inside a value does not know names, so that
+// objects share it.
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
 // False if some text had more states than the machine follows. A text that it accepts still
 // matches; a text that it rejects may match as well.

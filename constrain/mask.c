@@ -84,18 +84,11 @@ typedef struct {
     uint32_t pinned;         // a configuration that a flush must keep, or DEAD
 } MaskTables;
 
-// The names of the properties of an open object.
-typedef struct {
-    uint32_t depth; // of the object
-    Buffer names;   // each with its length, a uint32_t, before it
-} NameList;
-
 struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
-    NameList *lists; // (n_lists) of open objects, the innermost last
-    int n_lists;
+    Buffer names;       // of the properties of all open objects (UsedName), the innermost last
     Buffer name;        // the name of a property at the end of the text, as written
     uint64_t *own_mask; // (n_words) a mask that differs from the cached one
 };
@@ -436,18 +429,14 @@ Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared) {
     return m;
 }
 
-static void free_names(Matcher *m) {
-    while (m->n_lists) buffer_free(&m->lists[--m->n_lists].names);
-    free(m->lists), buffer_free(&m->name);
-}
-
 void matcher_free(Matcher *m) {
     if (!m) return;
     MaskTables *s = m->tables;
     Matcher **link = &s->matchers;
     while (*link != m) link = &(*link)->next;
     *link = m->next;
-    free_names(m), free(m->own_mask), free(m);
+    buffer_free(&m->names), buffer_free(&m->name);
+    free(m->own_mask), free(m);
     if (s->matchers) return;
     machine_free(s->machine);
     free(s->masks), free(s->path), free(s);
@@ -473,35 +462,33 @@ static void copy_mask(Matcher *m, const uint64_t *mask) {
     memcpy(m->own_mask, mask, n * sizeof *mask);
 }
 
-// The configuration that knows the names of the innermost object, if it has a list.
-static uint32_t with_names(Matcher *m, uint32_t config) {
-    Machine *machine = m->tables->machine;
-    const NameList *l = m->n_lists ? &m->lists[m->n_lists - 1] : NULL;
-    if (!l || l->depth != machine_depth(machine, config)) return config;
-    return machine_use_names(machine, config, buffer_str(&l->names), true);
+// The names of the objects at this depth and deeper, which are the last ones.
+static Str names_from(const Matcher *m, uint32_t depth) {
+    Str rest = buffer_str(&m->names);
+    for (UsedName name; rest.len; rest.data += name.len, rest.len -= name.len) {
+        memcpy(&name, rest.data, sizeof name);
+        if (name.depth >= depth) break;
+        rest = (Str){rest.data + sizeof name, rest.len - sizeof name};
+    }
+    return rest;
 }
 
-// Adds the name that has ended to the list of its object. Returns the configuration after it.
+// Adds the name that has ended. Returns the configuration after it.
 static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
-    uint32_t partial = 0, code = 0, len;
-    Buffer name = {0};
+    size_t begin = m->names.len;
+    UsedName name = {.depth = depth};
+    uint32_t partial = 0, code = 0;
+    buffer_append(&m->names, &name, sizeof name);
     for (size_t i = 0; i < m->name.len; i++) {
         char utf8[4];
         partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
-        if (!partial) buffer_append(&name, utf8, (size_t)utf8_encode(code, utf8));
+        if (!partial) buffer_append(&m->names, utf8, (size_t)utf8_encode(code, utf8));
     }
-    if (!m->n_lists || m->lists[m->n_lists - 1].depth != depth) {
-        m->lists = list_grow(m->lists, m->n_lists, sizeof *m->lists);
-        m->lists[m->n_lists++] = (NameList){.depth = depth};
-    }
-    Buffer *names = &m->lists[m->n_lists - 1].names;
-    size_t begin = names->len;
-    len = (uint32_t)name.len;
-    buffer_append(names, &len, sizeof len), buffer_put(names, buffer_str(&name));
+    name.len = (uint32_t)(m->names.len - begin - sizeof name);
+    memcpy(m->names.data + begin, &name, sizeof name);
     m->name.len = 0;
-    buffer_free(&name);
     return machine_use_names(m->tables->machine, config,
-                             (Str){names->data + begin, names->len - begin}, false);
+                             (Str){m->names.data + begin, m->names.len - begin}, false);
 }
 
 // Appends a byte to the text. False if it does not fit.
@@ -509,26 +496,24 @@ static bool advance(Matcher *m, int byte) {
     Machine *machine = m->tables->machine;
     bool was_name = machine_is_name(machine, m->config);
     uint32_t next = machine_step(machine, m->config, byte);
-    bool is_name = next != DEAD && machine_is_name(machine, next);
-    if (is_name && was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
-    if (is_name && !was_name) next = machine_step(machine, with_names(m, m->config), byte);
     if (next == DEAD) return false;
+    bool is_name = machine_is_name(machine, next);
     uint32_t depth = machine_depth(machine, next);
-    while (m->n_lists && m->lists[m->n_lists - 1].depth > depth)
-        buffer_free(&m->lists[--m->n_lists].names);
-    m->config = was_name && !is_name ? add_name(m, next, depth) : next;
-    return true;
+    if (depth < machine_depth(machine, m->config)) m->names.len -= names_from(m, depth + 1).len;
+    if (is_name && was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
+    if (is_name && !was_name) {
+        next = machine_use_names(machine, m->config, names_from(m, depth), true);
+        next = machine_step(machine, next, byte);
+    }
+    if (was_name && !is_name) next = add_name(m, next, depth);
+    if (next != DEAD) m->config = next;
+    return next != DEAD;
 }
 
-// A copy for looking ahead, which is not in the list of matchers; free_names() frees it.
+// A copy for looking ahead, which is not in the list of matchers. The caller frees its names.
 static Matcher look_ahead(const Matcher *m) {
     Matcher copy = {.tables = m->tables, .config = m->config};
-    for (int i = 0; i < m->n_lists; i++) {
-        copy.lists = list_grow(copy.lists, i, sizeof *copy.lists);
-        copy.lists[copy.n_lists++] = (NameList){.depth = m->lists[i].depth};
-        buffer_put(&copy.lists[i].names, buffer_str(&m->lists[i].names));
-    }
-    buffer_put(&copy.name, buffer_str(&m->name));
+    buffer_put(&copy.names, buffer_str(&m->names)), buffer_put(&copy.name, buffer_str(&m->name));
     return copy;
 }
 
@@ -537,7 +522,7 @@ static bool fits(const Matcher *m, Str text) {
     Matcher copy = look_ahead(m);
     size_t n = 0;
     while (n < text.len && advance(&copy, (unsigned char)text.data[n])) n++;
-    free_names(&copy);
+    buffer_free(&copy.names), buffer_free(&copy.name);
     return n == text.len;
 }
 
@@ -596,5 +581,5 @@ void matcher_forced(const Matcher *m, Buffer *out) {
         buffer_append(out, &(char){(char)byte}, 1);
         advance(&copy, byte);
     }
-    free_names(&copy);
+    buffer_free(&copy.names), buffer_free(&copy.name);
 }
