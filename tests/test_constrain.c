@@ -347,6 +347,8 @@ static const struct {
     {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
      {"\"ab\"", "\"\\u00e9\xf0\x9f\x98\x80\"", "\"\\ud83d\\ude00\\n\\\"\"", NULL, "\"a\"",
       "\"abcd\"", "\"\\ude00\"", "\"a\nb\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^\\\\\\u0000$\"}",
+     {"\"\\u0000\"", NULL, "\"a\"", "\"0\"", NULL}},
     {"{\"type\":\"string\",\"pattern\":\"b+$\"}",
      {"\"ab\"", "\"\\u00e9b\"", NULL, "\"ba\"", "\"\"", NULL}},
     {"{\"type\":\"string\",\"pattern\":\"^a*$\",\"minLength\":2,\"maxLength\":4}",
