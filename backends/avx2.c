@@ -202,11 +202,11 @@ INLINE void gemv_rows(const Matmul *p, Type type) {
 }
 
 // GEMM: 64 rows times 512 tokens at a time. Their sums (128 KiB) and the activations of 256 columns
-// (180 KiB) stay in L2; a panel of 8 rows (3 KiB) is multiplied by all tokens while it is in L1.
+// (180 KiB) stay in L2; a panel of 16 rows (6 KiB) is multiplied by all tokens while it is in L1.
 
 typedef struct {
     float sums[GEMM_CHUNK_TOKENS][GEMM_CHUNK_ROWS];
-    Avx2Rows panel;
+    Avx2Rows panel[2]; // 16 rows
 } Avx2GemmMemory;
 
 _Static_assert(sizeof(Avx2GemmMemory) <= KERNEL_SCRATCH, "fits");
@@ -215,51 +215,58 @@ _Static_assert(sizeof(Avx2GemmMemory) <= KERNEL_SCRATCH, "fits");
 // sums (nt, GEMM_CHUNK_ROWS), for one block of columns. n_int16: how many sums of two products are
 // added in 16 bits (int16_sums). For 32 columns of 4-bit weights, 8 rows and a token: 8 products, 8
 // additions and 4 operations to scale them.
+//
+// The limits are registers and loads: 6 tokens x 2 vectors of rows are 12 sums, which with two
+// vectors of weights, a broadcast of four activations and a product take all 16 registers. With one
+// vector of rows, each product would need a broadcast of its own (Q4_K 1.21, Q6_K 1.10 times slower
+// on Zen 4, 2026-11-23).
 INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, int n_int16) {
     Avx2GemmMemory *m = s->memory;
-    const Avx2Rows *w = &m->panel;
+    const Avx2Rows *w = m->panel;
     const Int8Activations *x = (const Int8Activations *)s->x + token;
     Prefetch *prefetch = s->prefetch;
     const int n_prefetch = s->n_prefetch;
     const bool is_first = s->k == 0;
     float *sums = m->sums[token] + r;
     const int at_a_time = n_int16 ? n_int16 : 1;
-    __m256 sum[GEMM_TILE_TOKENS];
+    __m256 sum[GEMM_TILE_TOKENS][2];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
-        sum[t] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
+        for (int h = 0; h < 2; h++)
+            sum[t][h] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h);
     for (int g = 0; g < SUPERBLOCK / group; g++) {
-        __m256i dot[GEMM_TILE_TOKENS];
+        __m256i dot[GEMM_TILE_TOKENS][2], words[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
-#pragma GCC unroll 6
-        for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-        for (int c = 0; c < group / 4; c += at_a_time) {
-            __m256i words[GEMM_TILE_TOKENS];
-            for (int d = 0; d < at_a_time; d++) {
-                int k = g * group + 4 * (c + d);
-                __m256i q = _mm256_load_si256((const __m256i *)(w->panel + k * 8));
-#pragma GCC unroll 6
-                for (int t = 0; t < nt; t++) {
-                    __m256i v = _mm256_set1_epi32((int)load_u32(x[t].q + k));
-                    v = multiply_bytes(q, v, n_int16 == 0);
-                    words[t] = d ? _mm256_add_epi16(words[t], v) : v;
-                    __asm__("" : "+x"(words[t])); // else gcc 12 keeps all products and spills them
-                }
-            }
+        for (int c = 0; c < group / 4; c++) {
+            const int k = g * group + 4 * c, n_added = c % at_a_time;
+            __m256i q[2] = {_mm256_load_si256((const __m256i *)(w[0].panel + k * 8)),
+                            _mm256_load_si256((const __m256i *)(w[1].panel + k * 8))};
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
-                __m256i pair = widen_if(words[t], true);
-                dot[t] = c ? _mm256_add_epi32(dot[t], pair) : pair;
-                __asm__("" : "+x"(dot[t]));
+                __m256i four = _mm256_set1_epi32((int)load_u32(x[t].q + k));
+#pragma GCC unroll 2
+                for (int h = 0; h < 2; h++) {
+                    __m256i v = multiply_bytes(q[h], four, n_int16 == 0);
+                    words[t][h] = n_added ? _mm256_add_epi16(words[t][h], v) : v;
+                    __asm__("" : "+x"(words[t][h])); // else gcc 12 keeps products and spills them
+                    if (n_added < at_a_time - 1) continue;
+                    v = widen_if(words[t][h], true);
+                    dot[t][h] = c >= at_a_time ? _mm256_add_epi32(dot[t][h], v) : v;
+                    __asm__("" : "+x"(dot[t][h]));
+                }
             }
         }
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
-            sum[t] = add_group_8_rows(sum[t], dot[t], w, x + t, g, group, n_int16 > 0);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++)
+                sum[t][h] =
+                    add_group_8_rows(sum[t][h], dot[t][h], w + h, x + t, g, group, n_int16 > 0);
     }
 #pragma GCC unroll 6
-    for (int t = 0; t < nt; t++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS, sum[t]);
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h, sum[t][h]);
 }
 
 // Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code.
@@ -287,20 +294,22 @@ INLINE Avx2Panel avx2_panel(Type type) {
 // One line is prefetched with each row that is unpacked, the other lines evenly with the groups of
 // columns that are multiplied.
 INLINE void gemm_begin(GemmStep *s, Type type) {
-    int n_tiles = GEMM_CHUNK_ROWS / 8 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
+    int n_tiles = GEMM_CHUNK_ROWS / 16 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
     *s->prefetch = prefetch_next_rows(s->p->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
     s->n_prefetch = (s->prefetch->n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
 }
 
 INLINE void gemm_pack(GemmStep *s, int r, Type type) {
-    Avx2Rows *m = &((Avx2GemmMemory *)s->memory)->panel;
-    const uint8_t *p[8];
-    prefetch_lines(s->prefetch, 8);
-    superblock_rows(p, 8, s->p->w, s->row + r, 1, s->p->row_end, s->k, type);
-    superblock_pad(p, 8, m->padded, s->n_cols, type);
-    unpack_8_rows(m, p, false, type);
-    transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4, 1);
+    Avx2Rows *m = ((Avx2GemmMemory *)s->memory)->panel;
+    for (int h = 0; h < 2; h++, m++, r += 8) {
+        const uint8_t *p[8];
+        prefetch_lines(s->prefetch, 8);
+        superblock_rows(p, 8, s->p->w, s->row + r, 1, s->p->row_end, s->k, type);
+        superblock_pad(p, 8, m->padded, s->n_cols, type);
+        unpack_8_rows(m, p, false, type);
+        transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4, 1);
+    }
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
@@ -312,7 +321,7 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
          (GemmPlan){.chunk_rows = GEMM_CHUNK_ROWS,
                     .chunk_tokens = GEMM_CHUNK_TOKENS,
                     .block_cols = SUPERBLOCK,
-                    .panel_rows = 8,
+                    .panel_rows = 16,
                     .token_bytes = sizeof(Int8Activations),
                     .begin = gemm_begin,
                     .pack = gemm_pack,
@@ -347,11 +356,11 @@ static double avx2_peak(int rounds) {
 // GEMM_TOKENS, FLOAT_GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of
 // GEMM / time of decode (make sweep):
 //
-//   Zen 3, 2026-11-22               3 tokens: Q4_K 1.07, Q6_K 1.02, Q8_0 1.07
-//                                   4 tokens: Q4_K 1.00, Q6_K 0.95, Q8_0 0.98
-//                                   5 tokens: Q4_K 0.81, Q6_K 0.71, Q8_0 0.83
+//   Zen 4, 2026-11-23               2 tokens: Q4_K 1.05, Q6_K 1.16, Q8_0 1.16
+//                                   3 tokens: Q4_K 0.90, Q6_K 0.98, Q8_0 1.04
+//                                   4 tokens: Q4_K 0.81, Q6_K 0.89, Q8_0 0.97
 //   Sapphire Rapids, 2026-11-21     8 tokens: F16 1.6; 12 tokens: F16 0.63
-enum { GEMV_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
+enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 // clang-format off
 const Kernels kernels_avx2 = {
@@ -360,8 +369,8 @@ const Kernels kernels_avx2 = {
             TYPES_OF_16(KERNEL, gemv, int8, 16, 1, GEMV_ROWS, 1, false)
             TYPES_OF_32(KERNEL, gemv, int8, 32, 1, GEMV_ROWS, 1, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, GEMM_CHUNK_ROWS, 1, false)
-             TYPES_OF_16(KERNEL, gemm, int8, 16, GEMM_TOKENS, 8, 1, true)
-             TYPES_OF_32(KERNEL, gemm, int8, 32, GEMM_TOKENS, 8, 1, true)},
+             TYPES_OF_16(KERNEL, gemm, int8, 16, GEMM_TOKENS, 16, 1, true)
+             TYPES_OF_32(KERNEL, gemm, int8, 32, GEMM_TOKENS, 16, 1, true)},
     .rmsnorm = vector_rmsnorm,
     .swiglu = vector_swiglu,
     .add = vector_add,
