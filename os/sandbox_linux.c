@@ -83,7 +83,8 @@ static const int allowed[] = {
 #endif
     // memory and threads
     SYS_munmap, SYS_mremap, SYS_brk, SYS_getrandom, SYS_set_robust_list, SYS_rseq,
-    SYS_sched_getaffinity, SYS_membarrier, SYS_getpid, SYS_gettid, SYS_tgkill,
+    SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_membarrier, SYS_getpid, SYS_gettid,
+    SYS_tgkill,
     SYS_tkill,   // raise() of musl
     SYS_sysinfo, // qsort() of glibc
     // open files

@@ -154,6 +154,16 @@ def every_command_works_inside(tmp):
 
 
 @test
+def bound_threads(tmp):
+    """OpenMP may bind each thread that it starts to a core."""
+    expected, _ = call("run", "-q", "-n", "4", "--temp", "0", "Once", cwd=tmp)
+    for bind in "close", "spread":
+        args = ["env", "OMP_PROC_BIND=" + bind, PROGRAM, "run", "-t", "3", "-q", "-n", "4", "--temp", "0", "Once"]
+        r = subprocess.run(args, capture_output=True, timeout=60, cwd=tmp)
+        same((r.returncode, r.stdout, r.stderr), (0, expected, b""))
+
+
+@test
 def unusual_paths(tmp):
     prepare(tmp)
     mode = ["--sandbox", "require" if has_sandbox() else "auto"]
