@@ -84,8 +84,11 @@ void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
         bytes += list[i].bytes;
     }
     pthread_t thread;
-    // A larger file would evict its own beginning, which is needed first.
-    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, prefetch_thread, p))
+    // A larger file would evict its own beginning, which is needed first. The system places a page
+    // on the memory node of the thread that reads it: on several nodes, the threads that compute
+    // read the file, each its share of every matrix.
+    if (bytes > memory / 4 * 3 || os_has_numa() ||
+        pthread_create(&thread, NULL, prefetch_thread, p))
         free(p);
     else
         pthread_detach(thread);

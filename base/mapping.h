@@ -19,7 +19,8 @@ void mapping_close(FileMapping *m);
 
 // Starts a thread that reads n files into the page cache, in order; with fill_page_table also maps
 // the pages, so that compute threads do not page-fault. Does nothing if the files exceed three
-// quarters of the machine's memory. The mappings may be closed meanwhile.
+// quarters of the machine's memory, or if the memory has several nodes. The mappings may be closed
+// meanwhile.
 void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table);
 // Unmaps the memory pages that are completely inside the n bytes at `data`. They stay in the page
 // cache, and are mapped again when they are read.

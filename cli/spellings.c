@@ -59,7 +59,7 @@ static const struct {
     {SPELLING_REFUSED, "-cnv --conversation -i --interactive -if --interactive-first",
      "use the command chat, which is interactive; run answers one prompt"},
     {SPELLING_REFUSED, "--mlock", "not supported; the mapped model stays in the page cache"},
-    {SPELLING_REFUSED, "--numa", "not supported; use numactl --interleave=all llama31 ..."},
+    {SPELLING_REFUSED, "--numa", "no option; see NUMA in docs/performance.md, and numactl"},
     {SPELLING_REFUSED, "--keep", "the context is never shifted; see chat --keep-going"},
     {SPELLING_REFUSED, "--check-tensors", "use llama31 show --check -m FILE"},
     {SPELLING_REFUSED, "--verbose-prompt", "use llama31 tokenize, or chat --show-tokens"},

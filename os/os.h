@@ -26,6 +26,8 @@ double os_cpu_quota(void);
 // Bytes that can be allocated without swapping, within the limits of control groups; SIZE_MAX if
 // unknown.
 size_t os_memory_available(void);
+// The memory is divided into several nodes (NUMA), such as the sockets of a server.
+bool os_has_numa(void);
 
 // Time of the last change of a file's content, in nanoseconds since 1970.
 int64_t os_mtime_ns(const struct stat *st);

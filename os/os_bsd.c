@@ -28,6 +28,7 @@ void os_wake_all(_Atomic unsigned *word) {
 }
 
 double os_cpu_quota(void) { return 1e9; }
+bool os_has_numa(void) { return false; }
 
 // An integer of 4 or 8 bytes; 0 if the system has no such name.
 static uint64_t sysctl_number(const char *name) {

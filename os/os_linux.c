@@ -166,6 +166,8 @@ size_t os_memory_available(void) {
     return available < (double)SIZE_MAX ? (size_t)available : SIZE_MAX;
 }
 
+bool os_has_numa(void) { return access("/sys/devices/system/node/node1", F_OK) == 0; }
+
 int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }

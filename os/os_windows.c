@@ -34,6 +34,7 @@ OsCpus os_cpus(void) {
 }
 
 double os_cpu_quota(void) { return 1e9; }
+bool os_has_numa(void) { return false; }
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
     enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers

@@ -38,6 +38,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_get_attribute    below_get_attribute
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
+#define os_has_numa         below_has_numa
 #define os_mtime_ns         below_mtime_ns
 #define os_ctime_ns         below_ctime_ns
 #define os_wake_all         below_wake_all
