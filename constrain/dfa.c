@@ -363,12 +363,12 @@ static void pair_classes(Dfa *out, const Dfa *a, const Dfa *b, InternTable *pair
     out->n_classes = pairs->n;
 }
 
-static uint16_t product_label(int a, int b, DfaOp op, int bit) {
-    if (op == DFA_LABEL) return (uint16_t)(a && b ? a + bit : a);
+static uint16_t product_label(int a, int b, DfaOp op) {
+    if (op >= DFA_LABEL) return (uint16_t)(a && b ? a + (1 << (op - DFA_LABEL)) : a);
     return (uint16_t)((op == DFA_INTERSECT) == (b != 0) ? a : 0);
 }
 
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget) {
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget) {
     InternTable states = {0}, pairs = {0};
     *out = (Dfa){0};
     pair_classes(out, a, b, &pairs);
@@ -379,7 +379,7 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget
         int in_a = ((const int *)intern_key(&states, state))[0],
             in_b = ((const int *)intern_key(&states, state))[1];
         ok = budget_spend(budget, out->n_classes);
-        out->accept[state] = product_label(a->accept[in_a], b->accept[in_b], op, bit);
+        out->accept[state] = product_label(a->accept[in_a], b->accept[in_b], op);
         for (int c = 0; ok && c < out->n_classes; c++) {
             const int *pair = intern_key(&pairs, c);
             int to[] = {a->next[in_a * a->n_classes + pair[0]],
@@ -393,14 +393,6 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget
     intern_free(&pairs), intern_free(&states);
     if (!ok) return dfa_free(out), fail_too_large(budget);
     dfa_reduce(out);
-    return true;
-}
-
-bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget) {
-    Dfa out;
-    if (!dfa_product(&out, a, b, op, bit, budget)) return false;
-    dfa_free(a);
-    *a = out;
     return true;
 }
 

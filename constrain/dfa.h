@@ -35,11 +35,10 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
 typedef enum {
     DFA_INTERSECT, // texts of both
     DFA_SUBTRACT,  // texts of a that are not texts of b
-    DFA_LABEL      // texts of a; `bit` is added to the label of texts that are also texts of b
+    DFA_LABEL      // DFA_LABEL + i: texts of a; 2^i is added to the label of those that b accepts
 } DfaOp;
-// The minimal DFA of an operation on two DFAs without calls. dfa_combine() replaces *a.
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget);
-bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget);
+// The minimal DFA of an operation on two DFAs without calls.
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget);
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);

@@ -11,19 +11,13 @@
 #include "constrain.h"
 #include "pattern.h"
 
-typedef struct {
+struct GrammarRule {
     Str name;
     size_t named_at;  // offset of the first use of the name
     int pattern;      // node; -1: not defined
     bool is_nullable; // the empty text matches
     bool is_safe;     // not left-recursive, as far as known (check_rules)
-} GrammarRule;
-
-// The rules of the grammar that a PatternReader reads (PatternReader.grammar).
-typedef struct {
-    GrammarRule *rules;
-    int n_rules;
-} GrammarRules;
+};
 
 // --- parsing
 
@@ -34,13 +28,12 @@ static bool is_name(int c) {
 // The number of the rule with this name, which is added if it is new; -1 after a failure.
 static int find_rule(PatternReader *r, Str name, size_t at) {
     enum { MAX_RULES = 4000 };
-    GrammarRules *g = r->grammar;
-    for (int i = 0; i < g->n_rules; i++)
-        if (str_eq(g->rules[i].name, name)) return i;
-    if (g->n_rules == MAX_RULES) return pattern_fail(r, at, "too many rules");
-    g->rules = list_grow(g->rules, g->n_rules, sizeof *g->rules);
-    g->rules[g->n_rules] = (GrammarRule){.name = name, .named_at = at, .pattern = -1};
-    return g->n_rules++;
+    for (int i = 0; i < r->n_rules; i++)
+        if (str_eq(r->rules[i].name, name)) return i;
+    if (r->n_rules == MAX_RULES) return pattern_fail(r, at, "too many rules");
+    r->rules = list_grow(r->rules, r->n_rules, sizeof *r->rules);
+    r->rules[r->n_rules] = (GrammarRule){.name = name, .named_at = at, .pattern = -1};
+    return r->n_rules++;
 }
 
 static Str read_name(PatternReader *r) {
@@ -96,13 +89,12 @@ static int read_item(PatternReader *r) {
 }
 
 static bool read_rule(PatternReader *r) {
-    GrammarRules *g = r->grammar;
     size_t at = r->at;
     Str name = read_name(r);
     if (!name.len) return pattern_fail(r, at, "expected the name of a rule") > 0;
     int rule = find_rule(r, name, at);
     if (rule < 0) return false;
-    if (g->rules[rule].pattern >= 0)
+    if (r->rules[rule].pattern >= 0)
         return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |") > 0;
     pattern_skip_space(r, false);
     if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=") > 0;
@@ -110,7 +102,7 @@ static bool read_rule(PatternReader *r) {
     pattern_skip_space(r, true);
     int pattern = pattern_read_choice(r);
     if (pattern < 0) return false;
-    g->rules[rule].pattern = pattern;
+    r->rules[rule].pattern = pattern;
     pattern_skip_space(r, false);
     if (pattern_peek(r) >= 0 && pattern_peek(r) != '\n' && pattern_peek(r) != '\r')
         return pattern_fail_here(r, "expected the end of the line") > 0;
@@ -132,11 +124,10 @@ static const PatternSyntax gbnf_syntax = {
 // True if a node can match the empty text, as far as the rules' is_nullable is known. Clears
 // *is_safe if the node can call a rule that is not known to be safe before its first character.
 static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
-    const GrammarRules *g = r->grammar;
     const PatternNode *p = &r->nodes[node];
     bool is_nullable = p->kind == PATTERN_SEQUENCE;
     switch (p->kind) {
-    case PATTERN_CALL: *is_safe &= g->rules[p->arg].is_safe; return g->rules[p->arg].is_nullable;
+    case PATTERN_CALL: *is_safe &= r->rules[p->arg].is_safe; return r->rules[p->arg].is_nullable;
     case PATTERN_REPEAT: return scan_start(r, p->child, is_safe) || !p->min;
     case PATTERN_SEQUENCE:
         for (int k = p->child; k >= 0 && is_nullable; k = r->nodes[k].next)
@@ -151,16 +142,15 @@ static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
 }
 
 static bool check_rules(PatternReader *r) {
-    GrammarRules *g = r->grammar;
-    if (!g->n_rules) return true; // compile_rules() reports that "root" is missing
-    GrammarRule *end = g->rules + g->n_rules;
-    for (GrammarRule *rule = g->rules; rule < end; rule++)
+    if (!r->n_rules) return true; // compile_rules() reports that "root" is missing
+    GrammarRule *end = r->rules + r->n_rules;
+    for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (rule->pattern < 0)
             return pattern_fail(r, rule->named_at, "the rule is not defined") > 0;
     for (bool changed = true; changed;) {
         changed = false;
         if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex") > 0;
-        for (GrammarRule *rule = g->rules; rule < end; rule++)
+        for (GrammarRule *rule = r->rules; rule < end; rule++)
             if (!rule->is_nullable && scan_start(r, rule->pattern, &(bool){true}))
                 rule->is_nullable = changed = true;
     }
@@ -168,13 +158,13 @@ static bool check_rules(PatternReader *r) {
     // one.
     for (bool changed = true; changed;) {
         changed = false;
-        for (GrammarRule *rule = g->rules; rule < end; rule++) {
+        for (GrammarRule *rule = r->rules; rule < end; rule++) {
             bool is_safe = !rule->is_safe;
             if (is_safe) scan_start(r, rule->pattern, &is_safe);
             if (is_safe) rule->is_safe = changed = true;
         }
     }
-    for (GrammarRule *rule = g->rules; rule < end; rule++)
+    for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (!rule->is_safe)
             return pattern_fail(r, rule->named_at,
                                 "the rule can begin with itself (left recursion); put a character "
@@ -185,39 +175,35 @@ static bool check_rules(PatternReader *r) {
 // --- compilation
 
 static Grammar *compile_rules(PatternReader *r) {
-    const GrammarRules *g = r->grammar;
     Dfa d;
     int root = 0;
-    while (root < g->n_rules && !str_is(g->rules[root].name, "root")) root++;
-    if (root == g->n_rules)
+    while (root < r->n_rules && !str_is(r->rules[root].name, "root")) root++;
+    if (root == r->n_rules)
         return pattern_fail(r, 0, "the rule root is missing; name the first rule root"), NULL;
-    NfaFragment *fragments = xalloc((size_t)g->n_rules, sizeof *fragments);
-    for (int i = 0; i < g->n_rules; i++) {
+    NfaFragment *fragments = xalloc((size_t)r->n_rules, sizeof *fragments);
+    for (int i = 0; i < r->n_rules; i++) {
         fragments[i].start = nfa_state(&r->nfa);
-        fragments[i].end = pattern_emit(r, g->rules[i].pattern, fragments[i].start);
+        fragments[i].end = pattern_emit(r, r->rules[i].pattern, fragments[i].start);
     }
-    bool ok = dfa_build(&d, &r->nfa, fragments, g->n_rules, -1);
+    bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);
     if (!ok) return NULL;
     d.start = d.starts[root];
     if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
-    return pattern_fail(r, g->rules[root].named_at,
+    return pattern_fail(r, r->rules[root].named_at,
                         "no text matches the rule root; its recursion never ends"),
            NULL;
 }
 
 Grammar *grammar_gbnf(Str text, Error *err) {
     Budget budget = {COMPILE_BUDGET, err};
-    GrammarRules g = {0};
-    PatternReader r = {
-        .syntax = &gbnf_syntax, .text = text, .nfa = {.budget = &budget}, .grammar = &g};
+    PatternReader r = {.syntax = &gbnf_syntax, .text = text, .nfa = {.budget = &budget}};
     bool ok = true;
     err->code = 0;
     pattern_skip_space(&r, true);
     while (ok && r.at < text.len) ok = read_rule(&r);
     Grammar *grammar = ok && check_rules(&r) ? compile_rules(&r) : NULL;
     pattern_free(&r);
-    free(g.rules);
     return grammar;
 }

@@ -240,7 +240,8 @@ bool grammar_finish(Grammar *g, Budget *budget) {
             return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
                              n);
     }
-    for (Def *def = g->defs; def < g->defs + g->n_defs; def++) {
+    for (int i = 0; i < g->n_defs; i++) {
+        Def *def = &g->defs[i];
         ArrayDef *a = &def->array;
         if (def->kind == DEF_OBJECT && !finish_object(g, &def->object, budget)) return false;
         for (uint32_t k = 0; def->kind == DEF_ARRAY && k <= (uint32_t)a->n_prefix; k++)

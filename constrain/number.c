@@ -1,5 +1,4 @@
 #include "number.h"
-#include "regex.h"
 
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
 // point, and as many after it as json.dumps writes.
@@ -163,10 +162,10 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     return ok;
 }
 
-// Reduces a DFA of numbers to the numbers up to x or, for a lower bound, from x on. "Far" is the
-// sign of the numbers far below an upper bound (-) or far above a lower bound (+), "near" the other
-// sign.
-static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, Budget *budget) {
+// Reduces a language of numbers to the numbers up to x or, for a lower bound, from x on. "Far" is
+// the sign of the numbers far below an upper bound (-) or far above a lower bound (+), "near" the
+// other sign.
+static int keep_within(Languages *l, int language, const Json *x, bool is_excluded, bool is_lower) {
     static const Json zero = {.kind = JSON_NUMBER, .string = {"0", 1}};
     Buffer p = {0};
     const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
@@ -176,46 +175,50 @@ static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, 
     // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
     // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
-    bool ok = put_up_to(&p, x, has_zero ? is_excluded : !is_excluded) ||
-              error_set(budget->err, EXIT_USAGE, "the bound has too many digits");
-    ok = ok && regex_combine(d, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, buffer_str(&p), budget);
-    if (ok && is_zero) ok = regex_combine(d, DFA_SUBTRACT, str_of("-?" ZERO), budget);
+    int bound = -1;
+    if (put_up_to(&p, x, has_zero ? is_excluded : !is_excluded))
+        bound = language_regex(l, buffer_str(&p), REGEX_WHOLE);
+    else
+        error_set(l->budget.err, EXIT_USAGE, "the bound has too many digits");
+    language = language_combine(l, language, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, bound);
+    if (is_zero) language = language_narrow(l, language, DFA_SUBTRACT, str_of("-?" ZERO));
     buffer_free(&p);
-    return ok;
+    return language;
 }
 
-bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out) {
+int number_language(Languages *l, const NumberRange *r) {
     const char *pattern = "-?" MAGNITUDE,
                *integers = r->is_strict ? "-?" DIGITS : "-?(" DIGITS "(\\.0{1,21})?|" VAST ")";
     if (!r->has_fractions)
         pattern = r->is_checked ? integers : "0|-?[1-9][0-9]{0,59}";
     else if (r->notation == NUMBER_ANY && r->has_integers)
         pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
-    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out)) return false;
-    bool ok = r->has_integers || regex_combine(out, DFA_SUBTRACT, str_of(integers), budget);
-    if (ok && r->notation == NUMBER_PLAIN)
-        ok = regex_combine(out, DFA_INTERSECT, str_of("-?" DIGITS PART "?"), budget);
-    if (ok && r->lo) ok = keep_within(out, r->lo, r->lo_is_excluded, true, budget);
-    if (ok && r->hi) ok = keep_within(out, r->hi, r->hi_is_excluded, false, budget);
-    if (!ok) dfa_free(out);
-    return ok;
+    int language = language_regex(l, str_of(pattern), REGEX_WHOLE);
+    if (!r->has_integers) language = language_narrow(l, language, DFA_SUBTRACT, str_of(integers));
+    if (r->notation == NUMBER_PLAIN)
+        language = language_narrow(l, language, DFA_INTERSECT, str_of("-?" DIGITS PART "?"));
+    if (r->lo) language = keep_within(l, language, r->lo, r->lo_is_excluded, true);
+    if (r->hi) language = keep_within(l, language, r->hi, r->hi_is_excluded, false);
+    return language;
 }
 
 // --- multiples
 
-bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget) {
+int number_multiples(Languages *l, const Json *m) {
     enum { MAX_STATES = 5000 };
-    Nfa nfa = {.budget = budget};
-    Dfa multiples;
+    Nfa nfa = {.budget = &l->budget};
+    Dfa d;
     int64_t scale;
     uint64_t whole = whole_of(m, &scale);
+    int *def = language_find(l, m->string.data, m->string.len);
+    if (*def >= 0) return *def;
     for (; scale < 0 && whole <= MAX_STATES; scale++) whole *= 10;
     if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
-        return error_set(budget->err, EXIT_USAGE, "%.*s is not supported; use at most %d",
-                         SHOWN(m->string), MAX_STATES);
+        return error_set(l->budget.err, EXIT_USAGE, "%.*s is not supported; use at most %d",
+                         SHOWN(m->string), MAX_STATES),
+               -1;
     // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
-    // point, and 1 + the number of digits after it. The form of numbers is not checked, because d
-    // has only well-formed ones.
+    // point, and 1 + the number of digits after it. The form of numbers is not checked.
     int n = (int)whole, last = (int)scale + 1;
     for (int i = 0; i < n * (last + 1); i++) nfa_state(&nfa);
     int end = nfa_state(&nfa), zero = nfa_range(&nfa, '0', '0');
@@ -234,12 +237,9 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
         }
     }
     nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
-    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){0, end}, 0, -1);
+    if (dfa_build(&d, &nfa, &(NfaFragment){0, end}, 0, -1)) *def = grammar_add_dfa(l->grammar, d);
     nfa_free(&nfa);
-    if (!ok) return false;
-    ok = dfa_combine(d, &multiples, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, budget);
-    dfa_free(&multiples);
-    return ok;
+    return *def;
 }
 
 // --- one number
@@ -247,8 +247,8 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     enum { MAX_PLAIN = 60 };
     Decimal d = decimal_of(x);
-    Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
-    bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
+    Buffer whole = {0}, part = {0};
+    bool ok = split_digits(&d, d.point, &whole, &part);
     bool is_plain = d.point > -4 && d.point <= MAX_PLAIN; // otherwise json.dumps writes an exponent
     int exponent = (int)d.point - 1;
     const char *zeros = is_checked ? "0*" : "";
@@ -261,7 +261,9 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     else if (ok && (is_checked || is_plain))
         buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
     if (ok && d.digits.len && (is_checked || !is_plain)) {
-        buffer_printf(out, rest.len ? "|%s\\.%s%s" : "|%s", first.data, rest.data, zeros);
+        Str rest = {d.digits.data + 1, d.digits.len - 1};
+        buffer_printf(out, rest.len ? "|%.1s\\.%.*s%s" : "|%.1s", d.digits.data, (int)rest.len,
+                      rest.data, zeros);
         if (is_checked && !rest.len) buffer_puts(out, "(\\.0+)?");
         const char *e = is_checked     ? exponent < 0 ? "[eE]-0*" : "[eE]\\+?0*"
                         : exponent < 0 ? "e-"
@@ -269,7 +271,6 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
         buffer_printf(out, is_checked ? "%s%d" : "%s%02d", e, exponent < 0 ? -exponent : exponent);
     }
     buffer_puts(out, ")");
-    buffer_free(&whole), buffer_free(&part), buffer_free(&first), buffer_free(&rest);
-    buffer_free(&d.digits);
+    buffer_free(&whole), buffer_free(&part), buffer_free(&d.digits);
     return ok;
 }

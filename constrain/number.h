@@ -4,7 +4,7 @@
 // Numbers are compared as decimal texts of any length, never as rounded doubles.
 #pragma once
 
-#include "dfa.h"
+#include "language.h"
 #include "../base/json.h"
 
 // The sign of a - b.
@@ -28,10 +28,10 @@ typedef struct {
     bool lo_is_excluded, hi_is_excluded;
 } NumberRange;
 
-// The DFA of the texts of all numbers of a range. False with err (exit 2).
-bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out);
-// Reduces a DFA of plain numbers to the multiples of m or, if negated, to all others.
-bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget);
+// The texts of all numbers of a range.
+int number_language(Languages *l, const NumberRange *r);
+// Texts of which the plain numbers are the multiples of m. The others are not numbers.
+int number_multiples(Languages *l, const Json *m);
 // Appends an alternative to a regular expression: the spelling of x that is generated or, for
 // checking, every plain spelling and every scientific one. False if x has too many digits.
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked);

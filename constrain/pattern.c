@@ -233,6 +233,5 @@ int pattern_emit(PatternReader *r, int node, int from) {
 
 void pattern_free(PatternReader *r) {
     nfa_free(&r->nfa);
-    free(r->nodes);
-    r->nodes = NULL, r->n_nodes = 0;
+    free(r->nodes), free(r->rules);
 }

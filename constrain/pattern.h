@@ -37,6 +37,7 @@ typedef struct {
 } PatternNode;
 
 typedef struct PatternReader PatternReader;
+typedef struct GrammarRule GrammarRule; // see gbnf.c
 
 // A notation. Functions that read something return false or -1 after pattern_fail().
 typedef struct {
@@ -56,8 +57,9 @@ struct PatternReader {
     int depth; // open groups
     PatternNode *nodes;
     int n_nodes;
-    Nfa nfa;       // has the sets of the nodes; pattern_emit() adds states
-    void *grammar; // of the GBNF parser
+    Nfa nfa; // has the sets of the nodes; pattern_emit() adds states
+    GrammarRule *rules;
+    int n_rules;
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first

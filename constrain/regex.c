@@ -203,7 +203,7 @@ static bool check_no_lookahead(PatternReader *r, int node) {
 // that remains in a tree is an error.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
-    Dfa ahead;
+    Dfa ahead, both;
     int root = parse(&r), first = -1, rest = -1;
     if (root >= 0) {
         PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
@@ -225,20 +225,13 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
              compile_node(&r, r.nodes[k].child, REGEX_PREFIX, &ahead);
         if (ok) {
             DfaOp op = r.nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
-            ok = dfa_combine(out, &ahead, op, 0, budget);
+            ok = dfa_product(&both, out, &ahead, op, budget);
             dfa_free(&ahead);
         }
-        if (!ok) dfa_free(out);
+        dfa_free(out);
+        if (ok) *out = both;
     }
     pattern_free(&r);
-    return ok;
-}
-
-bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget) {
-    Dfa other;
-    if (!regex_compile(pattern, REGEX_WHOLE, budget, &other)) return false;
-    bool ok = dfa_combine(d, &other, op, 0, budget);
-    dfa_free(&other);
     return ok;
 }
 

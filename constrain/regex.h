@@ -22,8 +22,6 @@ typedef enum {
 // Compiles a pattern. False with err (exit 2: character and reason), also if the automaton would be
 // too large.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out);
-// Replaces a DFA by its combination with the texts that a pattern matches as a whole.
-bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget);
 // Appends a literal text as an alternative to a pattern.
 void regex_put_literal(Buffer *pattern, Str text);
 // For a pattern ^X{n,m}$ in which X is one character or class: returns the length of ^X and sets

@@ -68,7 +68,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .draft = find_draft(schema),
                         .is_checked = modes & SCHEMA_CHECKED,
                         .emit = emit,
-                        .budget = {COMPILE_BUDGET, &c.why},
+                        .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};
     for (int i = 0; keyword_tables[i]; i++)
@@ -80,7 +80,8 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     grammar_add_value(g);
     if (schema_index(&c)) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
-    if (!c.failed && !grammar_finish(g, &c.budget)) schema_fail(&c, NULL, NULL, "%s", c.why.text);
+    if (!c.failed && !grammar_finish(g, &c.languages.budget))
+        schema_fail(&c, NULL, NULL, "%s", c.why.text);
     if (!c.failed && !g->values[g->root].is_possible)
         schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
     schema_compiler_free(&c);

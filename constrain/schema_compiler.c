@@ -5,23 +5,14 @@
 
 // --- memory
 
-int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
-    int i = intern_add(&c->memo, key, len, is_new);
-    if (*is_new) {
-        c->memo_values = list_grow(c->memo_values, i, sizeof(int));
-        c->memo_values[i] = -1;
-    }
-    return &c->memo_values[i];
-}
-
 void schema_add_alt(SchemaCompiler *c, int def) {
     grammar_add_alt(c->grammar, c->target.value, def);
 }
 
 void schema_compiler_free(SchemaCompiler *c) {
     arena_free(&c->arena);
-    intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
-    free((void *)c->keywords), free(c->memo_values);
+    languages_free(&c->languages);
+    intern_free(&c->values), intern_free(&c->keyword_names), free((void *)c->keywords);
     intern_free(&c->member_keys), free((void *)c->member_of), buffer_free(&c->member_key);
     intern_free(&c->indexed), free(c->resource_of), free(c->targets);
 }
@@ -66,6 +57,11 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     return false;
 }
 
+int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa) {
+    if (dfa < 0) schema_fail(c, schema, keyword, "%s", c->why.text);
+    return dfa;
+}
+
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
     return schema_fail(c, u->schema, NULL, "\"%.*s\"%s is not supported", SHOWN(u->value->key),
                        where);
@@ -73,7 +69,7 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
 
 bool schema_spend(SchemaCompiler *c, long steps) {
     if (c->failed) return false;
-    return budget_spend(&c->budget, steps) ||
+    return budget_spend(&c->languages.budget, steps) ||
            schema_fail(c, NULL, NULL, "too complex; simplify the schema");
 }
 

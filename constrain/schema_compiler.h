@@ -7,7 +7,7 @@
 // schema_expand.h describes how these functions work together. schema.c lists the tables.
 #pragma once
 
-#include "grammar.h"
+#include "language.h"
 #include "../base/json.h"
 
 // Types of values, as bits.
@@ -52,10 +52,10 @@ struct SchemaCompiler {
     const SchemaKeyword **keywords; // (n_keywords) by number of the name
     int n_keywords;
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
-    Budget budget;
+    Languages languages;
     Error *err;
     bool failed;         // the first failure is in err
-    Error why;           // reason of the last failure to build an automaton, for schema_fail()
+    Error why;           // reason of the last failure to build an automaton, see schema_language()
     int quiet;           // > 0: a failure only sets `failed`
     Buffer *unknown;     // receives the places of unknown keywords; may be NULL
     Arena arena;         // memory that is freed when the compilation ends
@@ -63,8 +63,6 @@ struct SchemaCompiler {
     int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
     SchemaTarget *targets;
     int n_targets;
-    InternTable memo;        // descriptions of the DFAs and strings built so far
-    int *memo_values;        // (memo.n) their indices in the grammar
     InternTable member_keys; // address of an object, then a name; see schema_member()
     const Json **member_of;  // (member_keys.n) the member, or NULL
     Buffer member_key;       // the key of the current search
@@ -159,9 +157,8 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
-// The index stored for a description of something built before. If it is new, the index is -1 and
-// the caller sets it.
-int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new);
+// Returns the index of a DFA. Fails if it is -1; the error names the keyword.
+int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa);
 // Adds an alternative to the value that is being compiled, unless the value has it already.
 void schema_add_alt(SchemaCompiler *c, int def);
 void schema_compiler_free(SchemaCompiler *c);

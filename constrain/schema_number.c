@@ -68,17 +68,11 @@ const SchemaKeyword schema_number_keywords[] = {
     {.name = NULL},
 };
 
-// Appends a part of a memo key: a number, or nothing.
-static void put_number(Buffer *key, const char *what, const Json *x) {
-    buffer_puts(key, what);
-    if (x) buffer_put(key, x->string);
-}
-
 void number_emit(SchemaCompiler *c, const Conjunction *f) {
     NumberRange r = f->number;
-    Buffer key = {0}, excluded = {0};
-    bool is_new, ok = true;
-    Dfa d = {0};
+    Languages *l = &c->languages;
+    Buffer excluded = {0};
+    bool ok = true;
     if (!(f->types & TYPE_NUMBER) || c->failed) return;
     r.has_integers = f->types & TYPE_INTEGER, r.has_fractions = f->types & TYPE_FRACTION;
     r.is_strict = c->draft == 4, r.is_checked = c->is_checked;
@@ -87,32 +81,19 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
         for (int i = 0; i < a->n_values; i++, v = v->next)
             if (v->kind == JSON_NUMBER && schema_spend(c, 80))
                 ok = ok && number_put_pattern(&excluded, v, true);
-        if (a->kind == CONJUNCT_MULTIPLE) {
-            r.notation = NUMBER_PLAIN;
-            put_number(&key, a->is_negated ? " not multiple " : " multiple ", a->json);
-        }
+        if (a->kind == CONJUNCT_MULTIPLE) r.notation = NUMBER_PLAIN;
     }
     if ((r.lo || r.hi || excluded.len) && r.notation == NUMBER_ANY) r.notation = NUMBER_DUMPS;
     if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
-    buffer_printf(&key, " number %d %d %d ", r.has_integers, r.has_fractions, (int)r.notation);
-    put_number(&key, r.lo_is_excluded ? ">" : ">=", r.lo);
-    put_number(&key, r.hi_is_excluded ? "<" : "<=", r.hi);
-    buffer_puts(&key, " not "), buffer_put(&key, buffer_str(&excluded));
-    int *dfa = schema_memo(c, key.data, key.len, &is_new);
-    if (is_new && !c->failed) {
-        ok = number_dfa(&r, &c->budget, &d) &&
-             (!excluded.len || regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget));
-        if (!ok)
-            schema_fail(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, "%s", c->why.text);
-        for (const Conjunct *a = f->conjuncts; a && ok; a = a->next)
-            if (a->kind == CONJUNCT_MULTIPLE &&
-                !number_keep_multiples(&d, a->json, a->is_negated, &c->budget))
-                ok = schema_fail(c, a->schema, "multipleOf", "%s", c->why.text);
-        if (ok)
-            *dfa = grammar_add_dfa(c->grammar, d);
-        else
-            dfa_free(&d);
-    }
-    if (!c->failed && !dfa_is_empty(&c->grammar->defs[*dfa].dfa)) schema_add_alt(c, *dfa);
-    buffer_free(&key), buffer_free(&excluded);
+    int dfa = c->failed ? -1 : number_language(l, &r);
+    if (excluded.len) dfa = language_narrow(l, dfa, DFA_SUBTRACT, buffer_str(&excluded));
+    schema_language(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, dfa);
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_MULTIPLE) {
+            DfaOp op = a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT;
+            dfa = language_combine(l, dfa, op, number_multiples(l, a->json));
+            schema_language(c, a->schema, "multipleOf", dfa);
+        }
+    if (!c->failed && !dfa_is_empty(&c->grammar->defs[dfa].dfa)) schema_add_alt(c, dfa);
+    buffer_free(&excluded);
 }

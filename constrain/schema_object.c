@@ -296,31 +296,32 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 // patterns that the name matches (bit i: pattern i), so that the machine knows the value when the
 // name ends.
 
-// Adds the patterns of a schema to the list, and the bits of new patterns to the labels of a DFA.
-static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, Dfa *d) {
+// Adds the patterns of a schema to the list, and the bits of new patterns to the labels of names.
+static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, int names) {
     for (const Json *k = schema_items(schema, "patternProperties"); k && !c->failed; k = k->next) {
         int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
         if (dfa < 0 || i < l->n) continue;
         if (i == MAX_PATTERNS) {
             schema_fail(c, schema, "patternProperties", "more than %d patterns are not supported",
                         MAX_PATTERNS);
-            return;
+            break;
         }
         l->dfas[l->n++] = dfa;
-        if (!dfa_combine(d, &c->grammar->defs[dfa].dfa, DFA_LABEL, 1 << i, &c->budget))
-            schema_fail(c, schema, "patternProperties", "%s", c->why.text);
+        names = language_combine(&c->languages, names, DFA_LABEL + (unsigned)i, dfa);
+        schema_language(c, schema, "patternProperties", names);
     }
+    return names;
 }
 
-// Reduces a DFA to the names that satisfy "propertyNames". The schema is compiled as a string into
-// value 0, which otherwise has no alternatives. Then the string's language and length are
-// intersected with the DFA.
-static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
-    SchemaAssertion assertion = names->assertion;
+// The names that satisfy "propertyNames". The schema is compiled as a string into value 0, which
+// otherwise has no alternatives. Then the string's language and length are intersected with the
+// names. -1 after a failure.
+static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
+    SchemaAssertion assertion = a->assertion;
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
     f.types = TYPE_STRING;
-    c->target = (CompileTarget){0, &names->assertion, 1, outer.n_alts};
+    c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion,
@@ -328,33 +329,38 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
     ValueDef *result = &c->grammar->values[0];
     int n = result->n_alts;
     result->n_alts = 0;
-    if (c->failed) return false;
-    const StringDef *s = n ? &c->grammar->defs[result->alts[0]].string : NULL;
-    if (n > 1 || (s && s->trie != NONE))
-        return schema_fail(c, names->schema, "propertyNames",
-                           "lists and choices are not supported; use \"pattern\"");
+    if (c->failed) return -1;
+    StringDef s = n ? c->grammar->defs[result->alts[0]].string : (StringDef){.trie = NONE};
+    if (n > 1 || s.trie != NONE)
+        return schema_fail(c, a->schema, "propertyNames",
+                           "lists and choices are not supported; use \"pattern\""),
+               -1;
     char length[64] = REGEX_NONE;
-    if (s && s->max == NO_LIMIT)
-        snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
-    else if (s)
-        snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
-    bool ok = !s || dfa_combine(d, &c->grammar->defs[s->dfa].dfa, DFA_INTERSECT, 0, &c->budget);
-    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget);
-    return ok || schema_fail(c, names->schema, "propertyNames", "%s", c->why.text);
+    if (n && s.max == NO_LIMIT)
+        snprintf(length, sizeof length, "[\\s\\S]{%u,}", s.min);
+    else if (n)
+        snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s.min, s.max);
+    if (n) names = language_combine(&c->languages, names, DFA_INTERSECT, s.dfa);
+    names = language_narrow(&c->languages, names, DFA_INTERSECT, str_of(length));
+    return schema_language(c, a->schema, "propertyNames", names);
 }
 
 static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
                             SchemaAssertion *assertions) {
     PatternList patterns = {.n = 0};
+    int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
-    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d)) {
-        schema_fail(c, NULL, NULL, "%s", c->why.text);
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
+    if (c->failed) return;
+    // A copy, from which grammar_finish() removes names without a value.
+    const Dfa *shared = &c->grammar->defs[names].dfa;
+    if (!dfa_product(&d, shared, shared, DFA_INTERSECT, &c->languages.budget)) {
+        schema_language(c, NULL, NULL, -1);
         return;
     }
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_SCHEMA) label_patterns(c, a->schema, &patterns, &d);
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_NAMES) keep_names(c, a, &d);
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {

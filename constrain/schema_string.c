@@ -7,17 +7,7 @@
 
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode) {
-    bool is_new;
-    Dfa d;
-    Buffer key = {0};
-    buffer_printf(&key, "regex %d ", (int)mode);
-    buffer_put(&key, pattern);
-    int *dfa = schema_memo(c, key.data, key.len, &is_new);
-    buffer_free(&key);
-    if (!is_new) return *dfa;
-    if (!regex_compile(pattern, mode, &c->budget, &d))
-        return schema_fail(c, schema, keyword, "%s", c->why.text), -1;
-    return *dfa = grammar_add_dfa(c->grammar, d);
+    return schema_language(c, schema, keyword, language_regex(&c->languages, pattern, mode));
 }
 
 static int any_string(SchemaCompiler *c) {
@@ -37,18 +27,6 @@ static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, const For
     if (str_is_one_of(name, "idn-email idn-hostname iri iri-reference uri-template regex"))
         schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name));
     return -1;
-}
-
-// The intersection or difference of two DFAs.
-static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
-    Dfa d;
-    bool is_new;
-    int key[] = {'&', a, b, (int)op};
-    int *dfa = schema_memo(c, key, sizeof key, &is_new);
-    if (!is_new) return *dfa;
-    if (!dfa_product(&d, &c->grammar->defs[a].dfa, &c->grammar->defs[b].dfa, op, 0, &c->budget))
-        return schema_fail(c, NULL, NULL, "%s", c->why.text), -1;
-    return *dfa = grammar_add_dfa(c->grammar, d);
 }
 
 // --- keywords
@@ -97,7 +75,7 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
     const Dfa *d = &c->grammar->defs[s->dfa].dfa;
     size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
     if (s->limit > MAX_PAIRS || n > MAX_PAIRS ||
-        !budget_spend(&c->budget, (long)(n / 8) * d->n_classes))
+        !budget_spend(&c->languages.budget, (long)(n / 8) * d->n_classes))
         return schema_fail(c, NULL, NULL, "too complex: a pattern with a length of up to %u",
                            s->limit);
     s->live = arena_alloc(&c->grammar->arena, n / 64 + 1, sizeof *s->live);
@@ -119,18 +97,18 @@ static bool is_star(const Dfa *d) {
     return d->n_states == 2 && d->start == 1 && d->accept[1];
 }
 
-// The index of the string with a language and a length; -1 if no text matches, or after a failure.
+// The index of the string with a language and a length; negative if no text matches, or after a
+// failure.
 static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
-    bool is_new;
     uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
     if (dfa_is_empty(&c->grammar->defs[dfa].dfa) || length.min > length.max) return -1;
-    int *string = schema_memo(c, key, sizeof key, &is_new);
-    if (!is_new) return *string;
+    int *string = language_find(&c->languages, key, sizeof key);
+    if (*string != -1) return *string;
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
     if (!is_star(&c->grammar->defs[dfa].dfa) && (s.min > 0 || s.max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
-        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) return -1;
+        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) return *string = -2;
     }
     return *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
 }
@@ -154,12 +132,12 @@ static int limited_format(SchemaCompiler *c, int dfa, const Format *format) {
     char length[32];
     if (!c->is_checked || format->max_length == NO_LIMIT) return dfa;
     snprintf(length, sizeof length, "[\\s\\S]{0,%u}", format->max_length);
-    int limit = string_regex(c, NULL, NULL, str_of(length), REGEX_WHOLE);
-    return limit < 0 ? -1 : combine(c, dfa, limit, DFA_INTERSECT);
+    return language_narrow(&c->languages, dfa, DFA_INTERSECT, str_of(length));
 }
 
 // The DFA of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
+    Languages *l = &c->languages;
     int language = any_string(c);
     Buffer excluded = {0};
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
@@ -179,16 +157,16 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
                        : c->is_checked ? format->max_length
                                        : format->max_generated;
         if (!a->is_negated && max < length->max) length->max = max;
-        language = !a->is_negated && language == any_string(c)
-                       ? other
-                       : combine(c, language, other, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT);
+        if (!a->is_negated && language == any_string(c))
+            language = other;
+        else
+            language =
+                language_combine(l, language, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT, other);
+        schema_language(c, NULL, NULL, language);
     }
-    if (excluded.len && !c->failed) {
-        int other = string_regex(c, NULL, NULL, buffer_str(&excluded), REGEX_WHOLE);
-        if (other >= 0) language = combine(c, language, other, DFA_SUBTRACT);
-    }
+    if (excluded.len) language = language_narrow(l, language, DFA_SUBTRACT, buffer_str(&excluded));
     buffer_free(&excluded);
-    return c->failed ? -1 : language;
+    return schema_language(c, NULL, NULL, language);
 }
 
 void string_emit(SchemaCompiler *c, const Conjunction *f) {

@@ -782,6 +782,7 @@ static const struct {
     {"{\"$ref\":\"http://example.com/x.json\"}", "$ref"},
     {"{\"$ref\":\"../x\"}", "#/$ref: \"../x\": \".\" and \"..\" are not supported in a path"},
     {"{\"allOf\":[{\"pattern\":\"(\"}]}", "#/allOf/0/pattern"},
+    {"{\"oneOf\":[{\"const\":\"a\"},{\"pattern\":\"(\"}]}", "#/oneOf/1/pattern"},
     {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
     {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
     {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value fits"},
