@@ -39,6 +39,14 @@ const char *count_of(int n, const char *noun) {
     return text;
 }
 
+const char *scaled(char out[24], double n, const char *unit) {
+    static const char *const prefixes[] = {"", "k", "M", "G", "T"};
+    int p = 0;
+    for (; n >= 999.5 && p < 4; p++) n /= 1000;
+    snprintf(out, 24, "%.*f %s%s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, prefixes[p], unit);
+    return out;
+}
+
 void progress_print(const Options *o, const char *fmt, ...) {
     va_list ap;
     if (o->is_quiet || !terminal_has_escapes(STDERR_FILENO)) return;

@@ -15,6 +15,8 @@ bool terminal_has_escapes(int fd);
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "1 message", "2 messages"; static memory.
 const char *count_of(int n, const char *noun);
+// A number with three digits and an SI prefix: "4.92 GB". Writes to `out` and returns it.
+const char *scaled(char out[24], double n, const char *unit);
 // Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...". An option that
 // was not given and whose default is not a number (-n) is left out.
 void options_put_settings(const Options *o, Buffer *out);

@@ -64,17 +64,16 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
     return context_fits(prompt->len, n != 0, r->max_context, err);
 }
 
-bool kv_memory_fits(const Model *m, size_t n_positions) {
-    size_t need;
-    return size_mul(n_positions, kv_position_bytes(&m->kv), &need) && need <= os_memory_available();
-}
-
-void kv_memory_check(const Model *m, size_t n_positions) {
-    if (kv_memory_fits(m, n_positions)) return;
-    die(EXIT_RUNTIME,
-        "a KV cache of %zu positions needs %zu MiB, available are %zu MiB; use a smaller -c, or "
-        "--kv q8_0",
-        n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
+bool kv_memory_check(const Model *m, size_t n_positions, Error *err) {
+    char need[24], most[24];
+    double bytes = (double)n_positions * (double)kv_position_bytes(&m->kv);
+    double available = (double)os_memory_available();
+    return bytes <= available ||
+           error_set(err, EXIT_RUNTIME,
+                     "%zu positions need %s of KV cache (%s), %s are available; use a smaller "
+                     "context (-c) or type (--kv)",
+                     n_positions, scaled(need, bytes, "B"), type_info(m->kv.type)->name,
+                     scaled(most, available, "B"));
 }
 
 Str *list_split(const char *list, int *n) {

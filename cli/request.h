@@ -20,10 +20,8 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err);
-// True if the available memory can hold a KV cache of n_positions.
-bool kv_memory_fits(const Model *m, size_t n_positions);
-// Dies (exit 1) if it cannot.
-void kv_memory_check(const Model *m, size_t n_positions);
+// True if the available memory can hold a KV cache of n_positions. False with err (exit 1).
+bool kv_memory_check(const Model *m, size_t n_positions, Error *err);
 
 // "A,B,...": the items (n), which point into `list`; free the array.
 Str *list_split(const char *list, int *n);

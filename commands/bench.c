@@ -160,6 +160,7 @@ static double first_token_sec(const Options *o) {
 // Runs the tests of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
 // sequences together.
 static void run_tests(Bench *b, const char *list) {
+    Error err;
     for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
         int64_t n;
         char number[16];
@@ -171,7 +172,7 @@ static void run_tests(Bench *b, const char *list) {
         int batch = *at == 'b' ? (int)n : 1, depth = *at == 'd' ? (int)n : 0;
         int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
         if (positions > b->model.config.max_context ||
-            !kv_memory_fits(&b->model, (size_t)positions * (size_t)batch)) {
+            !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
             if (!b->is_json)
                 buffer_printf(&b->out, "%c%-7lld does not fit the context or the memory\n", *at,
                               (long long)n);

@@ -21,11 +21,12 @@ static void open_session_file(Chat *c) {
 
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
+    Error err;
     c->options = *o;
     pipeline_open(&c->pipeline, &c->options);
     int most = c->pipeline.model.config.max_context;
     if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
-    kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx);
+    if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
     generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
     if (o->session_file) open_session_file(c);

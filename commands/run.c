@@ -98,9 +98,10 @@ int command_run(const Options *o) {
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.
     if (!prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
-        !request_from_options(&p, o, &ids, o->is_raw, &request, &err))
+        !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
+        !kv_memory_check(&p.model,
+                         (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err))
         die_error(&err);
-    kv_memory_check(&p.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (constraint) constraint_attach(constraint, &request);
 
     // A single text is printed while it is generated. From here on no file is opened, so the

@@ -7,21 +7,13 @@
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/ops.h"
+#include "../os/os.h"
 
 #include <stdio.h>
 
 // Bounds of the bytes read to measure the memory bandwidth: the size of the weights, if between
 // them.
 enum { MIN_PROBE = 16 << 20, MAX_PROBE = 256 << 20 };
-
-// A number with three digits and an SI prefix: "4.92 GB".
-static const char *scaled(char out[24], double n, const char *unit) {
-    static const char *const prefixes[] = {"", "k", "M", "G", "T"};
-    int p = 0;
-    for (; n >= 999.5 && p < 4; p++) n /= 1000;
-    snprintf(out, 24, "%.*f %s%s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, prefixes[p], unit);
-    return out;
-}
 
 // Number, weights and bytes of all tensors, then number and bytes of the tensors of each type.
 static void print_types(const Gguf *g) {
@@ -127,6 +119,13 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
+    size_t available = os_memory_available();
+    double n_fit = ((double)available - weights) / kv;
+    if (available < SIZE_MAX)
+        printf(n_fit < 0 ? "%-14s%s: less than the weights\n"
+                         : "%-14s%s: the weights and %.0f of %d positions fit\n",
+               "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
+               context);
     printf("%-14s%s\n", "kernels", kernel.name);
     printf("%-14s%d (%s)\n", "threads", m->n_threads, threads_reason(o, m->n_threads));
     if (o->is_verbose)
@@ -170,6 +169,8 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_format(&w, "rope_theta", "%g", m->rope.theta);
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
     json_write_int(&w, "kv_bytes_per_position", (int64_t)kv_position_bytes(&m->kv));
+    if (os_memory_available() < SIZE_MAX)
+        json_write_int(&w, "available_bytes", (int64_t)os_memory_available());
     json_write_string(&w, "mixture", str_of(mixture ? mixture : ""));
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
