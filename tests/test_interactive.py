@@ -131,11 +131,11 @@ def tables(tmp):
     check(abs(float(found[1]) * bytes_ / 50e9 - 1) < 0.01, line)
     check("threads       1 (-t)\n" in call("show", "-t", "1")[0], "show -t")
     check(re.search(r"threads       \d+ \(.*\bcores?\b|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
-    found = re.search(r"available     [\d.]+ [MGT]B: the weights and (\d+) of 500000000 positions fit", call("show", "-c", "500000000")[0])
+    found = re.search(r"available     [\d.]+ [MGT]B: the weights and (\d+) of 200000000 positions fit", call("show", "-c", "200000000")[0])
     if found:
-        check(int(found[1]) < 500000000, found[0])
-        err = call("chat", "-c", "500000000", code=1)[1]
-        check(re.search(r"500000000 positions need 1.73 TB of KV cache \(F16\), [\d.]+ [MGT]B are available; use a ", err), err)
+        check(int(found[1]) < 200000000, found[0])
+        err = call("chat", "-c", "200000000", code=1)[1]
+        check(re.search(r"200000000 positions need 691 GB of KV cache \(F16\), [\d.]+ [MGT]B are available; use a ", err), err)
     lines = call("show", "--tensors", "--check")[0].splitlines()
     check(any("(measured)" in line for line in lines) and max(map(len, lines)) <= 80, lines)
 
