@@ -11,7 +11,6 @@
 #include "../base/files.h"
 #include "spellings.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -201,6 +200,7 @@ const Option option_table[] = {
     {{"--calibrate"}, CMD_QUANTIZE, VALUE(OPTION_INPUT, calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
     {{"--session"}, CMD_CHAT, OUTPUT(session_file), "resume and continue this transcript"},
+    {{"--plain"}, CMD_CHAT, FLAG(is_plain), "do not style Markdown on a terminal"},
     {{"--show-tokens"}, CMD_CHAT, FLAG(show_tokens), "print the token ids of each prompt"},
     {{"--no-history"}, CMD_CHAT, FLAG(no_history), "do not save input history"},
     {{"--keep-going"}, CMD_CHAT, FLAG(keep_going), "drop the oldest turns if the context is full"},

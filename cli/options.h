@@ -9,6 +9,8 @@
 #include "../model_load.h"
 #include "../sample.h"
 
+#include <limits.h>
+
 enum { MAX_LOGPROBS = 100 }; // alternatives per token; OpenAI's API allows 20
 
 // The commands that accept an option: bits of Option.commands.
@@ -95,7 +97,7 @@ typedef struct {
     const char *imatrix, *calibrate;
     // chat
     const char *session_file;
-    bool show_tokens, keep_going, no_history;
+    bool show_tokens, keep_going, no_history, is_plain, is_continued;
     // bench
     const char *tests;
     bool is_profile;

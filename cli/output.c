@@ -5,12 +5,9 @@
 #include "../base/files.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
-#include <wchar.h>
 
 static const char STDOUT_NAME[] = "standard output";
 
@@ -21,16 +18,9 @@ bool terminal_has_escapes(int fd) {
     return isatty(fd) && !(term && !strcmp(term, "dumb"));
 }
 
-// NO_COLOR as defined by no-color.org.
-static bool has_color(int fd) {
+bool terminal_has_color(int fd) {
     const char *no_color = getenv("NO_COLOR");
     return terminal_has_escapes(fd) && !(no_color && *no_color);
-}
-
-// Width of the terminal on stdout; 80 if unknown.
-static int terminal_columns(void) {
-    struct winsize size = {0};
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
 }
 
 const char *count_of(int n, const char *noun) {
@@ -79,7 +69,7 @@ void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double star
 void note(const Options *o, const char *fmt, ...) {
     Buffer text = {0}, shown = {0};
     va_list ap;
-    bool is_dim = has_color(STDERR_FILENO);
+    bool is_dim = terminal_has_color(STDERR_FILENO);
     if (o && o->is_quiet) return;
     progress_end();
     va_start(ap, fmt);
@@ -89,12 +79,6 @@ void note(const Options *o, const char *fmt, ...) {
     fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
     buffer_free(&text);
     buffer_free(&shown);
-}
-
-void text_dim(bool is_dim) {
-    if (!has_color(STDOUT_FILENO)) return;
-    stdout_flush();
-    output_write(STDOUT_FILENO, STDOUT_NAME, is_dim ? "\x1b[2m" : "\x1b[0m", 4);
 }
 
 void options_put_settings(const Options *o, Buffer *out) {
@@ -133,17 +117,23 @@ void stdout_flush(void) {
     if (fflush(stdout) || ferror(stdout)) write_failed(STDOUT_NAME);
 }
 
-void text_write(const char *text, size_t n) {
+void text_write_styled(Str shown) {
     progress_end();
     stdout_flush();
-    if (!isatty(STDOUT_FILENO)) {
-        output_write(STDOUT_FILENO, STDOUT_NAME, text, n);
-        return;
-    }
-    Buffer shown = {0};
-    buffer_put_escaped(&shown, (Str){text, n}, "\n\t");
     output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
+}
+
+void text_write(const char *text, size_t n) {
+    Buffer shown = {0};
+    bool is_escaped = isatty(STDOUT_FILENO);
+    if (is_escaped) buffer_put_escaped(&shown, (Str){text, n}, "\n\t");
+    text_write_styled(is_escaped ? buffer_str(&shown) : (Str){text, n});
     buffer_free(&shown);
+}
+
+void text_dim(bool is_dim) {
+    if (terminal_has_color(STDOUT_FILENO))
+        text_write_styled(str_of(is_dim ? "\x1b[2m" : "\x1b[0m"));
 }
 
 void text_print(Buffer *text) {
@@ -161,61 +151,4 @@ bool text_emit(void *arg, const char *text, size_t n) {
     (void)arg;
     text_write(text, n);
     return true;
-}
-
-// Word wrap
-
-static void put_word(TextWrap *w) {
-    text_write(w->word.data, w->word.len);
-    w->column += w->word_columns;
-    w->word.len = 0, w->word_columns = 0;
-}
-
-static void put_break(TextWrap *w) {
-    text_write("\n", 1);
-    w->column = 0;
-}
-
-// A line is broken before a word that does not fit. A word is therefore printed only when it is
-// complete, and white space is printed after the word that precedes it.
-void text_wrap(TextWrap *w, const char *text, size_t n) {
-    if (!isatty(STDOUT_FILENO)) {
-        text_write(text, n);
-        return;
-    }
-    if (!w->columns) w->columns = terminal_columns();
-    for (size_t i = 0; i < n;) {
-        const char *c = text + i;
-        uint32_t code;
-        int len = utf8_decode(c, n - i, &code),
-            width = len && code >= 0x7f ? wcwidth((wchar_t)code) : 1;
-        if (len == 0) len = 1; // not UTF-8
-        if (width < 0) width = 1;
-        i += (size_t)len;
-        if (*c == ' ' || *c == '\n' || *c == '\t') {
-            // White space follows the word before it; at the end of a line it becomes the break.
-            put_word(w);
-            if (*c == '\n' || w->column + 1 >= w->columns) {
-                put_break(w);
-                w->columns = terminal_columns();
-            } else {
-                text_write(c, 1);
-                w->column += *c == '\t' ? 8 - w->column % 8 : 1;
-            }
-            continue;
-        }
-        // Lines may also break beside wide characters (Chinese, Japanese) and within a word that is
-        // longer than a line.
-        if (width > 1) put_word(w);
-        if (w->column && w->column + w->word_columns + width > w->columns) put_break(w);
-        buffer_append(&w->word, c, (size_t)len);
-        w->word_columns += width;
-        if (width > 1 || w->word_columns >= w->columns) put_word(w);
-    }
-}
-
-void text_wrap_end(TextWrap *w) {
-    if (w->word.len) put_word(w);
-    buffer_free(&w->word);
-    w->column = w->columns = 0;
 }

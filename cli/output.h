@@ -10,6 +10,8 @@
 
 // True if fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
+// The same, and colors are not disabled by NO_COLOR (no-color.org).
+bool terminal_has_color(int fd);
 
 // Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -36,6 +38,8 @@ void output_write(int fd, const char *path, const void *data, size_t n);
 void stdout_flush(void);
 // Writes text to stdout, escaped if that is a terminal.
 void text_write(const char *text, size_t n);
+// Writes text that is already escaped and styled for a terminal.
+void text_write_styled(Str shown);
 // Writes a buffer in the same way, and frees it.
 void text_print(Buffer *text);
 // Ends the outermost JSON object, and prints it as a line.
@@ -44,16 +48,3 @@ void text_print_json(JsonWriter *w);
 bool text_emit(void *arg, const char *text, size_t n);
 // Switches stdout to dim text or back, on a terminal with colours.
 void text_dim(bool is_dim);
-
-// Word wrap for text that arrives in pieces and is printed as soon as possible. Zero-initialize.
-typedef struct {
-    Buffer word; // not yet written: it may have to move to the next line
-    int word_columns;
-    int column;  // of the cursor
-    int columns; // of the terminal; 0 before the first text
-} TextWrap;
-
-// Writes text to stdout, wrapped between words if that is a terminal. The last word is held back.
-void text_wrap(TextWrap *w, const char *text, size_t n);
-// Writes the word that was held back.
-void text_wrap_end(TextWrap *w);

@@ -6,8 +6,6 @@
 #include "../base/files.h"
 #include "../os/os.h"
 
-#include <limits.h>
-
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 
 bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err) {

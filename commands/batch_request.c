@@ -7,7 +7,6 @@
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 

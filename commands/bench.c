@@ -11,7 +11,6 @@
 #include "../cli/request.h"
 #include "../kernels/team.h"
 
-#include <limits.h>
 #include <stdio.h>
 
 enum {

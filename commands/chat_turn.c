@@ -2,6 +2,7 @@
 // dialogue and to the token stream.
 #include "chat.h"
 #include "../cli/completion.h"
+#include "../cli/markdown.h"
 #include "../cli/output.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
@@ -9,6 +10,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 void chat_error(const Chat *c, const char *fmt, ...) {
     Buffer text = {0}, out = {0};
@@ -104,8 +106,8 @@ bool chat_fits(Chat *c) {
 typedef struct {
     Chat *chat;
     const Sequence *sequence;
-    bool has_text, ends_line, in_reasoning;
-    TextWrap wrap;
+    bool has_text, in_reasoning;
+    Markdown markdown;
 } Answer;
 
 // True if the answer begins with the control token of a tool call.
@@ -116,6 +118,18 @@ static bool begins_with_call(const Answer *a) {
         ids.len && reply_is_call(tokenizer_piece(a->chat->pipeline.tokenizer, *ids.data, true));
     free(ids.data);
     return is_call;
+}
+
+static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
+    Buffer shown = {0};
+    if (a->chat->options.is_plain || !terminal_has_color(STDOUT_FILENO)) {
+        text_write(text, n);
+        return;
+    }
+    markdown_put(&a->markdown, (Str){text, n}, &shown);
+    if (is_end) markdown_end(&a->markdown, &shown);
+    text_write_styled(buffer_str(&shown));
+    buffer_free(&shown);
 }
 
 // Request.emit: prints the answer without leading white space, with dim reasoning.
@@ -129,20 +143,16 @@ static bool show_piece(void *arg, const char *text, size_t n) {
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
     }
     a->has_text = true;
-    a->ends_line = text[n - 1] == '\n';
     if (a->chat->options.is_json) return true;
     if (a->in_reasoning) {
         size_t end = str_find((Str){text, n}, str_of("</think>"));
         size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
         text_dim(true);
-        text_wrap(&a->wrap, text, n_dim);
+        text_write(text, n_dim);
         text += n_dim, n -= n_dim;
-        if (end != SIZE_MAX) {
-            text_wrap_end(&a->wrap);
-            text_dim(a->in_reasoning = false);
-        }
+        if (end != SIZE_MAX) text_dim(a->in_reasoning = false);
     }
-    if (n) text_wrap(&a->wrap, text, n);
+    if (n) show_text(a, text, n, false);
     return true;
 }
 
@@ -162,9 +172,10 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
     generate_with_progress(o, &c->generator, s, &r, c->session);
-    text_wrap_end(&a->wrap);
+    show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
-    if (!a->ends_line && !o->is_json) text_write("\n", 1);
+    bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
+    if (!ends_line && !o->is_json) text_write("\n", 1);
 }
 
 // Keeping an answer
@@ -228,7 +239,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 
 void chat_answer(Chat *c) {
     Sequence s = {0};
-    Answer a = {.chat = c, .sequence = &s, .ends_line = true};
+    Answer a = {.chat = c, .sequence = &s};
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
     if (update_stream(c) < 0) return;

@@ -2,8 +2,6 @@
 #include "commands.h"
 #include "../cli/spellings.h"
 
-#include <limits.h>
-
 const Command command_table[] = {
     {"run", CMD_RUN, INT_MAX, command_run, MODULE_CORE, "[-m MODEL] [PROMPT | -f FILE | < stdin]",
      "generate text", "llama31 run -m model.gguf --temp 0.6 \"Why is the sky blue?\""},

@@ -1,4 +1,4 @@
-"""Output for people: why an answer ended, progress, tables, wrapped text, colors, history, completion. Uses the built-in
+"""Output for people: why an answer ended, progress, tables, Markdown, colors, history, completion. Uses the built-in
 model, partly on a pseudo-terminal."""
 import json
 import os
@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 from cli import PROGRAM, ROOT, check, main, same, test
-from terminal import Terminal, width
+from terminal import Terminal
 
 PROMPT = b"\r\x1b[J> \r\x1b[2C"
 ONCE = "Once upon a time"
@@ -149,40 +149,49 @@ def stats_line(tmp):
 
 
 @test
-def wrapped(tmp):
-    """chat wraps between words."""
+def long_lines(tmp):
+    """chat leaves line breaks to the terminal, so that a copied line is one line."""
     t = chat(tmp, "--temp", "0", "-n", "120", "-q")
     mark = len(t.raw)
     t.send(ONCE + "\r")
     check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
-    rows = [row for row in t.text().splitlines() if not row.startswith(">")]
-    words = " ".join(rows).split()
     plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
-    same(words, plain.split())
-    check(len(rows) > 4 and max(map(len, rows)) <= 80, rows)
+    check(plain.replace("\n", "\r\n").encode() in t.raw and max(map(len, plain.splitlines())) > 200, t.raw[mark:])
     t.close()
 
 
-@test
-def wrapped_without_spaces(tmp):
-    """A text without spaces is broken at the last column."""
-    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # 25 bytes each
+def model_that_says(tmp, piece):
+    """(model file, options): the built-in model with a token whose text is `piece` and which it always predicts."""
+    name = b"<|finetune_right_pad_id|>"
+    piece = piece.encode().ljust(len(name), b".")
     with open(os.path.join(ROOT, "models", "stories.gguf"), "rb") as f:
-        model = bytearray(f.read().replace(name, piece.encode()))
+        model = bytearray(f.read().replace(name, piece))
     token = int(call("tokenize", "--special", "--ids", name.decode())[0].split()[-1])
     types = model.index(b"tokenizer.ggml.token_type") + 25 + 4 + 4 + 8
     struct.pack_into("<i", model, types + 4 * token, 4)  # a user-defined token
-    with open(os.path.join(tmp, "wide.gguf"), "wb") as f:
+    path = os.path.join(tmp, "says.gguf")
+    with open(path, "wb") as f:
         f.write(model)
-    t = chat(tmp, "-m", os.path.join(tmp, "wide.gguf"), "--temp", "0", "-n", "15", "--logit-bias", "%d+99" % token, "-q")
-    mark = len(t.raw)
-    t.send("x\r")
-    check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
-    lines = [line.strip() for line in t.raw[mark:].decode().split("\n") if "\u4f60" in line]
-    same("".join(lines), piece * 15)
-    widths = [sum(map(width, line)) for line in lines]
-    check(len(lines) == 4 and all(79 <= w <= 80 for w in widths[:-1]), widths)
-    t.close()
+    return ["-m", path, "--temp", "0", "--logit-bias", "%d+99" % token, "-n", "2", "-q"]
+
+
+@test
+def markdown(tmp):
+    """chat styles Markdown on a terminal and keeps its characters; not with --plain, NO_COLOR or in a pipe."""
+    piece = "# T\n**b** `c`\n```\n**x**\n\x1b"
+    options = model_that_says(tmp, piece)
+    same(call("chat", "-t", "1", *options, stdin=b"x\n")[0], piece * 2 + "\n")
+    bold, code, end = b"\x1b[0;1m", b"\x1b[0;36m", b"\x1b[0m"
+    first = bold + b"# T" + end + b"\n" + bold + b"**b**" + end + b" " + code + b"`c`" + end + b"\n" + code + b"```\n**x**\n"
+    second = b"\\x1b# T\n**b** `c`\n```" + end + b"\n" + bold + b"**x**" + end + b"\n\\x1b\n"
+    for args, value, shown in (([], "", first + second), (["--plain"], "", None), ([], "1", None)):
+        t = chat(tmp, *options, *args, NO_COLOR=value)
+        mark = len(t.raw)
+        t.send("x\r")
+        check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+        answer = shown or (piece * 2 + "\n").replace("\x1b", "\\x1b").encode()
+        check(answer.replace(b"\n", b"\r\n") in t.raw[mark:], args, value, t.raw[mark:])
+        t.close()
 
 
 @test
