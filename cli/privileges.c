@@ -93,12 +93,20 @@ const char *history_path(const Options *o) {
     return path.data;
 }
 
+const char *last_chat_path(const Options *o) {
+    const char *history = history_path(o);
+    struct stat st;
+    bool is_file = history && (stat(history, &st) || S_ISREG(st.st_mode)); // not /dev/null
+    return is_file ? text_format("%s.last-chat", history) : NULL;
+}
+
 static void add_chat(PathList *p, const Options *o) {
     const char *temporary = getenv("TMPDIR"), *history = history_path(o);
     add_path(p, "/", SANDBOX_READ_TREE);
     add_path(p, ".", SANDBOX_WRITE);
     add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
     if (history) add_output(p, history);
+    if (last_chat_path(o)) add_output(p, last_chat_path(o));
 }
 
 static bool is_disabled(const Options *o) {

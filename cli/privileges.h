@@ -14,3 +14,5 @@ void close_file_access(const Options *o);
 // The file of chat's input history: $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose
 // directories are created. NULL with --no-history or without a home directory.
 const char *history_path(const Options *o);
+// The file of --continue, next to the history file. NULL if there is no history.
+const char *last_chat_path(const Options *o);

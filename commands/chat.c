@@ -9,13 +9,17 @@
 
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 
-static void open_session_file(Chat *c) {
-    const char *path = c->options.session_file;
+// Reads the dialogue of --session or --continue.
+static void open_transcript(Chat *c) {
+    const char *session = c->options.session_file, *path = session ? session : c->last_path;
     Error err;
     size_t n_truncated;
-    if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) ||
+    if (session && c->options.is_continued)
+        die(EXIT_USAGE, "expected either --session or --continue");
+    if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
+    if ((session && !journal_open(&c->journal, path, FILE_PRIVATE, &err)) ||
         !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
-        !journal_repair(&c->journal, n_truncated, &err))
+        (session && !journal_repair(&c->journal, n_truncated, &err)))
         die_error(&err);
 }
 
@@ -29,11 +33,13 @@ static void chat_open(Chat *c, const Options *o) {
     if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
     generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
-    if (o->session_file) open_session_file(c);
+    c->last_path = last_chat_path(o);
+    if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
     c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
+    if (!c->is_terminal && !o->is_continued) c->last_path = NULL;
 }
 
 // Tells a new user what to type.

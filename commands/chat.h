@@ -21,12 +21,13 @@ typedef struct {
     Session *session;
     Editor *editor;
     Dialogue dialogue;
-    TokenStream stream; // tokens of the dialogue, up to where the next answer begins
-    int n_answers;      // added to the seed: each answer has its own random numbers
-    Journal journal;    // the file of --session
-    bool is_unsaved;    // the last write to the journal failed
-    Buffer attached;    // text of /file, for the next message
-    Buffer edited;      // the last user message, which the next text replaces; empty: none
+    TokenStream stream;    // tokens of the dialogue, up to where the next answer begins
+    int n_answers;         // added to the seed: each answer has its own random numbers
+    Journal journal;       // the file of --session
+    bool is_unsaved;       // the last write to the journal failed
+    const char *last_path; // file of --continue; NULL: none
+    Buffer attached;       // text of /file, for the next message
+    Buffer edited;         // the last user message, which the next text replaces; empty: none
     bool is_terminal;
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns
@@ -35,8 +36,12 @@ typedef struct {
 
 // Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
 void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// Saves the dialogue to the session file. is_appended: only its last message is new.
+// Saves the dialogue to the session file or, without one, to the file of --continue. is_appended:
+// only its last message is new.
 void chat_save(Chat *c, bool is_appended);
+// Writes a file atomically, with the FILE_ flags of outfile_open(); a new file gets mode 0600.
+// False with err.
+bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
 // True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);

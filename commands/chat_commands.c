@@ -102,19 +102,13 @@ static bool has_prefix_of(const char *path, Str text) {
 
 static void command_save(Chat *c, const char *path) {
     Error err;
-    OutFile f;
     Buffer text = {0};
     bool is_forced = !strncmp(path, "--force ", 8);
     if (is_forced) path += 8 + strspn(path + 8, " ");
     buffer_puts(&text, "");
     transcript_put(&c->dialogue, &text);
     is_forced |= has_prefix_of(path, buffer_str(&text));
-    bool ok = outfile_open(&f, path, FILE_PRIVATE | (is_forced ? FILE_FORCE : 0), &err);
-    if (ok && !write_all(f.fd, text.data, text.len)) {
-        ok = error_file(&err, path);
-        outfile_discard(&f);
-    }
-    if (!ok || !outfile_close(&f, &err))
+    if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
                        ? "; chat writes below the current directory (--sandbox none: anywhere)"

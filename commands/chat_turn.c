@@ -35,17 +35,29 @@ static void turn_failed(Chat *c, int code, const char *why) {
     if (!c->exit_code) c->exit_code = code;
 }
 
-// After a failed write the whole dialogue is written again.
+bool chat_write_file(const char *path, unsigned flags, Str content, Error *err) {
+    OutFile f;
+    if (!outfile_open(&f, path, flags | FILE_PRIVATE, err)) return false;
+    if (write_all(f.fd, content.data, content.len)) return outfile_close(&f, err);
+    error_file(err, path);
+    outfile_discard(&f);
+    return false;
+}
+
+// After a failed write to the session file the whole dialogue is written again.
 void chat_save(Chat *c, bool is_appended) {
     Error err;
     Buffer text = {0};
-    bool by_line = is_appended && !c->is_unsaved;
-    if (!c->options.session_file) return;
+    const char *session = c->options.session_file;
+    bool by_line = session && is_appended && !c->is_unsaved;
+    if (!session && !c->last_path) return;
     buffer_puts(&text, "");
     (by_line ? transcript_put_last : transcript_put)(&c->dialogue, &text);
-    c->is_unsaved =
-        !(by_line ? journal_append : journal_replace)(&c->journal, buffer_str(&text), &err);
-    if (c->is_unsaved) warn("%s", err.text);
+    bool ok = !session  ? chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err)
+              : by_line ? journal_append(&c->journal, buffer_str(&text), &err)
+                        : journal_replace(&c->journal, buffer_str(&text), &err);
+    if (!ok) warn("%s", err.text), c->last_path = NULL;
+    c->is_unsaved = session && !ok;
     buffer_free(&text);
 }
 

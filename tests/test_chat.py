@@ -43,9 +43,9 @@ def chat(model, *options, rows=24, columns=80):
     return t
 
 
-def piped(model, lines, *options, code=0, seconds=60):
+def piped(model, lines, *options, code=0, seconds=60, env=None):
     done = subprocess.run(command_line(model, options), input="".join(line + "\n" for line in lines).encode(), 
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **ENV), timeout=seconds)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **ENV, **(env or {})), timeout=seconds)
     assert done.returncode == code, "exit %d: %s" % (done.returncode, done.stderr.decode())
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
@@ -250,6 +250,40 @@ def kill_and_resume():
     same([m["role"] for m in transcript("kill.jsonl")], ["user", "assistant"] * 2)
     same(user_texts("kill.jsonl"), ["Once upon a time", "and then"])
     t.close()
+
+
+@test
+def last_chat():
+    """--continue resumes the last chat on a terminal, which is saved after each message, except without a history."""
+    shutil.rmtree(STATE, ignore_errors=True)
+    name = os.path.join(STATE, "llama31", "history.last-chat")
+    _, err = piped(BUILT_IN, ["x"], "--continue", code=1)
+    assert "history.last-chat: No such file" in err, err
+    t = chat(BUILT_IN, "-q", "-n", "2")
+    ask(t, "first")
+    os.kill(t.pid, signal.SIGKILL)
+    t.status()
+    same(os.stat(name).st_mode & 0o777, 0o600)
+    chat(BUILT_IN, "-q", "-n", "2").close()                       # no message: the saved chat stays
+    t = chat(BUILT_IN, "-q", "-n", "2", "--no-history")
+    ask(t, "secret")
+    t.close()
+    t = chat(BUILT_IN, "-q", "-n", "2", "--session", path("named.jsonl"))
+    ask(t, "named")
+    t.close()
+    piped(BUILT_IN, ["from a pipe"], "-q", "-n", "2")
+    t = chat(BUILT_IN, "-n", "2", "--continue")
+    assert "2 messages so far" in t.text(), t.text()
+    ask(t, "second")
+    t.close()
+    piped(BUILT_IN, ["third"], "-q", "-n", "2", "--continue")
+    same(user_texts(name), ["first", "second", "third"])
+    for options, says in (["--no-history"], "the history is disabled"), (["--session", path("s")], "either --session or --cont"):
+        _, err = piped(BUILT_IN, ["x"], "--continue", *options, code=2)
+        assert says in err, err
+    for history in "", "/dev/null":
+        _, err = piped(BUILT_IN, ["x"], "--continue", code=2, env=dict(LLAMA31_HISTORY=history))
+        assert "the history is disabled" in err, err
 
 
 @test
