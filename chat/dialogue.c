@@ -54,6 +54,23 @@ void transcript_put_last(const Dialogue *d, Buffer *out) {
     put_transcript_line(out, &d->messages[d->n - 1]);
 }
 
+void transcript_put_markdown(const Dialogue *d, Buffer *out) {
+    Buffer lines = {0};
+    JsonDoc doc = {0};
+    buffer_puts(&lines, "");
+    transcript_put(d, &lines);
+    for (char *line = strtok(lines.data, "\n"); line; line = strtok(NULL, "\n")) {
+        json_parse(&doc, line, strlen(line), &(Error){0}); // succeeds: the line is our own
+        const Json *content = json_get_string(doc.root, "content");
+        bool has_calls = json_get(doc.root, "tool_calls");
+        buffer_printf(out, "## %.*s\n\n", SHOWN(json_get_string(doc.root, "role")->string));
+        buffer_put(out, content && !has_calls ? content_strip(content->string) : str_of(line));
+        buffer_puts(out, "\n\n");
+    }
+    json_free(&doc);
+    buffer_free(&lines);
+}
+
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err) {
     JsonDoc doc = {0};
     bool ok = true;

@@ -28,3 +28,6 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
 // Append the whole transcript, or only the line of the last message.
 void transcript_put(const Dialogue *d, Buffer *out);
 void transcript_put_last(const Dialogue *d, Buffer *out);
+// Appends the whole transcript as Markdown for readers: a heading per message, then its text, or
+// its JSON object if it has tool calls.
+void transcript_put_markdown(const Dialogue *d, Buffer *out);

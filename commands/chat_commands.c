@@ -106,7 +106,8 @@ static void command_save(Chat *c, const char *path) {
     bool is_forced = !strncmp(path, "--force ", 8);
     if (is_forced) path += 8 + strspn(path + 8, " ");
     buffer_puts(&text, "");
-    transcript_put(&c->dialogue, &text);
+    (str_ends_with(str_of(path), ".md") ? transcript_put_markdown : transcript_put)(&c->dialogue,
+                                                                                    &text);
     is_forced |= has_prefix_of(path, buffer_str(&text));
     if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
@@ -215,8 +216,7 @@ static const struct {
     {"/undo", "remove the last message and its answer", command_undo, false},
     {"/regen", "answer the last message again", command_regen, false},
     {"/edit", "change the last message and send it again", command_edit, false},
-    {"/save", "FILE: save the dialogue as JSON lines (--force FILE: overwrite)", command_save,
-     true},
+    {"/save", "FILE: save as JSON lines or FILE.md (--force FILE: overwrite)", command_save, true},
     {"/load", "FILE: continue a saved dialogue", command_load, true},
     {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: list them", command_set,
      false},

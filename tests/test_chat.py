@@ -287,6 +287,26 @@ def last_chat():
 
 
 @test
+def markdown_transcript():
+    """/save FILE.md writes a transcript for readers, with dropped turns and tool calls; /save --force replaces a file."""
+    name = path("talk.md")
+    lines = ["tell me a story about a dog", "and about a cat", "and about a bird", "and about a fish"]
+    piped(BUILT_IN, lines + ["/save " + name, "/undo", "/save " + name, "/save --force " + path("talk.md")], "-c", "96", "-n", "16",
+          "--keep-going", "-sys", " Be *brief*.\n")
+    with open(name) as f:
+        parts = f.read().split("## ")[1:]
+    same([p.split("\n")[0] for p in parts], ["system"] + ["user", "assistant"] * 3)
+    same(parts[0], "system\n\nBe *brief*.\n\n")
+    same([p.split("\n")[2] for p in parts[1::2]], lines[:3])
+    call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": {}}}
+    with open(path("called.jsonl"), "w") as f:
+        print(json.dumps({"role": "assistant", "content": "", "tool_calls": [call]}), file=f)
+    piped(BUILT_IN, ["/load " + path("called.jsonl"), "/save " + path("call.md")])
+    with open(path("call.md")) as f:
+        assert f.read().startswith('## assistant\n\n{"role":"assistant","content":"","tool_calls":[{')
+
+
+@test
 def pipe_answers_each_line():
     out, err = piped(BUILT_IN, ["Once upon a time", "The end"], "-n", "5", "--temp", "0")
     assert len(out.split("\n")) >= 3, out
