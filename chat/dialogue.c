@@ -10,9 +10,9 @@ bool dialogue_has(const Dialogue *d, int i, const char *role) {
     return i >= 0 && i < d->n && str_is(d->messages[i].role, role);
 }
 
-int dialogue_last_user(const Dialogue *d) {
+int dialogue_last(const Dialogue *d, const char *role) {
     int i = d->n - 1;
-    while (i >= 0 && !dialogue_has(d, i, "user")) i--;
+    while (i >= 0 && !dialogue_has(d, i, role)) i--;
     return i;
 }
 

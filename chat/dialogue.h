@@ -13,7 +13,7 @@ typedef struct {
 
 void dialogue_push(Dialogue *d, Message m);                    // takes ownership of m
 bool dialogue_has(const Dialogue *d, int i, const char *role); // message i exists and has this role
-int dialogue_last_user(const Dialogue *d); // index of the last user message, or -1
+int dialogue_last(const Dialogue *d, const char *role);        // last message of this role, or -1
 // Remove the messages [from, to). dialogue_drop() keeps their lines in the transcript.
 void dialogue_remove(Dialogue *d, int from, int to);
 void dialogue_drop(Dialogue *d, int from, int to);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // some commands need no text
 
@@ -119,6 +120,44 @@ static void command_save(Chat *c, const char *path) {
     buffer_free(&text);
 }
 
+// Clipboard
+
+// Digit i has the six bits of s from bit 6 i on. s is followed by a zero byte.
+static void put_base64(Buffer *out, Str s) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *bytes = (const unsigned char *)s.data;
+    for (size_t i = 0; i < (s.len + 2) / 3 * 4; i++) {
+        size_t at = 6 * i / 8, shift = 10 - 6 * i % 8;
+        char digit = at < s.len ? digits[(bytes[at] << 8 | bytes[at + 1]) >> shift & 63] : '=';
+        buffer_append(out, &digit, 1);
+    }
+}
+
+// OSC 52 gives the terminal a text for the clipboard, also over SSH. There is no reply, so whether
+// the terminal supports it is unknown.
+static void command_copy(Chat *c, const char *text) {
+    enum { MAX_BYTES = 74994 }; // a sequence of 100,000 bytes, the limit of hterm's osc52.sh
+    int fd = terminal_has_escapes(STDERR_FILENO) ? STDERR_FILENO : STDOUT_FILENO;
+    int i = dialogue_last(&c->dialogue, "assistant");
+    Str answer = i < 0 ? (Str){0} : c->dialogue.messages[i].content;
+    Buffer out = {0};
+    buffer_puts(&out, "\x1b]52;c;");
+    put_base64(&out, answer);
+    buffer_puts(&out, "\a");
+    if (!answer.len)
+        chat_error(c, "there is no answer to copy");
+    else if (!terminal_has_escapes(fd))
+        chat_error(c, "/copy: needs a terminal");
+    else if (answer.len > MAX_BYTES)
+        chat_error(c, "/copy: the answer has %zu bytes; terminals accept %d", answer.len,
+                   MAX_BYTES);
+    else {
+        output_write(fd, "terminal", out.data, out.len);
+        note(&c->options, "(sent to the clipboard: %zu bytes)", answer.len);
+    }
+    buffer_free(&out);
+}
+
 // The dialogue
 
 static void command_undo(Chat *c, const char *text) {
@@ -129,7 +168,7 @@ static void command_undo(Chat *c, const char *text) {
 // the dialogue changes when the edited message is sent.
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
-    int i = dialogue_last_user(d);
+    int i = dialogue_last(d, "user");
     if (i >= 0 && c->is_terminal && !*text)
         buffer_put(&c->edited, d->messages[i].content);
     else if (chat_undo(c) && *text)
@@ -138,7 +177,7 @@ static void command_edit(Chat *c, const char *text) {
 
 static void command_regen(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
-    if (dialogue_last_user(d) < 0) {
+    if (dialogue_last(d, "user") < 0) {
         chat_error(c, "there is no message to answer");
         return;
     }
@@ -218,6 +257,7 @@ static const struct {
     {"/edit", "change the last message and send it again", command_edit, false},
     {"/save", "FILE: save as JSON lines or FILE.md (--force FILE: overwrite)", command_save, true},
     {"/load", "FILE: continue a saved dialogue", command_load, true},
+    {"/copy", "copy the last answer to the clipboard", command_copy, false},
     {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: list them", command_set,
      false},
     {"/show", "show model, context and options", command_show, false},

@@ -309,7 +309,7 @@ void chat_say(Chat *c, const char *role, Str text) {
 
 bool chat_undo(Chat *c) {
     Dialogue *d = &c->dialogue;
-    int i = dialogue_last_user(d);
+    int i = dialogue_last(d, "user");
     if (i < 0) {
         chat_error(c, "there is no message to go back to");
         return false;

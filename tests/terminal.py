@@ -88,6 +88,10 @@ class Terminal:
             byte = self.pending[0]
             if self.pending[:2] in (b"\x1b=", b"\x1b>"):  # keypad modes
                 self.pending = self.pending[2:]
+            elif self.pending.startswith(b"\x1b]"):  # an operating system command, such as OSC 52
+                if b"\x07" not in self.pending:
+                    return
+                self.pending = self.pending[self.pending.index(b"\x07") + 1:]
             elif byte == 27:
                 match = re.match(rb"\x1b\[([?0-9;]*)([A-Za-z~])", self.pending)
                 if not match:

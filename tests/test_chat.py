@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """llama31 chat, on a pseudo-terminal and through pipes."""
+import base64
 import json
 import os
 import shutil
@@ -304,6 +305,26 @@ def markdown_transcript():
     piped(BUILT_IN, ["/load " + path("called.jsonl"), "/save " + path("call.md")])
     with open(path("call.md")) as f:
         assert f.read().startswith('## assistant\n\n{"role":"assistant","content":"","tool_calls":[{')
+
+
+@test
+def copy():
+    """/copy sends the last answer to the terminal's clipboard (OSC 52)."""
+    t = chat(BUILT_IN, "-n", "7", "-q", "--temp", "0", "--session", path("copy.jsonl"))
+    t.send("/copy\r")
+    assert t.wait("there is no answer to copy"), t.text()
+    for text in "Once", "hello", "The end":  # of several lengths modulo 3
+        ask(t, text)
+        answer = transcript("copy.jsonl")[-1]["content"].encode()
+        t.send("/copy\r")
+        assert t.wait(lambda: b"\x1b]52;c;" + base64.b64encode(answer) + b"\x07" in t.raw), (answer, t.raw[-200:])
+    with open(path("long.jsonl"), "w") as f:
+        print(json.dumps({"role": "assistant", "content": "x" * 74995}), file=f)
+    t.send("/load %s\r/copy\r" % path("long.jsonl"))
+    assert t.wait("the answer has 74995 bytes; terminals accept 74994"), t.text()
+    t.close()
+    _, err = piped(BUILT_IN, ["hi", "/copy"], "-n", "2")
+    assert "/copy: needs a terminal" in err, err
 
 
 @test
