@@ -36,6 +36,8 @@ void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Id
 // ordinary text, so no space is put in front of it.
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out);
+// A lower bound for the number of tokens of n bytes, from the longest token of the vocabulary.
+size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes);
 // Reserves special tokens for a chat template: names such as <x> and [x] that its source contains,
 // and all user-defined tokens of this form, become special tokens even if the vocabulary lists them
 // as ordinary tokens. Their bytes remain part of the decoded text.

@@ -95,12 +95,12 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
                                 : decode_letters(byte_of, s, out);
     if (n < 0) memcpy(out, s.data, n = (int)s.len); // special, or not in byte letters
     t->start[id + 1] = t->start[id] + (uint32_t)n;
+    if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
     if (is_special_type(t->type[id])) return true;
     if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) {
         t->type[id] = TOKEN_UNREACHABLE; // the spaces of a text are encoded as U+2581
         return true;
     }
-    if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
     for (int i = 1; i < n; i++) t->has_split_words &= out[i] != ' ' || out[i - 1] == ' ';
     return true;
 }
@@ -515,6 +515,12 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
 }
 
 bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_space_prefix; }
+
+size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes) {
+    size_t longest = t->is_sentencepiece ? 3 * t->max_bytes : t->max_bytes; // U+2581 has 3 bytes
+    return longest ? n_bytes / longest : 0;
+}
+
 int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
 int tokenizer_bos(const Tokenizer *t) { return t->bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->eos; }

@@ -66,7 +66,7 @@ struct Tokenizer {
     uint32_t *start;  // (n + 1) token i has bytes [start[i], start[i + 1])
     uint32_t *rank;   // (n) lowest for the highest score; NULL: the rank of a token is its id
     int byte_id[256]; // token of each single byte
-    size_t max_bytes; // of the longest ordinary token
+    size_t max_bytes; // of the longest token
     TokenTable ordinary;
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token

@@ -46,6 +46,15 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err) {
                      context);
 }
 
+bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {
+    int context = p->options->ctx ? p->options->ctx : p->model.config.max_context;
+    size_t n = tokenizer_min_tokens(p->tokenizer, n_bytes);
+    return n <= (size_t)context ||
+           error_set(err, EXIT_CONTEXT,
+                     "the prompt does not fit the context: at least %zu tokens, context %d", n,
+                     context);
+}
+
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err) {
     bool is_chat = !is_plain && !p->tpl.is_none;

@@ -16,6 +16,9 @@ enum {
 bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.
 bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
+// False with err (exit 4) if n_bytes of text exceed the context in any case. Takes no time, unlike
+// encoding a huge text.
+bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
 // Makes the request for an encoded prompt, which must outlive it. False with err (exit 4) if the
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,

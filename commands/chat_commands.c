@@ -2,6 +2,7 @@
 // the text that follows its name.
 #include "chat.h"
 #include "../cli/output.h"
+#include "../cli/request.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -60,15 +61,19 @@ static void command_stats(Chat *c, const char *text) {
 static void command_file(Chat *c, const char *path) {
     Error err;
     Ids ids = {0};
+    struct stat st;
     size_t before = c->attached.len;
+    bool is_regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
     if (before) buffer_puts(&c->attached, "\n\n");
-    if (!file_read(path, &c->attached, &err)) {
+    bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
+              file_read(path, &c->attached, &err);
+    if (ok) tokenizer_encode(c->pipeline.tokenizer, c->attached.data, c->attached.len, &ids);
+    if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
+        note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
+    } else {
         c->attached.len = before;
         chat_error(c, "%s", err.text);
-        return;
     }
-    tokenizer_encode(c->pipeline.tokenizer, c->attached.data, c->attached.len, &ids);
-    note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     free(ids.data);
 }
 

@@ -97,7 +97,8 @@ int command_run(const Options *o) {
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.
-    if (!prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
+    if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
+        !prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err))

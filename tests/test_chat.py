@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -325,6 +326,20 @@ def copy():
     t.close()
     _, err = piped(BUILT_IN, ["hi", "/copy"], "-n", "2")
     assert "/copy: needs a terminal" in err, err
+
+
+@test
+def huge_files():
+    """A file that cannot fit the context is refused before it is read; another one before it is sent."""
+    with open(path("small.txt"), "w") as f:
+        f.write("a file")
+    for name, size in ("huge.txt", 1 << 40), ("large.txt", 9000):
+        with open(path(name), "wb") as f:
+            f.truncate(size)  # zeros, without disk space
+    _, err = piped(BUILT_IN, ["/file " + path("huge.txt"), "/file " + path("large.txt"), "/file " + path("small.txt"), "x"],
+                   "-n", "2", "--session", path("huge.jsonl"))
+    assert re.search(r"at least \d{11} tokens, context 4096\n.*context: 9000 tokens, context 4096\n", err), err
+    same(user_texts("huge.jsonl"), ["a file\n\nx"])
 
 
 @test

@@ -259,6 +259,9 @@ def text():
     r = run("run", "-q", "--raw", "-n", "12", "--temp", "0", "The", env={"LLAMA31_MODEL": GOOD})
     check(r.out == a.out, r)
     refuses(1, "such file", "run", "-m", GOOD, "-f", path_of("missing.txt"))
+    r = run("run", "-t", "1", "-n", "1", stdin=b"a" * (9 << 20))  # no chat template renders as much
+    check(r.code == 4 and b"does not fit the context: at least 3" in r.err, r)
+    refuses(4, "50003 tokens, context 4096", "run", "--raw", "-n", "1", stdin=b"." + b"b " * 50000)
 
 
 @test

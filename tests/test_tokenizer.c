@@ -78,6 +78,7 @@ static void round_trips(bool is_sentencepiece) {
         ids.len = 0;
         tokenizer_encode(t, text, n, &ids);
         CHECK(is_spelled(t, &ids, text, n), "text %d of %zu bytes", i, n);
+        CHECK(tokenizer_min_tokens(t, n) <= (size_t)ids.len, "text %d: %d tokens", i, ids.len);
         for (int k = 0; k < ids.len; k++)
             CHECK(!tokenizer_is_control(t, ids.data[k]), "a control token from ordinary text");
     }
@@ -87,6 +88,11 @@ static void round_trips(bool is_sentencepiece) {
         tokenizer_encode(t, &c, 1, &ids);
         CHECK(is_spelled(t, &ids, &c, 1), "byte %d", b);
     }
+    ids.len = 0;
+    for (int i = 0; i < 100; i++) memcpy(text + 3 * i, "\xe2\x96\x81", 3); // U+2581
+    tokenizer_encode(t, text, 300, &ids);
+    CHECK(tokenizer_min_tokens(t, 300) <= (size_t)ids.len && tokenizer_min_tokens(t, 1 << 20),
+          "%d tokens for visible spaces", ids.len);
     ids.len = 0;
     tokenizer_encode(t, "", 0, &ids);
     CHECK(ids.len == 0, "%d tokens for an empty text", ids.len);
