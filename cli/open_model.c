@@ -44,8 +44,8 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 
 void template_warn_missing(const Options *o, const Template *tpl) {
     if (tpl->missing.len && !o->is_quiet && !o->is_raw)
-        warn("template %s: special tokens missing in the vocabulary: %s; any text can forge them",
-             tpl->name, tpl->missing.data);
+        warn("template %s marks turns with plain text (%s), which a message can imitate", tpl->name,
+             tpl->missing.data);
 }
 
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {

@@ -47,7 +47,7 @@ static void greet(const Chat *c) {
     const Dialogue *d = &c->dialogue;
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
-        note(&c->options, "The built-in model tells stories. Ask for one, or begin one.");
+        note(&c->options, "The built-in model only tells short stories; -m FILE opens another.");
     else if (c->pipeline.tpl.is_none)
         note(&c->options, "This is a base model. Type the beginning of a text.");
     else

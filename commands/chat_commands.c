@@ -17,7 +17,8 @@
 static void show_settings(const Chat *c) {
     Buffer settings = {0};
     options_put_settings(&c->options, &settings);
-    note(NULL, "%s", settings.data);
+    bool is_unset = c->options.n_predict == INT_MIN;
+    note(NULL, "%s%s", is_unset ? "n-predict default, " : "", settings.data);
     buffer_free(&settings);
 }
 

@@ -171,10 +171,12 @@ static bool show_piece(void *arg, const char *text, size_t n) {
 // Generates the answer to the token stream.
 static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
-    Str stops[o->n_stops + 1];
+    Str stops[o->n_stops + 2];
     int n_stops = 0;
     Request r;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
+    // An answer of the built-in model is one paragraph, unless -n says how long it may be.
+    if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error)) {
         s->finish = FINISH_ERROR;

@@ -511,31 +511,41 @@ static void search_history(Editor *e) {
     buffer_free(&old);
 }
 
+static int compare_words(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 // Tab: inserts the longest common prefix of all completions. If it is already typed, lists them.
 static void complete_word(Editor *e) {
-    Buffer list = {0};
-    size_t common = SIZE_MAX, n = 0;
-    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true);
+    Buffer list = {0}, shown = {0};
+    char **words = NULL;
+    int n = 0;
+    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true), common = 0;
     buffer_puts(&list, "");
     e->complete((Str){e->text.data, e->at}, &list);
-    for (const char *at = list.data; *at; at += strcspn(at, "\n") + 1, n++) {
-        size_t len = strcspn(at, "\n"), k = 0;
-        while (k < len && k < common && at[k] == list.data[k]) k++;
-        common = n ? k : len;
+    for (char *at = strtok(list.data, "\n"); at; at = strtok(NULL, "\n")) {
+        words = list_grow(words, n, sizeof *words);
+        words[n++] = at;
+    }
+    if (n) {
+        qsort(words, (size_t)n, sizeof *words, compare_words);
+        while (words[0][common] && words[0][common] == words[n - 1][common]) common++;
     }
     if (n && common > typed) {
-        insert_text(e, list.data + typed, common - typed);
+        insert_text(e, words[0] + typed, common - typed);
         if (n == 1 && e->text.data[e->at - 1] != '/') insert_text(e, " ", 1);
     } else if (n > 1) {
-        for (char *at = list.data; (at = strchr(at, '\n')) && at[1];) *at = ' ';
-        Buffer shown = {0};
-        buffer_put_escaped(&shown, buffer_str(&list), "\n");
-        write_all(e->out, "\r\n", 2);
+        buffer_puts(&shown, "\r\n");
+        for (int i = 0; i < n; i++) {
+            buffer_put_escaped(&shown, str_of(words[i]), "");
+            buffer_puts(&shown, i + 1 < n ? " " : "\r\n");
+        }
         write_all(e->out, shown.data, shown.len);
         e->cursor_row = 0;
-        buffer_free(&shown);
     }
     buffer_free(&list);
+    buffer_free(&shown);
+    free(words);
 }
 
 // Reading a text
@@ -610,6 +620,8 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         if (*e->interrupted) {
             *e->interrupted = 0;
             bool is_given_up = e->text.len == 0 || *text; // an edit of an existing text is undone
+            e->at = e->text.len;                          // below all rows
+            draw_text(e);
             write_all(e->out, "^C\r\n", 4);
             if (is_given_up) return EDITOR_INTERRUPTED;
             set_text(e, "", 0);

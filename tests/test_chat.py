@@ -168,6 +168,10 @@ def interrupt_keeps_the_answer_so_far():
     assert t.wait(lambda: t.text().endswith("> never sent")), t.text()
     t.send("\x03")
     assert t.wait(lambda: t.text().endswith("> never sent^C\n>")), t.text()
+    t.send('"""one\rtwo\rthree\x1b[A\x1b[A')  # Ctrl-C discards all rows, wherever the cursor is
+    assert t.wait(lambda: t.text().endswith('> """one\n  two\n  three')), t.text()
+    t.send("\x03")
+    assert t.wait(lambda: t.text().endswith('> """one\n  two\n  three^C\n>')), t.text()
     t.send("\x03")
     assert t.wait("Ctrl-C again"), t.text()
     t.send("\x03")
@@ -340,6 +344,14 @@ def huge_files():
                    "-n", "2", "--session", path("huge.jsonl"))
     assert re.search(r"at least \d{11} tokens, context 4096\n.*context: 9000 tokens, context 4096\n", err), err
     same(user_texts("huge.jsonl"), ["a file\n\nx"])
+
+
+@test
+def built_in_model():
+    """Without -n, an answer of the built-in model is one paragraph."""
+    for options, n_lines in ([], 1), (["-n", "-1"], 3):
+        out, err = piped(BUILT_IN, ["Tell me a story about a dog"], "--temp", "0", *options)
+        assert len(out.splitlines()) >= n_lines and (options or len(out.splitlines()) == 1) and "ended" not in err, (out, err)
 
 
 @test

@@ -257,15 +257,21 @@ def history_and_search(tmp):
 
 @test
 def completion(tmp):
-    """Tab completes commands, options of /set and file names. If there are several completions, it lists them."""
+    """Tab completes commands, options of /set and file names. If there are several completions, it lists them in order."""
     os.mkdir(os.path.join(tmp, "notes"))
     open(os.path.join(tmp, "notes", "first.txt"), "w").close()
+    os.mkdir(os.path.join(tmp, "many"))
+    for name in "dbeca":
+        open(os.path.join(tmp, "many", "x" + name), "w").close()
     t = chat(tmp)
-    for keys, shown in [("/he\t", "> /help "), ("/s\t", "/system /save /set /show /stats"), ("\x15/set temp\t", "> /set temp"),
+    for keys, shown in [("/he\t", "> /help "), ("/s\t", "/save /set /show /stats /system"), ("\x15/set temp\t", "> /set temp"),
                         ("\x15/set pres\t", "> /set presence-penalty "),
                         ("\x15/file %s/no\t" % tmp, "/notes/"), ("fi\t", "/notes/first.txt ")]:
         t.send(keys if keys[0] != "/" else "\x15" + keys)
         check(t.wait(shown.rstrip()), keys, t.text())
+    t.send("\x15/load %s/many/\t\t" % tmp)
+    files = " ".join("%s/many/x%s" % (tmp, c) for c in "abcde")
+    check(t.wait(lambda: files.encode() in t.raw), t.raw[-300:])
     t.close()
 
 
@@ -297,7 +303,7 @@ def edit_and_cancel(tmp):
 @test
 def command_feedback(tmp):
     err = call("chat", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
-    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "top-k 40"):
+    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
         check(what in err, what, err)
     check("warning" not in err, err)
 
