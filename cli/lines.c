@@ -10,10 +10,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-enum {
-    READ_BYTES = 1 << 16,
-    HEAD_BYTES = 4096 // kept of a line beyond the limit: enough to contain the id of a request
-};
+enum { READ_BYTES = 1 << 16 };
 
 void lines_open(LineReader *l, const char *path, size_t limit) {
     bool is_stdin = !path || !strcmp(path, "-");
@@ -22,15 +19,15 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     if (l->fd < 0) die_file(path);
 }
 
-// Removes the lines that were returned, and returns space for READ_BYTES more bytes. Of a line
-// beyond the limit only the beginning is kept.
+// Removes the lines that were returned, and the part of a line beyond the limit. Returns space for
+// READ_BYTES more bytes.
 static char *reserve_read(LineReader *l) {
     Buffer *b = &l->bytes;
     b->len -= l->begin;
     if (l->begin) memmove(b->data, b->data + l->begin, b->len);
     l->begin = 0;
     if (b->len > l->limit) l->is_long = true;
-    if (l->is_long && b->len > HEAD_BYTES) b->len = HEAD_BYTES;
+    if (l->is_long) b->len = 0;
     l->scanned = b->len;
     return buffer_reserve(b, READ_BYTES);
 }
@@ -41,7 +38,6 @@ static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) 
     l->number++;
     l->is_whole = next > end;
     *line = (Str){l->bytes.data + l->begin, end - l->begin};
-    if (is_long && line->len > HEAD_BYTES) line->len = HEAD_BYTES;
     l->begin = l->scanned = next;
     l->is_long = false;
     if (l->number == 1) *line = str_skip_bom(*line);
