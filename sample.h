@@ -35,7 +35,7 @@ typedef struct {
     float presence_penalty;  // 0: off
     float frequency_penalty; // 0: off
     int repeat_last_n;       // number of latest tokens that penalties apply to; -1: all
-    const LogitBias *bias;   // (n_bias)
+    LogitBias *bias;         // (n_bias)
     int n_bias;
     uint64_t seed;
 } SampleOptions;

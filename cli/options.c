@@ -92,7 +92,7 @@ const Option option_table[] = {
      "subtract X from the logits of tokens already used (default 0)"},
     {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
      "subtract X for each use of a token (default 0)"},
-    {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, biases, "ID+X"),
+    {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, sample.bias, "ID+X"),
      "add X to the logit of token ID (ID-X subtracts); repeatable"},
     // The parts of the prompt, and the end of the text.
     GROUP("Text"),
@@ -265,9 +265,9 @@ static void set_seed(Options *o, int64_t seed) {
 }
 
 void options_add_bias(Options *o, LogitBias bias) {
-    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
-    o->biases[o->sample.n_bias++] = bias;
-    o->sample.bias = o->biases;
+    SampleOptions *s = &o->sample;
+    s->bias = xrealloc(s->bias, (size_t)s->n_bias + 1, sizeof *s->bias);
+    s->bias[s->n_bias++] = bias;
 }
 
 // For JSON values, and for numbers that option_set() has parsed.

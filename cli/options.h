@@ -63,7 +63,6 @@ typedef struct {
     SampleOptions sample;
     Str *stops; // (n_stops)
     int n_stops;
-    LogitBias *biases; // (sample.n_bias) sample.bias points to it
 
     // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;

@@ -115,7 +115,7 @@ static bool parse_n(Record *r, const Json *v, Error *err) {
 // An object from token id to bias; -100 bans the token.
 static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return mismatch(err, "logit_bias", "an object of numbers", v);
-    r->options.biases = NULL;
+    r->options.sample.bias = NULL;
     r->options.sample.n_bias = 0;
     for (const Json *j = v->child; j; j = j->next) {
         char key[24];
@@ -468,11 +468,11 @@ void record_free(Record *r) {
     constraint_free(r->constraint);
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
-    if (r->parent == r && r->options.stops != defaults->stops) {
+    if (r->options.stops != defaults->stops) {
         for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
         free(r->options.stops);
     }
-    if (r->parent == r && r->options.biases != defaults->biases) free(r->options.biases);
+    if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
     buffer_free(&r->id);
     free(r->prompt.data);
     buffer_free(&r->answer);

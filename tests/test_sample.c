@@ -195,7 +195,7 @@ static void penalties(void) {
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "presence");
     o.presence_penalty = 0.6f; // 0: 2.4, 1: 2.2
     CHECK(sample_after(o, logits, 5, recent, 6) == 3, "presence 0.6");
-    const LogitBias bias[3] = {{0, -INFINITY}, {2, 4}, {77, 1}};
+    LogitBias bias[3] = {{0, -INFINITY}, {2, 4}, {77, 1}};
     o = plain, o.temp = 0, o.bias = bias, o.n_bias = 3;
     CHECK(sample_after(o, logits, 5, recent, 6) == 2, "bias");
     o.temp = 1, o.n_bias = 1, o.top_k = 1;
