@@ -271,7 +271,9 @@ static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-static Value eval_call_args(Heap *h, const JinjaNode *n, const Value *caller) {
+// Evaluates a call, a filter or a test; its arguments stay on the stack of the heap. `caller`: see
+// call_macro.
+static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     Args a = {0};
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
@@ -288,14 +290,6 @@ static Value eval_call_args(Heap *h, const JinjaNode *n, const Value *caller) {
     if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a, caller);
     if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
     return library_call(h, f, &a);
-}
-
-// Evaluates a call, a filter or a test. `caller`: see call_macro.
-static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
-    int n_args = h->n_args;
-    Value v = eval_call_args(h, n, caller);
-    h->n_args = n_args;
-    return v;
 }
 
 // Operators
@@ -470,11 +464,12 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
 }
 
 static Value eval(Heap *h, const JinjaNode *n) {
-    int line = h->line;
+    int line = h->line, n_args = h->n_args;
     heap_enter(h);
     h->line = n->line;
     Value v = eval_kind(h, n);
     h->line = line;
+    h->n_args = n_args;
     h->depth--;
     return v;
 }
@@ -497,6 +492,7 @@ static Value capture(Heap *h, const JinjaNode *n) {
 
 static Flow exec_one(Heap *h, const JinjaNode *n) {
     Scope *before = h->scope, *inner;
+    int n_args = h->n_args;
     Value v;
     switch (n->kind) {
     case STMT_TEXT: heap_put(h, n->value.text); break;
@@ -521,6 +517,7 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
     case STMT_CALL:
         v = new_macro(h, n);
         value_put(h, eval_call(h, n->b, &v), NULL, 0);
+        h->n_args = n_args;
         break;
     case STMT_WITH:
         inner = new_scope(h, before);
