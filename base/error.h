@@ -23,11 +23,7 @@ enum {
 
 // Makes the compiler check a call against its printf format. fmt and args are the positions of the
 // format and of its first argument, counted from 1.
-#if defined(__GNUC__)
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define PRINTF_LIKE(fmt, args)
-#endif
 
 typedef struct {
     int code;       // an exit code

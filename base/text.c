@@ -194,13 +194,9 @@ static int edit_distance(const char *a, const char *b) {
     if (na > MAX || nb > MAX) return MAX;
     for (size_t i = 0; i <= na; i++) {
         for (size_t j = 0; j <= nb; j++) {
-            if (!i || !j) {
-                d[i][j] = (int)(i + j);
-                continue;
-            }
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            int best = i && j ? d[i - 1][j - 1] + (a[i - 1] != b[j - 1]) : (int)(i + j);
+            if (i && d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (j && d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
                 d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;

@@ -119,8 +119,8 @@ void enter_sandbox(const Options *o, unsigned command) {
     bool is_required = !strcmp(mode, "require");
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
-    add_path(&paths, "/dev/null",
-             SANDBOX_READ); // without a path, no file of the system is readable
+    // Without any path, no file of the system would be readable.
+    add_path(&paths, "/dev/null", SANDBOX_READ);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
         if (row->names[0] && row->commands & command) add_option(&paths, o, row);
     add_arguments(&paths, o, command);

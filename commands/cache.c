@@ -21,12 +21,6 @@ static CachedModel *find_model(CachedModel *models, int *n, uint64_t model) {
     return &models[(*n)++];
 }
 
-static void remove_file(const char *dir, const CacheFile *file) {
-    char *path = text_format("%s/%s", dir, file->name);
-    if (unlink(path)) die_file(path);
-    free(path);
-}
-
 static void print_models(const CachedModel *models, int n) {
     if (n) printf("%-16s %8s %10s %10s  %s\n", "model", "pages", "MiB", "positions", "last used");
     for (const CachedModel *m = models; m < models + n; m++) {
@@ -50,7 +44,9 @@ int command_cache(const Options *o) {
     for (CacheFile *file = files; file < files + n; file++) {
         bool is_valid = !o->is_empty && file->is_page && cache_check(dir, file, o->is_verify);
         if (o->is_empty || (o->is_verify && !is_valid)) {
-            remove_file(dir, file);
+            char *path = text_format("%s/%s", dir, file->name);
+            if (unlink(path)) die_file(path);
+            free(path);
             n_removed++;
             bytes_removed += file->bytes;
             continue;
