@@ -267,12 +267,8 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
     if (e.cache != cache) free(e.cache);
 }
 
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode_with_mask(t, text, n, false, NULL, false, out);
-}
-
-void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode_with_mask(t, text, n, true, NULL, false, out);
+void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out) {
+    encode_with_mask(t, text.data, text.len, parse_special, NULL, false, out);
 }
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,

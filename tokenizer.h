@@ -1,8 +1,8 @@
 // Text to token ids and back: the byte-level BPE of Llama 3 and the SentencePiece BPE of Llama 2.
 //
-// A Tokenizer holds the vocabulary of a GGUF file. Text to ids: tokenizer_encode() and its two
-// variants, which differ in where special tokens are recognized. Ids to text: tokenizer_piece().
-// Chat templates are in chat/template.h.
+// A Tokenizer holds the vocabulary of a GGUF file. Text to ids: tokenizer_encode() and
+// tokenizer_encode_masked(), which differ in where special tokens are recognized. Ids to text:
+// tokenizer_piece(). Chat templates are in chat/template.h.
 //
 // A special token written out in a text ("<|eot_id|>") steers the model, so data must never be able
 // to spell one. Text that a chat template renders therefore comes with a provenance mask: one byte
@@ -27,11 +27,9 @@ void ids_push(Ids *ids, int id);
 Tokenizer *tokenizer_open(const Gguf *g, Error *err);
 void tokenizer_close(Tokenizer *t);
 
-// Appends the ids of a text (n bytes). Recognizes no special tokens. Invalid UTF-8 and NUL bytes
-// are encoded like other bytes.
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out);
-// Recognizes special tokens everywhere in the text.
-void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out);
+// Appends the ids of a text. Recognizes special tokens everywhere in the text (parse_special) or
+// nowhere. Invalid UTF-8 and NUL bytes are encoded like other bytes.
+void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out);
 // Recognizes special tokens where the provenance mask (n) is 1. is_continued: the text continues
 // ordinary text, so no space is put in front of it.
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,

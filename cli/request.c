@@ -24,8 +24,7 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
         return ok;
     }
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
-    (p->options->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data,
-                                                                            prompt.len, out);
+    tokenizer_encode(t, prompt, p->options->has_special, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
     return true;
 }

@@ -68,7 +68,7 @@ static void command_file(Chat *c, const char *path) {
     if (before) buffer_puts(&c->attached, "\n\n");
     bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
               file_read(path, &c->attached, &err);
-    if (ok) tokenizer_encode(c->pipeline.tokenizer, c->attached.data, c->attached.len, &ids);
+    if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
     if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
         note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     } else {

@@ -55,7 +55,7 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
             buffer_free(&joint);
         } else {
             for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
-            tokenizer_encode(p->tokenizer, q->texts[i].data, q->texts[i].len, ids);
+            tokenizer_encode(p->tokenizer, q->texts[i], false, ids);
         }
     }
     free(alone.data);

@@ -28,7 +28,7 @@ typedef struct {
 // Appends the tokens of a text, after BOS if the model was trained with it.
 static void encode_text(const Tokenizer *t, Str text, Ids *out) {
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
-    tokenizer_encode(t, text.data, text.len, out);
+    tokenizer_encode(t, text, false, out);
 }
 
 // Sets ids and first_scored of the next task. False at the end.

@@ -15,10 +15,6 @@
 
 enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
 
-static void tokenize_text(const Tokenizer *t, Str text, bool has_special, Ids *ids) {
-    (has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
-}
-
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
 // a message per line. The answer of the model is expected next, unless the object says otherwise or
 // the last line is a message of the assistant.
@@ -187,7 +183,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
         if (doc.root->kind != JSON_STRING)
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
-        tokenize_text(t, text, o->has_special, &ids);
+        tokenizer_encode(t, text, o->has_special, &ids);
         if (constraint) {
             check_text(constraint, t, &ids, &times);
             continue;
@@ -232,7 +228,7 @@ int command_tokenize(const Options *o) {
     else if (o->is_decode)
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
-        tokenize_text(t, buffer_str(&text), o->has_special, &ids);
+        tokenizer_encode(t, buffer_str(&text), o->has_special, &ids);
     if (o->is_decode && has_text)
         print_text(o, t, &ids);
     else if (!o->is_jsonl && !o->is_rendered)

@@ -311,7 +311,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
     if (has_space_prefix) before = (Str){"\n", 1};
     buffer_put(&all, before), buffer_put(&all, text);
-    tokenizer_encode(t, all.data, all.len, out);
+    tokenizer_encode(t, buffer_str(&all), false, out);
     size_t n_before = before.len + has_space_prefix, n = 0; // bytes
     int k = 0;                                              // tokens
     while (k < out->len && n < n_before) n += tokenizer_piece(t, out->data[k++], false).len;
@@ -320,7 +320,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
     } else {
         out->len = 0;
-        if (!has_space_prefix) tokenizer_encode(t, text.data, text.len, out);
+        if (!has_space_prefix) tokenizer_encode(t, text, false, out);
     }
     buffer_free(&all);
 }

@@ -74,7 +74,7 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
                          "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
                          g->path, model->config.vocab_size, tokenizer_n_vocab(*t));
     if (tokenizer_adds_bos(*t)) ids_push(ids, tokenizer_bos(*t));
-    tokenizer_encode(*t, text.data, text.len, ids);
+    tokenizer_encode(*t, buffer_str(&text), false, ids);
     buffer_free(&text);
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }

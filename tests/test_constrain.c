@@ -1234,7 +1234,7 @@ static void reasoning(void) {
 
     static const char prompt[] = "a prompt of more than sixteen tokens <think>\n ";
     Ids ids = {0};
-    tokenizer_encode(c->tokenizer, prompt, sizeof prompt - 1, &ids);
+    tokenizer_encode(c->tokenizer, (Str){prompt, sizeof prompt - 1}, false, &ids);
     begin_text(false, spec, ids.data, ids.len);
     check_next(c, "1a<", "");
     CHECK(c->request.constraint->force(c->request.constraint->arg, (int[64]){0}) == 0, "forced");

@@ -95,7 +95,7 @@ static void open_model(const char *text) {
     if (!model_open(&model, NULL, &(ModelOptions){.n_threads = 2}, &err)) die_error(&err);
     tokenizer = tokenizer_open(&model.file, &err);
     ids_push(&prompt, tokenizer_bos(tokenizer));
-    tokenizer_encode(tokenizer, text, strlen(text), &prompt);
+    tokenizer_encode(tokenizer, str_of(text), false, &prompt);
 }
 
 static void close_model(void) {

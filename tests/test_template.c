@@ -313,7 +313,7 @@ static void misdeclared(void) {
         int end = tokenizer_special_id(o.t, "<|im_end|>");
         CHECK(end >= 0 && tokenizer_is_stop(o.t, end), "type %u: <|im_end|> does not end an answer",
               type);
-        tokenizer_encode(o.t, "<|im_start|>", 12, &ids);
+        tokenizer_encode(o.t, str_of("<|im_start|>"), false, &ids);
         CHECK(count_control(o.t, &ids) == 0, "type %u: a control token in ordinary text", type);
         free(ids.data);
         message_free(&m[0]);

@@ -76,7 +76,7 @@ static void round_trips(bool is_sentencepiece) {
     for (int i = 0; i < 4000; i++) {
         size_t n = random_text(&state, text, sizeof text, i % 2);
         ids.len = 0;
-        tokenizer_encode(t, text, n, &ids);
+        tokenizer_encode(t, (Str){text, n}, false, &ids);
         CHECK(is_spelled(t, &ids, text, n), "text %d of %zu bytes", i, n);
         CHECK(tokenizer_min_tokens(t, n) <= (size_t)ids.len, "text %d: %d tokens", i, ids.len);
         for (int k = 0; k < ids.len; k++)
@@ -85,16 +85,16 @@ static void round_trips(bool is_sentencepiece) {
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
         ids.len = 0;
-        tokenizer_encode(t, &c, 1, &ids);
+        tokenizer_encode(t, (Str){&c, 1}, false, &ids);
         CHECK(is_spelled(t, &ids, &c, 1), "byte %d", b);
     }
     ids.len = 0;
     for (int i = 0; i < 100; i++) memcpy(text + 3 * i, "\xe2\x96\x81", 3); // U+2581
-    tokenizer_encode(t, text, 300, &ids);
+    tokenizer_encode(t, (Str){text, 300}, false, &ids);
     CHECK(tokenizer_min_tokens(t, 300) <= (size_t)ids.len && tokenizer_min_tokens(t, 1 << 20),
           "%d tokens for visible spaces", ids.len);
     ids.len = 0;
-    tokenizer_encode(t, "", 0, &ids);
+    tokenizer_encode(t, str_of(""), false, &ids);
     CHECK(ids.len == 0, "%d tokens for an empty text", ids.len);
     free(ids.data);
     close_small(t);
@@ -111,9 +111,9 @@ static void repeated_pieces(void) {
         Tokenizer *t = open_small(kind);
         Ids one = {0}, many = {0};
         Buffer text = {0};
-        tokenizer_encode(t, line, sizeof line - 1, &one);
+        tokenizer_encode(t, (Str){line, sizeof line - 1}, false, &one);
         for (int i = 0; i < TIMES; i++) buffer_puts(&text, line);
-        tokenizer_encode(t, text.data, text.len, &many);
+        tokenizer_encode(t, buffer_str(&text), false, &many);
         CHECK(is_spelled(t, &many, text.data, text.len), "kind %d", kind);
         if (kind == 0) CHECK(many.len == TIMES * one.len, "%d tokens, then %d", one.len, many.len);
         for (int i = 0; i < many.len && kind == 0; i += one.len)
@@ -135,7 +135,7 @@ static void special_tokens(void) {
     CHECK(eot > 0 && end > 0 && tokenizer_special_id(t, "<|none|>") == -1 &&
               tokenizer_special_id(t, "a") == -1,
           "ids %d %d", eot, end);
-    tokenizer_encode_special(t, text, sizeof text - 1, &ids);
+    tokenizer_encode(t, (Str){text, sizeof text - 1}, true, &ids);
     CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end,
           "%d ids", ids.len);
     decode(t, &ids, &out);
@@ -175,7 +175,7 @@ static void long_runs(void) {
             size_t n = strlen(runs[i]);
             for (size_t k = 0; k < SIZE; k++) text[k] = runs[i][k % n];
             clock_t start = clock();
-            tokenizer_encode(t, text, SIZE, &ids);
+            tokenizer_encode(t, (Str){text, SIZE}, false, &ids);
             double sec = (double)(clock() - start) / CLOCKS_PER_SEC;
             CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i],
                   sec); // about 0.5 s; hours if it were quadratic
@@ -251,7 +251,7 @@ static void nested_specials(void) {
             }
             ids_push(&expected, 'x');
         }
-        (special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, &ids);
+        tokenizer_encode(t, buffer_str(&text), special, &ids);
         CHECK(ids.len == expected.len &&
                   !memcmp(ids.data, expected.data, (size_t)ids.len * sizeof(int)),
               "special %d: %d ids, expected %d", special, ids.len, expected.len);
@@ -273,7 +273,7 @@ static void nested_specials_are_fast(void) {
         Ids ids = {0};
         for (size_t i = 0; i < SIZE; i++) text[i] = nested && i % 253 ? '<' : 'x';
         clock_t start = clock();
-        tokenizer_encode(t, text, SIZE, &ids);
+        tokenizer_encode(t, (Str){text, SIZE}, false, &ids);
         sec[nested] = (double)(clock() - start) / CLOCKS_PER_SEC;
         CHECK(ids.len == SIZE, "%d ids", ids.len);
         free(ids.data);
@@ -442,7 +442,7 @@ static Tokenizer *open_changed(Gguf *g, Buffer *b, bool is_sentencepiece, const 
     Tokenizer *t = tokenizer_open(g, &err);
     if (!t) die_error(&err);
     ids->len = 0;
-    tokenizer_encode(t, text, strlen(text), ids);
+    tokenizer_encode(t, str_of(text), false, ids);
     return t;
 }
 

@@ -32,8 +32,8 @@ static void use_tokenizer(const Gguf *g) {
     Ids ids = {0};
     Tokenizer *t = tokenizer_open(g, &err);
     if (!t) return;
-    tokenizer_encode(t, text, sizeof text - 1, &ids);
-    tokenizer_encode_special(t, text, sizeof text - 1, &ids);
+    tokenizer_encode(t, (Str){text, sizeof text - 1}, false, &ids);
+    tokenizer_encode(t, (Str){text, sizeof text - 1}, true, &ids);
     for (int i = 0; i < ids.len; i++) HOLDS(ids.data[i] >= 0 && ids.data[i] < tokenizer_n_vocab(t));
     free(ids.data);
     tokenizer_close(t);
@@ -169,7 +169,7 @@ void fuzz_tokenizer(const uint8_t *data, size_t n) {
     }
     const Tokenizer *t = tokenizers[kind];
     Str text = {(const char *)data + 1, n - 1};
-    (*data & 2 ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, &ids);
+    tokenizer_encode(t, text, *data & 2, &ids);
     for (int i = 0; i < ids.len; i++) buffer_put(&back, tokenizer_piece(t, ids.data[i], true));
     buffer_puts(&back, "");
     Str found = buffer_str(&back);
@@ -262,7 +262,7 @@ void fuzz_argv(const uint8_t *data, size_t n) {
     if (!options_parse(&o, command, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
     free(o.args);
     free(o.stops);
-    free(o.biases);
+    free(o.sample.bias);
     free(o.model_options.adapters);
     buffer_free(&o.ignored);
     free(text);
