@@ -59,6 +59,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);
     if (command->flag == CMD_RUN) model_take_argument(&o);
+    if (o.thread_counts) bench_take_threads(&o);
     constraint_mark_files(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,

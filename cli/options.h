@@ -98,7 +98,7 @@ typedef struct {
     const char *session_file;
     bool show_tokens, keep_going, no_history, is_plain, is_continued;
     // bench
-    const char *tests;
+    const char *tests, *thread_counts;
     bool is_profile;
 } Options;
 

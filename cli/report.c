@@ -107,16 +107,9 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
 const char *threads_reason(const Options *o, int n) {
     static char text[80];
     OsCpus cpus = os_cpus();
-    double quota = os_cpu_quota();
-    const char *smt = cpus.n_cores < cpus.n_cpus ? ", SMT siblings left out" : "";
     if (o->model_options.n_threads > 0) return "-t";
-    if (n != cpus.n_fast && quota < cpus.n_fast)
-        snprintf(text, sizeof text, "CPU quota %.3g", quota);
-    else if (n != cpus.n_fast)
-        return "set by OpenMP";
-    else if (cpus.n_fast < cpus.n_cores)
-        snprintf(text, sizeof text, "%d of %d cores are performance cores%s", n, cpus.n_cores, smt);
-    else
-        snprintf(text, sizeof text, "%s%s", count_of(n, "core"), smt);
+    if (n != cpus.n_fast) return os_cpu_quota() < cpus.n_fast ? "CPU quota" : "set by OpenMP";
+    snprintf(text, sizeof text, "%d of %d cores are performance cores%s", n, cpus.n_cores,
+             cpus.n_cores < cpus.n_cpus ? ", SMT siblings left out" : "");
     return text;
 }

@@ -25,9 +25,11 @@ typedef struct {
     Tokenizer *tokenizer;
     Workspace *ws; // of the current test
     int chunk, decode_rounds;
-    double read_gb, peak_gflop; // limits per second
-    bool is_json;
-    Buffer out; // results: rows of the table, or JSON
+    double read_gb, peak_gflop; // limits per second with the current number of threads
+    bool is_scaling;            // compares several numbers of threads
+    double *first; // tokens per second and thread with the first number of threads, by test
+    int test;      // index of the current test
+    Buffer out;    // results: rows of the table, or JSON
     JsonWriter json;
     // For the first line of the report:
     double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
@@ -52,21 +54,30 @@ static double pass_bytes(const Model *m, int batch, double depth) {
 static void report_test(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec,
                         double bytes, double operations) {
     double gb = bytes * 1e-9 / sec, gflop = operations * 1e-9 / sec;
-    if (b->is_json) {
+    double per_thread = 1 / (sec * b->model.n_threads), *first = &b->first[b->test];
+    if (*first == 0) *first = per_thread;
+    if (b->options->is_json) {
         JsonWriter *w = &b->json;
         json_begin_object(w, NULL);
         json_write_string(w, "test", str_of(test));
+        json_write_int(w, "n_threads", b->model.n_threads);
         json_write_int(w, "n_tokens", n_tokens);
         json_write_int(w, "depth", depth);
         json_write_int(w, "batch", batch);
         json_write_format(w, "tokens_per_sec", "%.3f", 1 / sec);
         json_write_format(w, "gb_per_sec", "%.3f", gb);
         json_write_format(w, "gflop_per_sec", "%.3f", gflop);
+        json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
+        json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
+        json_write_format(w, "efficiency", "%.3f", per_thread / *first);
         json_end_object(w);
         return;
     }
-    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test,
-                  n_tokens, depth, batch, 1 / sec, gb, gflop, 100 * gb / b->read_gb,
+    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", test, n_tokens, depth, batch, 1 / sec,
+                  gb);
+    buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%9.1f",
+                  b->is_scaling ? 100 * per_thread / *first : gflop);
+    buffer_printf(&b->out, " %7.0f %% %6.0f %%\n", 100 * gb / b->read_gb,
                   100 * gflop / b->peak_gflop);
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
@@ -156,23 +167,40 @@ static double first_token_sec(const Options *o) {
     return sec;
 }
 
+// Takes the first number of a comma-separated list; -1 if there is none. Returns the rest.
+static const char *take_number(const char *list, int64_t *n) {
+    char *end;
+    *n = strtoll(list, &end, 10);
+    if (end == list || (*end && *end != ',')) *n = -1;
+    return end + (*end == ',');
+}
+
+void bench_take_threads(Options *o) {
+    int64_t n;
+    for (const char *at = o->thread_counts, *next = at; at == o->thread_counts || *at; at = next) {
+        next = take_number(at, &n);
+        if (n < 1 || n > 1024)
+            die(EXIT_USAGE, "-t: expected numbers from 1 to 1024 like 1,2,4, found \"%.20s\"", at);
+        if (n > o->model_options.n_threads) o->model_options.n_threads = (int)n;
+    }
+}
+
 // Runs the tests of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
 // sequences together.
 static void run_tests(Bench *b, const char *list) {
     Error err;
-    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
-        int64_t n;
-        char number[16];
-        snprintf(number, sizeof number, "%.*s", (int)strcspn(at + 1, ","), at + 1);
-        if (!strchr("pdb", *at) || !parse_i64(number, &n) || n < (*at == 'd' ? 0 : 1) ||
-            n > (*at == 'b' ? 1024 : 1 << 24))
+    int64_t n;
+    b->test = 0;
+    for (const char *at = list, *next; *at; at = next, b->test++) {
+        next = take_number(at + 1, &n);
+        if (!strchr("pdb", *at) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
             die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
         bool is_prefill = *at == 'p';
         int batch = *at == 'b' ? (int)n : 1, depth = *at == 'd' ? (int)n : 0;
         int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
         if (positions > b->model.config.max_context ||
             !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
-            if (!b->is_json)
+            if (!b->options->is_json)
                 buffer_printf(&b->out, "%c%-7lld does not fit the context or the memory\n", *at,
                               (long long)n);
             continue;
@@ -200,8 +228,8 @@ static void print_report(const Bench *b, double first_sec) {
            b->model.n_threads, first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            decode_weight_gb(&b->model), kernel.peak_unit, b->peak_gflop);
-    printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch",
-           "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
+    printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
+           "GB/s", b->is_scaling ? "efficiency" : "  GFLOP/s", "of memory", "of peak");
     printf("%s", b->out.data ? b->out.data : "");
 }
 
@@ -216,41 +244,55 @@ int command_bench(const Options *o) {
     static Bench bench;
     Bench *b = &bench;
     JsonWriter *w = &b->json;
+    int64_t n;
+    const char *counts = o->thread_counts ? o->thread_counts : "";
     *b = (Bench){.options = o,
-                 .is_json = o->is_json,
+                 .is_scaling = strchr(counts, ','),
                  .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
                  .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
                  .json.out = &b->out};
+    const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
+    const char *tests = o->tests ? o->tests : all;
+    b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     model_open_or_die(o, &b->model, &b->tokenizer);
-    b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
-    b->peak_gflop = bench_peak_gflop(b->model.n_threads);
-    double first_sec = first_token_sec(o);
-    if (b->is_json) {
+    double first_sec = first_token_sec(o), sec = 0;
+    if (o->is_json) {
         json_begin_object(w, NULL);
         json_begin_object(w, "machine");
         json_write_string(w, "kernels", str_of(kernel.name));
         json_write_int(w, "threads", b->model.n_threads);
         json_end_object(w);
+        json_write_format(w, "first_token_sec", "%.4f", first_sec);
+        json_begin_array(w, "results");
+    }
+    do {
+        counts = take_number(counts, &n);
+        if (n > 0) b->model.n_threads = (int)n;
+        b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
+        b->peak_gflop = bench_peak_gflop(b->model.n_threads);
+        b->decode_per_sec = 0;
+        if (b->is_scaling && !o->is_json)
+            buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
+                          count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
+                          b->peak_gflop);
+        team_profile = o->is_profile;
+        sec -= now_sec();
+        run_tests(b, tests);
+        sec += now_sec();
+        team_profile = false;
+    } while (*counts);
+    progress_end();
+    if (o->is_json) {
+        json_end_array(w);
         json_begin_object(w, "probe");
         json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
         json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
         json_write_string(w, "peak_unit", str_of(kernel.peak_unit));
         json_end_object(w);
-        json_write_format(w, "first_token_sec", "%.4f", first_sec);
-        json_begin_array(w, "results");
-    }
-    team_profile = o->is_profile;
-    double start = now_sec();
-    memset(team_sec, 0, sizeof team_sec);
-    run_tests(b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
-    double sec = now_sec() - start;
-    progress_end();
-    if (b->is_json) {
-        json_end_array(w);
         text_print_json(w);
     } else {
         print_report(b, first_sec);
     }
-    if (team_profile) print_profile(sec);
+    if (o->is_profile) print_profile(sec);
     return EXIT_OK;
 }

@@ -5,24 +5,29 @@
 
 enum {
     STREAMS = 8, // memory streams that a thread reads concurrently
-    PARTS = 64,  // work items of a pass
+    PARTS = 16,  // work items of a pass, per thread
+    MAX_PARTS = PARTS * 1024,
     PASSES = 4
 };
 
 typedef struct {
-    const uint64_t *data; // (n) values to read
+    uint64_t *data; // (n) values to read
     size_t n;
-    uint64_t sums[PARTS];  // of the values read
-    int rounds;            // of arithmetic, per work item
-    double amounts[PARTS]; // bytes read, or arithmetic operations, per work item
+    int pass; // the first pass writes the data: pages never written to would all map to one
+              // physical page of zeros, pages written by one thread are on one memory node
+    int n_parts;
+    uint64_t sums[MAX_PARTS];  // of the values read
+    int rounds;                // of arithmetic, per work item
+    double amounts[MAX_PARTS]; // bytes read, or arithmetic operations, per work item
 } LimitProbe;
 
 // Reads a part of the data in STREAMS concurrent streams: a single stream reaches only two thirds
 // of the bandwidth.
 static void read_part(void *arg, int part) {
     LimitProbe *p = arg;
-    size_t length = p->n / PARTS / STREAMS;
-    const uint64_t *from = p->data + (size_t)part * (p->n / PARTS);
+    size_t n = p->n / (size_t)p->n_parts, length = n / STREAMS;
+    uint64_t *from = p->data + (size_t)part * n;
+    if (p->pass == 0) memset(from, 1, n * sizeof *from);
     uint64_t sums[STREAMS][8] = {{0}}, sum = 0;
     for (size_t i = 0; i + 8 <= length; i += 8)
         for (int s = 0; s < STREAMS; s++)
@@ -30,7 +35,7 @@ static void read_part(void *arg, int part) {
     for (int s = 0; s < STREAMS; s++)
         for (int j = 0; j < 8; j++) sum += sums[s][j];
     p->sums[part] = sum; // stored, so that the compiler keeps the reads
-    p->amounts[part] = (double)(p->n / PARTS * sizeof *p->data);
+    p->amounts[part] = (double)(n * sizeof *from);
 }
 
 static void peak_part(void *arg, int part) {
@@ -38,17 +43,19 @@ static void peak_part(void *arg, int part) {
     p->amounts[part] = kernel.peak(p->rounds);
 }
 
-static void read_all(void *arg) { ops_for(PARTS, 1, read_part, arg); }
-static void peak_all(void *arg) { ops_for(PARTS, 1, peak_part, arg); }
+static void read_all(void *arg) { ops_for(((LimitProbe *)arg)->n_parts, 1, read_part, arg); }
+static void peak_all(void *arg) { ops_for(((LimitProbe *)arg)->n_parts, 1, peak_part, arg); }
 
 // The best of several passes, in 1e9 bytes or operations per second.
 static double best_rate(LimitProbe *p, int n_threads, void (*pass)(void *)) {
     double best = 0;
+    p->n_parts = n_threads * PARTS;
     for (int i = 0; i < PASSES; i++) {
         double start = now_sec(), sum = 0;
+        p->pass = i;
         team_run(n_threads, pass, p);
         double sec = now_sec() - start;
-        for (int k = 0; k < PARTS; k++) sum += p->amounts[k];
+        for (int k = 0; k < p->n_parts; k++) sum += p->amounts[k];
         if (sum * 1e-9 / sec > best) best = sum * 1e-9 / sec;
         if (sec < 0.05) p->rounds *= 8; // too short to measure
     }
@@ -58,7 +65,6 @@ static double best_rate(LimitProbe *p, int n_threads, void (*pass)(void *)) {
 double bench_read_gb(int n_threads, size_t bytes) {
     uint64_t *data = xalloc(bytes / sizeof *data, sizeof *data);
     LimitProbe p = {.data = data, .n = bytes / sizeof *data};
-    memset(data, 1, bytes); // pages never written to would all map to one physical page of zeros
     double gb = best_rate(&p, n_threads, read_all);
     free(data);
     return gb;

@@ -169,8 +169,7 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_format(&w, "rope_theta", "%g", m->rope.theta);
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
     json_write_int(&w, "kv_bytes_per_position", (int64_t)kv_position_bytes(&m->kv));
-    if (os_memory_available() < SIZE_MAX)
-        json_write_int(&w, "available_bytes", (int64_t)os_memory_available());
+    json_write_int(&w, "available_bytes", (int64_t)os_memory_available()); // -1: unknown
     json_write_string(&w, "mixture", str_of(mixture ? mixture : ""));
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
@@ -182,10 +181,8 @@ static void print_json(const Gguf *g, const Model *m) {
 static void check_weights(const Options *o, const Gguf *g) {
     char checksum[CHECKSUM_HEX];
     Error err;
-    int n_threads = o->model_options.n_threads;
     mapping_prefetch(g->shards, g->n_shards, false);
-    if (!weights_check(g, n_threads > 0 ? n_threads : team_default_threads(), checksum, &err))
-        die_error(&err);
+    if (!weights_check(g, team_default_threads(), checksum, &err)) die_error(&err);
     Str stored = gguf_get_text(g, CHECKSUM_KEY);
     if (o->is_verify && !stored.data)
         die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);

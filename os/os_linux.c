@@ -47,9 +47,8 @@ static double read_number(const char *directory, const char *file, const char *n
 
 // Reads a list of CPUs, for example "0-3,8". Returns an empty set without the file.
 static cpu_set_t read_cpus(const char *path) {
-    cpu_set_t set;
+    cpu_set_t set = {{0}};
     int first, last;
-    CPU_ZERO(&set);
     FILE *f = fopen(path, "re");
     while (f && fscanf(f, "%d", &first) == 1) {
         if (fscanf(f, "-%d", &last) != 1) last = first;
@@ -65,11 +64,10 @@ static cpu_set_t read_cpus(const char *path) {
 // Performance cores have at least two thirds of the highest speed: preferred cores of one type
 // differ by less, efficiency cores by more.
 OsCpus os_cpus(void) {
-    cpu_set_t mask, cores, intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
+    cpu_set_t mask, cores = {{0}}, intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
     double speeds[CPU_SETSIZE], highest = 0;
     OsCpus c = {0};
     if (sched_getaffinity(0, sizeof mask, &mask)) return (OsCpus){1, 1, 1};
-    CPU_ZERO(&cores);
     for (int i = 0; i < CPU_SETSIZE; i++) {
         char cpu[64];
         if (!CPU_ISSET(i, &mask)) continue;

@@ -16,8 +16,8 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
 void os_wake_all(_Atomic unsigned *word) { WakeByAddressAll((void *)word); }
 
 OsCpus os_cpus(void) {
-    DWORD n_cpus = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS), bytes = 0;
-    OsCpus c = {.n_cpus = n_cpus ? (int)n_cpus : 1};
+    OsCpus c = {.n_cpus = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS)};
+    DWORD bytes = 0;
     GetLogicalProcessorInformationEx(RelationProcessorCore, NULL, &bytes);
     char *list = posix_malloc(bytes); // records of different sizes
     int highest = 0;                  // efficiency class of the performance cores
@@ -30,7 +30,8 @@ OsCpus os_cpus(void) {
             c.n_cores++;
         }
     posix_free(list);
-    return c.n_cores ? c : (OsCpus){c.n_cpus, c.n_cpus, c.n_cpus};
+    if (c.n_cores < 1) c.n_cores = c.n_fast = c.n_cpus > 0 ? c.n_cpus : 1;
+    return c;
 }
 
 double os_cpu_quota(void) { return 1e9; }

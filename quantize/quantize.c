@@ -200,11 +200,10 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     Buffer head = {0};
     size_t checksum_at;
     char checksum[CHECKSUM_HEX];
-    int n_threads = q->options->model_options.n_threads;
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
     mapping_prefetch(q->g->shards, q->g->n_shards, false);
-    team_run(n_threads > 0 ? n_threads : team_default_threads(), convert_leaves, q);
+    team_run(team_default_threads(), convert_leaves, q);
     q->options->show_progress(q->options->arg, NULL);
     *err = q->err;
     if (q->err.code || !mapping_is_intact(q->g->shards, q->g->n_shards, err)) return false;

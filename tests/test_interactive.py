@@ -124,13 +124,27 @@ def tables(tmp):
     check(re.match(r"decode [\d.]+ tokens/s \(.*\), prefill [\d.]+ tokens/s$", lines[0]), lines)
     check(max(map(len, lines)) <= 80 and "of memory" in "".join(lines), lines)
     check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill only")
+    lines = call("bench", "-t", "2,1,3", "-n", "1", "--tests", "p8,d0")[0].splitlines()
+    rows = [x.split() for x in lines if x.startswith(("prefill  ", "decode  "))]
+    same([x for x in lines if " thread" in x and ": memory " in x][1][:10], "1 thread: ")
+    same([r[6:8] for r in rows[:2]], [["100", "%"]] * 2, lines)
+    check(len(rows) == 6 and max(map(len, lines)) <= 80 and ", 3 threads, " in "".join(lines), lines)
+    data = json.loads(call("bench", "-t", "2,1", "-n", "1", "--tests", "d0,p8", "--json")[0])
+    same([(r["test"], r["n_threads"]) for r in data["results"]], [("decode", 2), ("prefill", 2), ("decode", 1), ("prefill", 1)])
+    for r in data["results"]:
+        check(r["read_gb_per_sec"] > 0 and r["peak_gflop_per_sec"] > 0, r)
+    for first, r in zip(data["results"], data["results"][2:]):
+        check(abs(r["efficiency"] - 2 * r["tokens_per_sec"] / first["tokens_per_sec"]) < 0.01, first, r)
+    same((data["machine"]["threads"], data["probe"]["peak_gflop_per_sec"]), (2, data["results"][3]["peak_gflop_per_sec"]))
+    for counts in "", "0", "x", "1,x", "1,,2", "1025", "2 4", "-1":
+        check("-t: expected numbers from 1 to 1024 like 1,2,4, found " in call("bench", "--threads=" + counts, code=2)[1], counts)
     line = [x for x in call("show", "--bandwidth", "50")[0].splitlines() if x.startswith("decode")][0]
     found = re.search(r"([\d.]+) tokens/s at most: ([\d.]+) ([kMG])B a token, 50.0 GB/s \(--bandwidth\)$", line)
     check(found, line)
     bytes_ = float(found[2]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[3]]
     check(abs(float(found[1]) * bytes_ / 50e9 - 1) < 0.01, line)
     check("threads       1 (-t)\n" in call("show", "-t", "1")[0], "show -t")
-    check(re.search(r"threads       \d+ \(.*\bcores?\b|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
+    check(re.search(r"threads       \d+ \(\d+ of \d+ cores are performance cores|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
     found = re.search(r"available     [\d.]+ [MGT]B: the weights and (\d+) of 200000000 positions fit", call("show", "-c", "200000000")[0])
     if found:
         check(int(found[1]) < 200000000, found[0])
