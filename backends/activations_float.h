@@ -1,11 +1,11 @@
 // Float32 activations, which are multiplied by F32, F16 and BF16 weights: for each block of
 // FLOAT_BLOCK_COLS columns, the tokens one after another. The last block is padded with zeros.
-// (Decode on AVX2 and AVX-512 has a form of its own, see matmul_float.h.)
+// (Decode has a form of its own, see matmul_float.h.)
 #pragma once
 
 #include "vector_math.h"
 
-// A panel of 2 * WIDTH rows of a block takes 16 KiB on AVX2 and AVX-512, half of L1.
+// A panel of 2 * WIDTH rows of a block takes 8 KiB (NEON) or 16 KiB, at most half of L1.
 enum { FLOAT_BLOCK_COLS = WIDTH == 16 ? 128 : 256 };
 
 static size_t float_bytes(int n_tokens, int cols) {

@@ -16,20 +16,18 @@
 #include "vector_math.h"
 #include "../kernels/team.h"
 
-enum { ATTEND_TILE = WIDTH == 16 ? 32 : 16 };
+enum { ATTEND_TILE = 2 * WIDTH };
 
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
 // Converts ATTEND_TILE rows of K or V from `key` on to float32. The last of the n rows that exist
-// is repeated to fill the tile. Prefetches n_lines cache lines with each row.
+// is repeated to fill the tile.
 static inline void convert_kv_tile(float (*rows)[MAX_HEAD_DIM], const AttentionPage *a,
-                                   const void *kv, int key, int n, Prefetch *prefetch,
-                                   int n_lines) {
+                                   const void *kv, int key, int n) {
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
     for (int i = 0; i < ATTEND_TILE; i++) {
         const char *row = (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes;
-        prefetch_lines(prefetch, n_lines);
         if (a->kv_type == TYPE_F16)
             convert_row(TYPE_F16, row, rows[i], a->head_dim);
         else if (a->kv_type == TYPE_Q8_0)

@@ -1,5 +1,5 @@
-// Attention in float32 for backends with wide vectors (AVX2, AVX-512): the keys and values of a
-// tile are converted, keys are transposed, and float_tile (matmul_float.h) computes both products.
+// Attention in float32, for all vector backends: the keys and values of a tile are converted, keys
+// are transposed, and float_tile (matmul_float.h) computes both products.
 #pragma once
 
 #include "attention.h"
@@ -23,7 +23,7 @@ _Static_assert(sizeof(FloatAttendMemory) <= KERNEL_SCRATCH, "fits");
 
 static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    convert_kv_tile(m->rows, a, a->k, key, n, prefetch, 0);
+    convert_kv_tile(m->rows, a, a->k, key, n);
     for (int h = 0; h < ATTEND_TILE; h += WIDTH)
         transpose_dwords(m->keys[0] + h, sizeof m->keys[0], m->rows[h], sizeof m->rows[0],
                          a->head_dim, 1);
@@ -71,7 +71,7 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
         q8_values(a, key, n, prefetch);
         return;
     }
-    if (!is_f16) convert_kv_tile(m->rows, a, a->v, key, n, prefetch, 0);
+    if (!is_f16) convert_kv_tile(m->rows, a, a->v, key, n);
     for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
         if (is_f16)
             f16_panel(a->acc + d, (size_t)a->head_dim, values + 2 * d, row_bytes,

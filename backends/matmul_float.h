@@ -1,5 +1,5 @@
-// Products of F32, F16 and BF16 weights with float32 activations, for backends with wide vectors
-// (AVX2, AVX-512): decode, GEMM, and the tile that attention.h is made of.
+// Products of F32, F16 and BF16 weights with float32 activations, for all vector backends: decode,
+// GEMM, and the tile that attention_float.h is made of.
 #ifndef BACKENDS_MATMUL_FLOAT_H
 #define BACKENDS_MATMUL_FLOAT_H
 
@@ -15,8 +15,8 @@ enum {
     FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
     // Decode: accumulators of a row and token, and tokens of a tile of four rows. That makes eight
     // accumulators, which hide the latency of FMA.
-    FLOAT_GEMV_SUMS = WIDTH == 8 ? 2 : 1,
-    FLOAT_GEMV_TOKENS = WIDTH == 8 ? 1 : 2
+    FLOAT_GEMV_SUMS = WIDTH == 16 ? 1 : 2,
+    FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
 };
 
 // Activations of decode: float32, the tokens one after another.
@@ -27,9 +27,9 @@ static void float_encode_rows(void *encoded, const float *x, int n_tokens, int c
     memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
 }
 
-// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 there are two such sums,
-// for even and odd multiples of WIDTH; the first also takes what remains of the last 2 * WIDTH
-// columns. At the end the two sums are added, then the lanes.
+// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 and NEON there are two
+// such sums, for even and odd multiples of WIDTH; the first also takes what remains of the last 2 *
+// WIDTH columns. At the end the two sums are added, then the lanes.
 INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
     const int n = m->w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
     const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;

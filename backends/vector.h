@@ -21,7 +21,7 @@
 //                               larger than those of any number
 //   round_int8(v, q)            rounds 16 values to int8, stores them at q and returns their sum
 //
-// AVX2 and AVX-512 have the register as Integers, too:
+// Integers is the same register with integers:
 //
 //   transpose_rows(out, row, offset)   16 bytes from `offset` on of each of WIDTH rows: out[d]
 //                               holds dword d of rows 0 to WIDTH - 1
@@ -36,6 +36,7 @@
 #include <arm_neon.h>
 
 typedef float32x4_t Floats;
+typedef int32x4_t Integers;
 enum { WIDTH = 4 };
 static const float EXP_MIN = -87, EXP_MAX = 88; // powers of two that are normal numbers
 
@@ -110,6 +111,19 @@ INLINE int round_int8(const Floats *v, int8_t *q) {
         vcombine_s8(vqmovn_s16(vcombine_s16(h[0], h[1])), vqmovn_s16(vcombine_s16(h[2], h[3])));
     vst1q_s8(q, bytes);
     return vaddlvq_s8(bytes);
+}
+
+INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t offset) {
+    int32x4_t r[4];
+    for (int i = 0; i < 4; i++) r[i] = vreinterpretq_s32_u8(vld1q_u8(row[i] + offset));
+    int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(r[0], r[1])),
+              b = vreinterpretq_s64_s32(vtrn2q_s32(r[0], r[1])),
+              c = vreinterpretq_s64_s32(vtrn1q_s32(r[2], r[3])),
+              d = vreinterpretq_s64_s32(vtrn2q_s32(r[2], r[3]));
+    out[0] = vreinterpretq_s32_s64(vzip1q_s64(a, c));
+    out[1] = vreinterpretq_s32_s64(vzip1q_s64(b, d));
+    out[2] = vreinterpretq_s32_s64(vzip2q_s64(a, c));
+    out[3] = vreinterpretq_s32_s64(vzip2q_s64(b, d));
 }
 
 #else
@@ -320,6 +334,8 @@ INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t of
 
 #endif
 
+#endif
+
 // out[i / step][j] = in[j][i] of n x WIDTH dwords, for each i that is a multiple of `step`. Strides
 // are in bytes; out and its stride are multiples of the size of a register. Columns up to the next
 // multiple of 4 are read and written as well.
@@ -334,5 +350,3 @@ INLINE void transpose_dwords(void *out, size_t out_stride, const void *in, size_
             *(Integers *)((char *)out + (size_t)((i + d) / step) * out_stride) = r[d];
     }
 }
-
-#endif
