@@ -68,28 +68,21 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // --- strings
 
-// True if the partial character can become the character of some child of a trie node.
-static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(partial, r);
-    for (int i = 0; i < n; i++)
-        if (trie_lower_bound(g, node, r[i].lo) < trie_lower_bound(g, node, r[i].hi + 1))
-            return true;
-    return false;
-}
-
 // True if a string may continue with the partial character of a state.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
+    const Grammar *g = m->grammar;
+    const Dfa *dfa = d->trie == NONE ? &g->defs[d->dfa].dfa : NULL;
     CodeRange r[CHAR_MAX_RANGES];
-    if (d->trie != NONE) return trie_has_step(m->grammar, s->q, s->partial);
-    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
     int n = char_ranges(s->partial, r);
-    for (int k = 0; k < n; k++)
-        for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds && dfa->bounds[i] <= r[k].hi;
-             i++)
-            if (string_is_live(d, dfa->next[s->q * dfa->n_classes + dfa->class_of[i]],
-                               s->count + 1))
-                return true;
+    for (int k = 0; k < n; k++) {
+        uint32_t lo = r[k].lo, hi = r[k].hi;
+        if (!dfa && trie_lower_bound(g, s->q, lo) < trie_lower_bound(g, s->q, hi + 1)) return true;
+        for (int i = dfa ? dfa_interval(dfa, lo) : 0; dfa && i < dfa->n_bounds; i++) {
+            if (dfa->bounds[i] > hi) break;
+            int next = dfa->next[s->q * dfa->n_classes + dfa->class_of[i]];
+            if (string_is_live(d, next, s->count + 1)) return true;
+        }
+    }
     return false;
 }
 
@@ -440,19 +433,11 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)[byte] = next;
 }
 
-// The first state of a configuration, or NULL. AT_END comes first, because all its bytes are 0.
-static const State *first_state(const Machine *m, uint32_t config) {
-    return m->configs.len[config] ? intern_key(&m->configs, (int)config) : NULL;
-}
-
-bool machine_is_end(const Machine *m, uint32_t config) {
-    const State *s = first_state(m, config);
-    return s && s->kind == AT_END;
-}
-
-bool machine_is_name(const Machine *m, uint32_t config) {
-    const State *s = first_state(m, config);
-    return s && s->kind == IN_NAME;
+TextPosition machine_position(const Machine *m, uint32_t config) {
+    uint32_t n;
+    const State *s = config_states(m, config, &n); // AT_END comes first: all its bytes are 0
+    if (!n) return (TextPosition){0};
+    return (TextPosition){s->kind == AT_END, s->kind == IN_NAME, s->partial, top(m, s)->depth};
 }
 
 // True if a name is one of the listed names of an object.
@@ -464,11 +449,6 @@ static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
         name = (Str){name.data + len, name.len - len};
     }
     return node != NONE && g->tries[node].label != NONE;
-}
-
-uint32_t machine_depth(const Machine *m, uint32_t config) {
-    const State *s = first_state(m, config);
-    return s ? top(m, s)->depth : 0;
 }
 
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
@@ -492,11 +472,6 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
 }
 
 bool machine_is_exact(const Machine *m) { return !m->is_inexact; }
-
-bool machine_is_partial(const Machine *m, uint32_t config) {
-    const State *s = first_state(m, config);
-    return s && s->partial;
-}
 
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);

@@ -25,15 +25,16 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
-// True if the text may end here.
-bool machine_is_end(const Machine *m, uint32_t config);
-// True if the text ends inside the name of a property.
-bool machine_is_name(const Machine *m, uint32_t config);
-// Number of open objects, arrays and rules.
-uint32_t machine_depth(const Machine *m, uint32_t config);
+typedef struct {
+    bool is_end;     // the text may end here
+    bool is_name;    // the text ends inside the name of a property
+    bool is_partial; // the text ends in the middle of a character
+    uint32_t depth;  // open objects and arrays
+} TextPosition;
+TextPosition machine_position(const Machine *m, uint32_t config); // all 0 for DEAD
 // A name of a property; its len bytes follow.
 typedef struct {
-    uint32_t depth, len; // of the object: see machine_depth()
+    uint32_t depth, len; // depth: TextPosition.depth inside the object
 } UsedName;
 // The configuration in which unlisted names cannot be repeated. names: each after its UsedName.
 // is_begin: before the quote of the next name; otherwise after the name, which has an effect only
@@ -43,8 +44,6 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
 // False if some text had more states than the machine follows. A text that it accepts still
 // matches; a text that it rejects may match as well.
 bool machine_is_exact(const Machine *m);
-// True if the text ends in the middle of a character.
-bool machine_is_partial(const Machine *m, uint32_t config);
 
 // Configurations inside strings, whose masks have shortcuts (see mask.c).
 

@@ -295,7 +295,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
             continue;
         }
         uint32_t next = machine_step(s->machine, config, (int)node->byte);
-        if (next == s->path[0].config || machine_is_partial(s->machine, next)) {
+        if (next == s->path[0].config || machine_position(s->machine, next).is_partial) {
             s->path[++depth] = (WalkLevel){next, DEAD, end};
             i++;
             continue;
@@ -494,18 +494,17 @@ static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
 // Appends a byte to the text. False if it does not fit.
 static bool advance(Matcher *m, int byte) {
     Machine *machine = m->tables->machine;
-    bool was_name = machine_is_name(machine, m->config);
+    TextPosition from = machine_position(machine, m->config);
     uint32_t next = machine_step(machine, m->config, byte);
     if (next == DEAD) return false;
-    bool is_name = machine_is_name(machine, next);
-    uint32_t depth = machine_depth(machine, next);
-    if (depth < machine_depth(machine, m->config)) m->names.len -= names_from(m, depth + 1).len;
-    if (is_name && was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
-    if (is_name && !was_name) {
-        next = machine_use_names(machine, m->config, names_from(m, depth), true);
+    TextPosition to = machine_position(machine, next);
+    if (to.depth < from.depth) m->names.len -= names_from(m, to.depth + 1).len;
+    if (to.is_name && from.is_name) buffer_append(&m->name, &(char){(char)byte}, 1);
+    if (to.is_name && !from.is_name) {
+        next = machine_use_names(machine, m->config, names_from(m, to.depth), true);
         next = machine_step(machine, next, byte);
     }
-    if (was_name && !is_name) next = add_name(m, next, depth);
+    if (from.is_name && !to.is_name) next = add_name(m, next, to.depth);
     if (next != DEAD) m->config = next;
     return next != DEAD;
 }
@@ -547,7 +546,10 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     return mask;
 }
 
-bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
+bool matcher_is_end(const Matcher *m) {
+    return machine_position(m->tables->machine, m->config).is_end;
+}
+
 bool matcher_is_exact(const Matcher *m) { return machine_is_exact(m->tables->machine); }
 
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
@@ -576,7 +578,7 @@ void matcher_forced(const Matcher *m, Buffer *out) {
     Machine *machine = m->tables->machine;
     Matcher copy = look_ahead(m);
     int byte;
-    for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, copy.config); n++) {
+    for (int n = 0; n < MAX_BYTES && !matcher_is_end(&copy); n++) {
         if (count_next(machine, copy.config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);
         advance(&copy, byte);

@@ -135,17 +135,12 @@ const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
 }
 
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {
-    switch (value->kind) {
-    case JSON_NULL: return TYPE_NULL;
-    case JSON_BOOL: return value->boolean ? TYPE_TRUE : TYPE_FALSE;
-    case JSON_NUMBER: {
-        // In draft 4, 1.0 and 1e2 are not integers.
-        bool is_integer =
-            c->draft == 4 ? !strpbrk(value->string.data, ".eE") : number_is_integer(value);
-        return is_integer ? TYPE_INTEGER : TYPE_FRACTION;
-    }
-    case JSON_STRING: return TYPE_STRING;
-    case JSON_ARRAY: return TYPE_ARRAY;
-    default: return TYPE_OBJECT;
-    }
+    static const unsigned types[] = {
+        [JSON_NULL] = TYPE_NULL,     [JSON_BOOL] = TYPE_FALSE,  [JSON_NUMBER] = TYPE_FRACTION,
+        [JSON_STRING] = TYPE_STRING, [JSON_ARRAY] = TYPE_ARRAY, [JSON_OBJECT] = TYPE_OBJECT};
+    if (value->kind == JSON_BOOL && value->boolean) return TYPE_TRUE;
+    if (value->kind == JSON_NUMBER) // in draft 4, 1.0 and 1e2 are not integers
+        if (c->draft == 4 ? !strpbrk(value->string.data, ".eE") : number_is_integer(value))
+            return TYPE_INTEGER;
+    return types[value->kind];
 }

@@ -257,14 +257,9 @@ bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value
 bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
     long steps = a->kind == JSON_NUMBER ? 8 : 1 + (long)a->string.len / 16;
     if (a->kind != b->kind || !schema_spend(c, steps)) return false;
-    switch (a->kind) {
-    case JSON_NULL: return true;
-    case JSON_BOOL: return a->boolean == b->boolean;
-    case JSON_NUMBER: return number_compare(a, b) == 0;
-    case JSON_STRING: return str_eq(a->string, b->string);
-    default: break;
-    }
-    if (a->n_items != b->n_items) return false;
+    if (a->kind == JSON_NUMBER) return number_compare(a, b) == 0;
+    if (a->boolean != b->boolean || !str_eq(a->string, b->string) || a->n_items != b->n_items)
+        return false; // of other kinds, each of these is empty
     const Json *y = b->child;
     for (const Json *x = a->child; x; x = x->next) {
         if (a->kind == JSON_OBJECT) y = schema_member(c, b, x->key);
