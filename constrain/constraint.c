@@ -238,16 +238,15 @@ static bool reasoning_allows(const ConstraintState *s, int id) {
 static bool reasoning_accept(ConstraintState *s, int id) {
     if (s->phase != REASONING_INSIDE && !reasoning_allows(s, id)) s->phase = REASONING_NONE;
     if (s->phase == REASONING_NONE) return false;
+    if (s->phase == REASONING_INSIDE && s->tail.len > N_CLOSE) { // </think> may span tokens
+        memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
+        s->tail.len = N_CLOSE;
+    }
     buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
     if (s->phase == REASONING_START && s->tail.len == N_OPEN)
         s->phase = REASONING_INSIDE, s->tail.len = 0;
     if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close))
         s->phase = REASONING_SPACE, s->tail.len = 0;
-    if (s->phase == REASONING_INSIDE && s->tail.len > 4 * N_CLOSE) { // </think> may span tokens
-        memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
-        s->tail.len = N_CLOSE;
-        s->tail.data[N_CLOSE] = 0;
-    }
     return true;
 }
 

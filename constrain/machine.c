@@ -296,13 +296,13 @@ static void step_name(Machine *m, State s, int b) {
 
 static char closing_of(const StackFrame *f) { return f->kind == FRAME_OBJECT ? '}' : ']'; }
 
-// The state before the next item or name.
+// The state before the next item or name, or before the value of a property.
 static State before_next(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
-    s.kind = AT_QUOTE;
-    if (f->kind == FRAME_OBJECT) return s;
+    bool is_item = s.kind != AT_SPACE && f->kind == FRAME_ARRAY;
+    s.kind = s.kind == AT_SPACE || is_item ? AT_VALUE : AT_QUOTE;
+    if (!is_item) return s;
     const ArrayDef *a = &m->grammar->defs[f->def].array;
-    s.kind = AT_VALUE;
     s.def = a->items[f->count < (uint32_t)a->n_prefix ? (int)f->count : a->n_prefix];
     s.stack = stack_add_item(&m->stacks, s.stack);
     return s;
@@ -325,11 +325,7 @@ static void step_item(Machine *m, State s, int b) {
         [AT_NEXT] = {COMPACT, SPACED, INDENTED},
         [AT_SPACE] = {COMPACT, SPACED | INDENTED, 0},
     };
-    State item = s;
-    if (s.kind == AT_SPACE)
-        item.kind = AT_VALUE;
-    else
-        item = before_next(m, s);
+    State item = before_next(m, s);
     if (b == ' ' || b == '\n') {
         item.style &= b == ' ' ? after[s.kind].space : after[s.kind].line;
         if (item.style && b == ' ') put(m, item);

@@ -197,8 +197,9 @@ int number_language(Languages *l, const NumberRange *r) {
     if (!r->has_integers) language = language_narrow(l, language, DFA_SUBTRACT, str_of(integers));
     if (r->notation == NUMBER_PLAIN)
         language = language_narrow(l, language, DFA_INTERSECT, str_of("-?" DIGITS PART "?"));
-    if (r->lo) language = keep_within(l, language, r->lo, r->lo_is_excluded, true);
-    if (r->hi) language = keep_within(l, language, r->hi, r->hi_is_excluded, false);
+    for (int i = 0; i < 2; i++)
+        if (r->bounds[i])
+            language = keep_within(l, language, r->bounds[i], r->is_excluded[i], i == 0);
     return language;
 }
 

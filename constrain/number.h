@@ -24,8 +24,8 @@ typedef struct {
     bool is_strict;                   // 1.0 is not an integer (draft 4)
     bool is_checked;                  // texts of others are checked: -0 and 1.0 are integers
     NumberNotation notation;          // a range with a bound needs DUMPS or PLAIN
-    const Json *lo, *hi;              // NULL: no bound
-    bool lo_is_excluded, hi_is_excluded;
+    const Json *bounds[2];            // lower and upper; NULL: none
+    bool is_excluded[2];              // numbers equal to the bound are not in the range
 } NumberRange;
 
 // The texts of all numbers of a range.

@@ -213,10 +213,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
     Nfa *nfa = &r->nfa;
     int to;
     switch (p->kind) {
-    case PATTERN_SET: return nfa_step(nfa, from, NFA_SET, p->arg);
-    case PATTERN_CALL: return nfa_step(nfa, from, NFA_CALL, p->arg);
-    case PATTERN_BEGIN: return nfa_step(nfa, from, NFA_BEGIN, 0);
-    case PATTERN_END: return nfa_step(nfa, from, NFA_END, 0);
+    case PATTERN_LOOKAHEAD: return from; // regex.c handles it
     case PATTERN_REPEAT: return emit_repeat(r, p, from);
     case PATTERN_CHOICE:
         to = nfa_state(nfa);
@@ -227,7 +224,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
-    default: return from; // PATTERN_LOOKAHEAD, which regex.c handles
+    default: return nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);
     }
 }
 

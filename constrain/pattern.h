@@ -18,13 +18,13 @@
 #include "nfa.h"
 
 typedef enum {
-    PATTERN_SET,      // one character of set `arg` of the NFA
-    PATTERN_CALL,     // a text of rule `arg`
-    PATTERN_BEGIN,    // the beginning of the text
-    PATTERN_END,      // the end of the text
-    PATTERN_SEQUENCE, // the children one after another; no children: the empty text
-    PATTERN_CHOICE,   // any of the children
-    PATTERN_REPEAT,   // the child, `min` to `max` times
+    PATTERN_SET = NFA_SET,     // one character of set `arg` of the NFA
+    PATTERN_CALL = NFA_CALL,   // a text of rule `arg`
+    PATTERN_BEGIN = NFA_BEGIN, // the beginning of the text
+    PATTERN_END = NFA_END,     // the end of the text
+    PATTERN_SEQUENCE,          // the children one after another; no children: the empty text
+    PATTERN_CHOICE,            // any of the children
+    PATTERN_REPEAT,            // the child, `min` to `max` times
     PATTERN_LOOKAHEAD // what follows begins with the child or, if `arg`, does not (see regex.c)
 } PatternKind;
 

@@ -10,20 +10,23 @@ static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const 
     return is_list ? items : prefix;
 }
 
-// Expands one branch for each schema of the list, in which the item does not satisfy it.
-static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+// Expands one branch for each schema or value of a list, of which the item is the opposite.
+static void split_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u, AssertionKind kind) {
     const Json *items = u->value->child;
-    if (u->value->kind != JSON_ARRAY) {
-        if (!schema_is_trivial(c, u->value)) schema_refuse_negation(c, u);
-        return;
-    }
     for (int i = 0; items && !c->failed; items = items->next, i++) {
         Conjunction branch = f;
         if (branch.items.min < (uint32_t)i + 1) branch.items.min = (uint32_t)i + 1;
         Conjunct *a = conjunction_add(c, &branch, CONJUNCT_ITEM, u);
-        a->index = i, a->assertion = (SchemaAssertion){ASSERT_NOT, items};
+        a->index = i, a->assertion = (SchemaAssertion){kind, items};
         schema_expand(c, branch);
     }
+}
+
+static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if (u->value->kind == JSON_ARRAY)
+        split_items(c, f, u, ASSERT_NOT);
+    else if (!schema_is_trivial(c, u->value))
+        schema_refuse_negation(c, u);
 }
 
 static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -120,7 +123,6 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
 }
 
 void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    const Json *item = u->value->child;
     uint32_t n = (uint32_t)u->value->n_items;
     Conjunction shorter = f, longer = f;
     if (n && n <= f.items.max) shorter.items.max = n - 1;
@@ -129,12 +131,7 @@ void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     schema_expand(c, longer);
     if (f.items.min > n || f.items.max < n) return;
     f.items = (CountRange){n, n};
-    for (int i = 0; item && !c->failed; item = item->next, i++) {
-        Conjunction branch = f;
-        Conjunct *a = conjunction_add(c, &branch, CONJUNCT_ITEM, u);
-        a->index = i, a->assertion = (SchemaAssertion){ASSERT_UNEQUAL, item};
-        schema_expand(c, branch);
-    }
+    split_items(c, f, u, ASSERT_UNEQUAL);
 }
 
 void array_emit_value(SchemaCompiler *c, const Json *array) {

@@ -43,8 +43,7 @@ typedef enum {
     CONJUNCT_UNEVALUATED_PROPERTIES, // properties that `schema` does not describe satisfy `json`
     CONJUNCT_UNEVALUATED_ITEMS,      // items that `schema` does not describe satisfy `json`
     CONJUNCT_MULTIPLE,               // the number is a multiple of `json` (negated: is not)
-    CONJUNCT_PATTERN,                // the string matches the pattern (negated: does not)
-    CONJUNCT_FORMAT,                 // the string has the format (negated: does not)
+    CONJUNCT_LANGUAGE,               // the string matches a pattern or format (negated: does not)
     CONJUNCT_NOT_EQUAL               // the value is none of the n_values values from `json` on
 } ConjunctKind;
 

@@ -15,11 +15,10 @@ static bool is_excluded(const KeywordUse *u) {
 }
 
 static void narrow(NumberRange *r, const Json *x, bool is_max, bool excluded) {
-    const Json **bound = is_max ? &r->hi : &r->lo;
-    bool *bound_is_excluded = is_max ? &r->hi_is_excluded : &r->lo_is_excluded;
-    int order = *bound ? number_compare(x, *bound) : is_max ? -1 : 1;
+    const Json *bound = r->bounds[is_max];
+    int order = bound ? number_compare(x, bound) : is_max ? -1 : 1;
     if ((is_max ? order < 0 : order > 0) || (order == 0 && excluded))
-        *bound = x, *bound_is_excluded = excluded;
+        r->bounds[is_max] = x, r->is_excluded[is_max] = excluded;
 }
 
 static void assert_bound(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
@@ -83,7 +82,8 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
                 ok = ok && number_put_pattern(&excluded, v, true);
         if (a->kind == CONJUNCT_MULTIPLE) r.notation = NUMBER_PLAIN;
     }
-    if ((r.lo || r.hi || excluded.len) && r.notation == NUMBER_ANY) r.notation = NUMBER_DUMPS;
+    if ((r.bounds[0] || r.bounds[1] || excluded.len) && r.notation == NUMBER_ANY)
+        r.notation = NUMBER_DUMPS;
     if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
     int dfa = c->failed ? -1 : number_language(l, &r);
     if (excluded.len) dfa = language_narrow(l, dfa, DFA_SUBTRACT, buffer_str(&excluded));

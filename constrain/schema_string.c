@@ -19,30 +19,43 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
     return string_regex(c, schema, keyword, pattern, REGEX_SEARCH);
 }
 
-// The DFA of a format; `format` receives the format. -1 after a failure, and for an unknown format,
-// which has no effect.
-static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, const Format **format) {
-    *format = format_find(name);
+// A pattern ^X{n,m}$ in which X is one character or class is compiled as ^X*$ with a length.
+static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *length) {
+    int min, max;
+    size_t n = regex_bounded_repeat(pattern, &min, &max);
+    if (!n) return pattern;
+    char *text = arena_alloc(&c->arena, 1, n + 2);
+    memcpy(text, pattern.data, n);
+    memcpy(text + n, "*$", 2);
+    if ((uint32_t)min > length->min) length->min = (uint32_t)min;
+    if ((uint32_t)max < length->max) length->max = (uint32_t)max;
+    return (Str){text, n + 2};
+}
+
+// The DFA of "pattern" or "format"; `format` receives the format, or NULL. -1 after a failure, and
+// for an unknown format, which has no effect. length: see split_bounded_repeat(); may be NULL.
+static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *value,
+                            CountRange *length, const Format **format) {
+    Str text = value->string;
+    bool is_format = str_is(value->key, "format");
+    *format = is_format ? format_find(text) : NULL;
+    if (!is_format && length) text = split_bounded_repeat(c, text, length);
+    if (!is_format) return string_pattern(c, schema, text);
     if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
-    if (str_is_one_of(name, "idn-email idn-hostname iri iri-reference uri-template regex"))
-        schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name));
+    if (str_is_one_of(text, "idn-email idn-hostname iri iri-reference uri-template regex"))
+        schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(text));
     return -1;
 }
 
 // --- keywords
 
-static void assert_pattern(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_add(c, f, CONJUNCT_PATTERN, u);
-}
-
-static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_add(c, f, CONJUNCT_FORMAT, u);
+static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_add(c, f, CONJUNCT_LANGUAGE, u);
 }
 
 static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    const Format *format = NULL;
-    int dfa = str_is(u->value->key, "format") ? format_dfa(c, u->schema, u->value->string, &format)
-                                              : string_pattern(c, u->schema, u->value->string);
+    const Format *format;
+    int dfa = keyword_language(c, u->schema, u->value, NULL, &format);
     return dfa < 0 || (dfa_match(&c->grammar->defs[dfa].dfa, value->string) &&
                        (!format || count_chars(value->string) <= format->max_length));
 }
@@ -51,8 +64,8 @@ const SchemaKeyword schema_string_keywords[] = {
     {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
-    {"pattern", TYPE_STRING, VALUE_STRING, assert_pattern, schema_negate, .check = check_language},
-    {"format", TYPE_STRING, VALUE_STRING, assert_format, schema_negate, .check = check_language},
+    {"pattern", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
+    {"format", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
     {.name = NULL},
 };
 
@@ -113,26 +126,14 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     return *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
 }
 
-// A pattern ^X{n,m}$ in which X is one character or class is compiled as ^X*$ with a length.
-static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *length) {
-    int min, max;
-    size_t n = regex_bounded_repeat(pattern, &min, &max);
-    if (!n) return pattern;
-    char *text = arena_alloc(&c->arena, 1, n + 2);
-    memcpy(text, pattern.data, n);
-    memcpy(text + n, "*$", 2);
-    if ((uint32_t)min > length->min) length->min = (uint32_t)min;
-    if ((uint32_t)max < length->max) length->max = (uint32_t)max;
-    return (Str){text, n + 2};
-}
-
 // The DFA of a format with the length that the RFC allows, for negation. When generating, the
 // length does not matter: longer texts are not generated either.
 static int limited_format(SchemaCompiler *c, int dfa, const Format *format) {
     char length[32];
     if (!c->is_checked || format->max_length == NO_LIMIT) return dfa;
     snprintf(length, sizeof length, "[\\s\\S]{0,%u}", format->max_length);
-    return language_narrow(&c->languages, dfa, DFA_INTERSECT, str_of(length));
+    dfa = language_narrow(&c->languages, dfa, DFA_INTERSECT, str_of(length));
+    return schema_language(c, NULL, NULL, dfa);
 }
 
 // The DFA of the patterns, formats and excluded values of a conjunction; -1 after a failure.
@@ -141,27 +142,23 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
     int language = any_string(c);
     Buffer excluded = {0};
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        const Format *format = NULL;
-        int other = -1;
+        const Format *format;
         const Json *v = a->json;
+        bool is_not = a->is_negated;
         for (int i = 0; i < a->n_values; i++, v = v->next)
             if (v->kind == JSON_STRING) regex_put_literal(&excluded, v->string);
-        if (a->kind == CONJUNCT_PATTERN)
-            other = string_pattern(
-                c, a->schema,
-                a->is_negated ? a->json->string : split_bounded_repeat(c, a->json->string, length));
-        if (a->kind == CONJUNCT_FORMAT) other = format_dfa(c, a->schema, a->json->string, &format);
-        if (format && other >= 0 && a->is_negated) other = limited_format(c, other, format);
-        if (other < 0 || c->failed) continue;
+        if (a->kind != CONJUNCT_LANGUAGE) continue;
+        int other = keyword_language(c, a->schema, a->json, is_not ? NULL : length, &format);
+        if (other < 0) continue;
+        if (format && is_not) other = limited_format(c, other, format);
         uint32_t max = !format         ? NO_LIMIT
                        : c->is_checked ? format->max_length
                                        : format->max_generated;
-        if (!a->is_negated && max < length->max) length->max = max;
-        if (!a->is_negated && language == any_string(c))
+        if (!is_not && max < length->max) length->max = max;
+        if (!is_not && language == any_string(c))
             language = other;
         else
-            language =
-                language_combine(l, language, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT, other);
+            language = language_combine(l, language, is_not ? DFA_SUBTRACT : DFA_INTERSECT, other);
         schema_language(c, NULL, NULL, language);
     }
     if (excluded.len) language = language_narrow(l, language, DFA_SUBTRACT, buffer_str(&excluded));
