@@ -371,12 +371,12 @@ const Kernels kernels_avx2 = {
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, GEMM_CHUNK_ROWS, 1, false)
              TYPES_OF_16(KERNEL, gemm, int8, 16, GEMM_TOKENS, 16, 1, true)
              TYPES_OF_32(KERNEL, gemm, int8, 32, GEMM_TOKENS, 16, 1, true)},
-    .rmsnorm = vector_rmsnorm,
-    .swiglu = vector_swiglu,
-    .add = vector_add,
-    .attend = attend,
-    .store = vector_store,
+    .rmsnorm = IF_PART(0, vector_rmsnorm),
+    .swiglu = IF_PART(0, vector_swiglu),
+    .add = IF_PART(0, vector_add),
+    .attend = IF_PART(0, attend),
+    .store = IF_PART(0, vector_store),
     .peak_unit = "FMA float32",
-    .peak = avx2_peak,
+    .peak = IF_PART(0, avx2_peak),
 };
 // clang-format on

@@ -652,12 +652,12 @@ const Kernels kernels_avx512 = {
              INTEGER_TYPES(VNNI_KERNEL, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
     .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, ONE_SUM_TOKENS, PANEL_ROWS, false)},
     .gemm_large_rows = GEMM_CHUNK_ROWS,
-    .rmsnorm = vector_rmsnorm,
-    .swiglu = vector_swiglu,
-    .add = vector_add,
-    .attend = attend,
-    .store = vector_store,
+    .rmsnorm = IF_PART(0, vector_rmsnorm),
+    .swiglu = IF_PART(0, vector_swiglu),
+    .add = IF_PART(0, vector_add),
+    .attend = IF_PART(0, attend),
+    .store = IF_PART(0, vector_store),
     .peak_unit = "VNNI int8",
-    .peak = avx512_peak,
+    .peak = IF_PART(0, avx512_peak),
 };
 // clang-format on

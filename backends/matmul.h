@@ -133,6 +133,20 @@ enum { GEMM_TILE_TOKENS = 6 };
     }
 #define DEFINE_ROWS(type, name, kind, function) DEFINE_ROWS_AS(kind##_##name, function, TYPE_##type)
 
+// Parts. So that all cores share the work, the Makefile compiles avx2.c and avx512.c three times,
+// with PART = 0, 1 and 2. The table of each object has a part of the entries, and the compiler
+// drops the other functions: 0 has gemv of the block and superblock types and everything that is
+// not a matrix product, 1 the other gemv, 2 gemm and gemm_large. A backend compiled without PART
+// has all entries.
+#ifdef PART
+#define IF_PART(part, entry) ((part) == PART ? (entry) : NULL)
+#else
+#define IF_PART(part, entry) entry
+#endif
+#define PART_OF_gemv(type)       ((type) >= TYPE_IQ2_XXS)
+#define PART_OF_gemm(type)       2
+#define PART_OF_gemm_large(type) 2
+
 // KERNEL is the table entry of a type: the kernel KIND_name, for activations encoded by
 // ENCODING_encode_FORM in ENCODING_bytes bytes.
 #define KERNEL(type, name, kind, encoding, form, tokens, rows_step, tokens_step, exact)            \
@@ -141,5 +155,5 @@ enum { GEMM_TILE_TOKENS = 6 };
                      .token_step = tokens_step,                                                    \
                      .encoded_bytes = encoding##_bytes,                                            \
                      .encode = encoding##_encode_##form,                                           \
-                     .rows = kind##_##name,                                                        \
+                     .rows = IF_PART(PART_OF_##kind(TYPE_##type), kind##_##name),                  \
                      .has_gemv_bits = exact},

@@ -64,16 +64,16 @@ static bool has_scalar(void) { return true; }
 
 // In the order in which they are overlaid. Each backend requires the features of those before it.
 static const struct {
-    const Kernels *table;
+    const Kernels *table[3]; // the parts of a backend; NULL after the last
     bool (*is_supported)(void);
 } backends[] = {
-    {&kernels_scalar, has_scalar},
+    {{&kernels_scalar}, has_scalar},
 #if defined(__x86_64__)
-    {&kernels_avx2, has_avx2},
-    {&kernels_avx512, has_avx512},
-    {&kernels_amx, has_amx},
+    {{&kernels_avx2_0, &kernels_avx2_1, &kernels_avx2_2}, has_avx2},
+    {{&kernels_avx512_0, &kernels_avx512_1, &kernels_avx512_2}, has_avx512},
+    {{&kernels_amx}, has_amx},
 #elif defined(__aarch64__)
-    {&kernels_neon, has_neon},
+    {{&kernels_neon}, has_neon},
 #endif
 };
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
@@ -85,7 +85,7 @@ const char *kernels_names(void) {
     size_t n = 0;
     for (int i = 0; i < N_BACKENDS; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "",
-                              backends[i].table->name);
+                              backends[i].table[0]->name);
     return names;
 }
 
@@ -118,8 +118,8 @@ bool kernels_init(const char *cap) {
     codebook_init();
     memset(&kernel, 0, sizeof kernel);
     for (int i = 0; i < N_BACKENDS && backends[i].is_supported(); i++) {
-        overlay(backends[i].table);
-        if (cap && !strcmp(cap, backends[i].table->name)) break;
+        for (int p = 0; p < 3 && backends[i].table[p]; p++) overlay(backends[i].table[p]);
+        if (cap && !strcmp(cap, backends[i].table[0]->name)) break;
     }
     return true;
 }

@@ -22,8 +22,9 @@
 #define FLOAT_TYPES(X, ...) X(F32, f32, __VA_ARGS__) X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__)
 // clang-format on
 
+// AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h).
 extern const Kernels kernels_scalar;
-extern const Kernels kernels_avx2;   // AVX2, FMA, F16C
-extern const Kernels kernels_avx512; // AVX-512 F, BW, DQ, VL, VNNI
-extern const Kernels kernels_amx;    // AMX tiles, bf16, VBMI (on top of avx512)
-extern const Kernels kernels_neon;   // ARMv8.2 dotprod
+extern const Kernels kernels_avx2_0, kernels_avx2_1, kernels_avx2_2;       // AVX2, FMA, F16C
+extern const Kernels kernels_avx512_0, kernels_avx512_1, kernels_avx512_2; // F, BW, DQ, VL, VNNI
+extern const Kernels kernels_amx;  // AMX tiles, bf16, VBMI (on top of avx512)
+extern const Kernels kernels_neon; // ARMv8.2 dotprod
