@@ -77,3 +77,12 @@ LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
     return state;
 }
+
+Str lines_text(const LineReader *l, const JsonDoc *doc) {
+    const Json *root = doc->root;
+    const Json *text = root->kind == JSON_STRING ? root : json_get_string(root, "text");
+    if (!text)
+        die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string or {\"text\": STRING}", l->path,
+            l->number);
+    return text->string;
+}

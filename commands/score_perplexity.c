@@ -36,13 +36,10 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     const Tokenizer *t = s->pipeline.tokenizer;
     const LineReader *l = &p->lines;
     Error err;
-    task->first_scored = 1;   // every token after the first
-    if (p->source == TEXTS) { // {"text": ...}
+    task->first_scored = 1; // every token after the first
+    if (p->source == TEXTS) {
         if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
-        const Json *text = json_get_string(p->doc.root, "text");
-        if (!text)
-            die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l->path, l->number);
-        encode_text(t, text->string, &task->ids);
+        encode_text(t, lines_text(l, &p->doc), &task->ids);
         if (!context_fits(task->ids.len, false, p->n_ctx, &err))
             die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
         return true;

@@ -164,8 +164,8 @@ static void check_text(const ConstraintState *constraint, const Tokenizer *t, co
     constraint_free(state);
 }
 
-// --jsonl: a JSON string per line becomes an array of ids or, with a constraint, the result of
-// check_text().
+// --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
+// result of check_text().
 static void process_lines(const Options *o, const Tokenizer *t, bool has_constraint) {
     static LineReader lines;
     static JsonDoc doc;
@@ -179,11 +179,8 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     lines_open(&lines, o->file, MAX_LINE);
     close_file_access(o);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
-        Str text = doc.root->string;
-        if (doc.root->kind != JSON_STRING)
-            die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
-        tokenizer_encode(t, text, o->has_special, &ids);
+        tokenizer_encode(t, lines_text(&lines, &doc), o->has_special, &ids);
         if (constraint) {
             check_text(constraint, t, &ids, &times);
             continue;

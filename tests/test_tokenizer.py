@@ -296,6 +296,7 @@ def errors(cli):
     for code, says, data, *args in ((1, "line 1", b'"\\ud800"\n', "--jsonl"), (2, "640", b"", "--decode", "640"),
                                     (2, '"x"', b"", "--decode", "x"), (2, "--count", b"", "--ids", "--count", "a")):
         refuses(code, says, "tokenize", "-m", model, *args, stdin=data)
+    same(call("-m", model, "--jsonl", stdin=b'"a b"\n'), call("-m", model, "--jsonl", stdin=b'{"text": "a b", "id": 1}\n'))
     out, err = program.call("tokenize", "-m", model, "--jsonl", stdin=b'"a"\n{}\n', code=1)
     check(out.count(b"\n") == 1 and "line 2: expected a JSON string" in err, out, err)  # line 1 was printed
     for line, says in (('{"role": "root", "content": "x"}', '"root"'), ('{"role": "user"}', "content"),
