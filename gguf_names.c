@@ -50,6 +50,7 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
     } formats[] = {
         {8, "{\"", "a safetensors file" CONVERT}, // after the length of its JSON header
         {0, "PK\3\4", "a zip archive (a PyTorch checkpoint?)" CONVERT},
+        {0, "\x1f\x8b", "a gzip file; decompress it first (gunzip, or tar -xzf)"},
         {0, "\x80\2", "a pickled PyTorch checkpoint; save it with torch 1.6 or newer" CONVERT},
         {0, "<", "a web page; the download failed, repeat it (curl -L)"},
         {0, "version https://git-lfs", "a Git LFS pointer; git lfs pull downloads the file"},

@@ -43,7 +43,8 @@ static const struct {
      "-dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu -ot "
      "--override-tensor",
      "llama31 runs on the CPU only"},
-    {SPELLING_REFUSED, "pull -hf --hf-repo -hff --hf-file -mu --model-url",
+    {SPELLING_REFUSED, "-hf --hf-repo", NULL}, // value: REPO or REPO:TYPE
+    {SPELLING_REFUSED, "pull -hff --hf-file -mu --model-url",
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
     {SPELLING_REFUSED, "list ls", "models are files; llama31 show FILE.gguf describes one"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
@@ -84,7 +85,15 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     const char *text = spellings[i].text;
     if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
         return SPELLING_IGNORED;
-    if (kind == SPELLING_REFUSED) error_set(err, EXIT_USAGE, "%s: %s", *name, text);
+    if (kind == SPELLING_REFUSED && !text) {
+        const char *repo = *value ? *value : "REPO", *type = repo + strcspn(repo, ":");
+        error_set(err, EXIT_USAGE,
+                  "%s: llama31 does not download models; run: hf download %.*s --include "
+                  "'*%s.gguf' --local-dir .",
+                  *name, (int)(type - repo), repo, *type ? type + 1 : "Q4_K_M");
+    } else if (kind == SPELLING_REFUSED) {
+        error_set(err, EXIT_USAGE, "%s: %s", *name, text);
+    }
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
     // llama.cpp has separate options for keys and values.
     if (!strcmp(text, "--kv") && *value && kv_type && strcmp(*value, kv_type)) {

@@ -224,6 +224,7 @@ def unreadable_models():
 def other_formats():
     """A file that is not GGUF is named, with what to do. A truncated file may be an interrupted download."""
     for data, says in ((struct.pack("<Q", 40) + b'{"__metadata__":{}}', "safetensors file; convert"),
+                       (b"\x1f\x8b\x08\0", "gzip file; decompress it first"),
                        (b"PK\3\4\0\0", "PyTorch checkpoint?); convert"), (b"\x80\2}q\0", "pickled"),
                        (b"lmgg\1\0", "from before GGUF; download"), (b"tjgg\3\0", "from before GGUF; download"),
                        (b"<!DOCTYPE html><html>", "web page; the download failed"),

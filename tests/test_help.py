@@ -225,7 +225,8 @@ def llama_cpp_options(tmp):
         check(option + ": use the command chat" in program("run", option, "x", code=2)[1], option)
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
-                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
+                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download a/b --include '*Q4_K_M.gguf' "),
+                        (("-hf", "a/b:Q8_0"), "a/b --include '*Q8_0.gguf' "),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
                         (("-o", "out.txt"), "> FILE"), (("--reasoning-budget", "0"), "enable_thinking=false"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
