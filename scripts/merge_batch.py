@@ -101,14 +101,17 @@ def main():
         return 1
     files = {path: open(path, "rb") for path in args.outputs}
     merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
+    n_errors = 0
     for path, offset in places:
         files[path].seek(offset)
-        merged.write(files[path].readline())
+        answer = files[path].readline()
+        n_errors += bool(json.loads(answer).get("error"))
+        merged.write(answer)
     merged.flush()
     if args.output:
         merged.close()
         os.replace(args.output + ".tmp", args.output)
-    print("merge_batch: %d answers" % len(places), file=sys.stderr)
+    print("merge_batch: %d answers, %d errors" % (len(places) - n_errors, n_errors), file=sys.stderr)
     return 0
 
 

@@ -11,6 +11,7 @@ import base64
 import html
 import json
 import math
+import os
 import struct
 import sys
 import zlib
@@ -282,6 +283,10 @@ def main():
     p.add_argument("-o", "--output", help="output file (default: stdout)")
     p.add_argument("--text", action="store_true", help="plot with characters, 80 columns wide")
     args = p.parse_args()
+    if args.output and not args.text and os.path.splitext(args.output)[1] not in ("", ".svg"):
+        sys.exit("plot_rope.py: %s: the plot is SVG; use a name that ends in .svg, which browsers open" % args.output)
+    if not args.file and sys.stdin.isatty():
+        print("plot_rope.py: reading the output of llama31 rope --json from the terminal", file=sys.stderr)
     try:
         with open(args.file) if args.file else sys.stdin as f:
             table = json.load(f)

@@ -641,7 +641,9 @@ def shards(cli):
             p = subprocess.run(cli.command("batch", "--shard", shard, "-o", outs[-1], *options), env=environment,
                                capture_output=True)
             check(p.returncode in (0, 5), p.stderr)
-        same(merge(cli, source, outs)[0], whole)
+        merged, err = merge(cli, source, outs)
+        n_errors = sum("error" in json.loads(line) for line in whole.splitlines())
+        same((merged, err), (whole, "merge_batch: %d answers, %d errors\n" % (whole.count(b"\n") - n_errors, n_errors)))
     with open(outs[0], "rb") as f:
         lines = f.readlines()
     for name, content, word in (("missing", lines[1:], "missing"), ("duplicate", lines + lines[:1], "duplicate"),

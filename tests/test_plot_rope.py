@@ -135,6 +135,8 @@ def text_pictures(tmp):
     for bad in ("", "[]", "{}", '{"rows":[]}', '{"rules":["none"],"rows":[{"i":0}]}'):
         r = subprocess.run(PLOT, input=bad, capture_output=True, text=True)
         check(r.returncode == 1 and r.stdout == "" and r.stderr.count("\n") == 1, repr(bad), r.stderr)
+    r = subprocess.run(PLOT + ["-o", "plot.png"], input="{}", capture_output=True, text=True, cwd=tmp)
+    check(r.returncode == 1 and "plot.png: the plot is SVG" in r.stderr and not os.listdir(tmp), r.stderr)
 
 
 if __name__ == "__main__":
