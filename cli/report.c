@@ -109,7 +109,7 @@ const char *threads_reason(const Options *o, int n) {
     OsCpus cpus = os_cpus();
     if (o->model_options.n_threads > 0) return "-t";
     if (n != cpus.n_fast) return os_cpu_quota() < cpus.n_fast ? "CPU quota" : "set by OpenMP";
-    snprintf(text, sizeof text, "%d of %d cores are performance cores%s", n, cpus.n_cores,
+    snprintf(text, sizeof text, "performance cores: %d of %d%s", n, cpus.n_cores,
              cpus.n_cores < cpus.n_cpus ? ", SMT siblings left out" : "");
     return text;
 }

@@ -144,7 +144,7 @@ def tables(tmp):
     bytes_ = float(found[2]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[3]]
     check(abs(float(found[1]) * bytes_ / 50e9 - 1) < 0.01, line)
     check("threads       1 (-t)\n" in call("show", "-t", "1")[0], "show -t")
-    check(re.search(r"threads       \d+ \(\d+ of \d+ cores are performance cores|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
+    check(re.search(r"threads       \d+ \(performance cores: \d+ of \d+|threads       \d+ \((CPU quota|set by OpenMP)", call("show")[0]), "show")
     found = re.search(r"available     [\d.]+ [MGT]B: the weights and (\d+) of 200000000 positions fit", call("show", "-c", "200000000")[0])
     if found:
         check(int(found[1]) < 200000000, found[0])
