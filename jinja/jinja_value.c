@@ -14,12 +14,6 @@ enum {
 
 // Heap
 
-struct HeapChunk {
-    struct HeapChunk *next;
-    size_t used, size; // bytes
-    _Alignas(16) char bytes[];
-};
-
 void heap_fail(Heap *h, const char *fmt, ...) {
     Buffer text = {0};
     va_list ap;
@@ -33,20 +27,16 @@ void heap_fail(Heap *h, const char *fmt, ...) {
 
 void *heap_alloc(Heap *h, size_t n, size_t size) {
     size_t bytes;
-    struct HeapChunk *c = h->chunks;
     if (!size_mul(n, size, &bytes) || bytes > h->n_left)
         heap_fail(h, "the template needs too much memory");
     bytes = (bytes + 15) / 16 * 16;
-    if (!c || c->size - c->used < bytes) {
-        size_t chunk_bytes = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        h->chunks = xrealloc(NULL, sizeof *c + chunk_bytes, 1);
-        *h->chunks = (struct HeapChunk){.next = c, .size = chunk_bytes};
-        c = h->chunks;
-        h->n_left -= chunk_bytes < h->n_left ? chunk_bytes : h->n_left;
+    if (h->chunk_left < bytes) {
+        h->chunk_left = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        h->chunk = arena_alloc(&h->chunks, h->chunk_left, 1);
+        h->n_left -= h->chunk_left < h->n_left ? h->chunk_left : h->n_left;
     }
-    void *p = c->bytes + c->used;
-    c->used += bytes;
-    return memset(p, 0, bytes);
+    h->chunk_left -= bytes;
+    return (h->chunk += bytes) - bytes;
 }
 
 // Capacities are 2, 4, 8 and so on: full when n is 0, 2, 4, 8 ...
@@ -73,10 +63,9 @@ void heap_enter(Heap *h) {
 }
 
 void heap_free(Heap *h) {
-    for (struct HeapChunk *c = h->chunks, *next; c; c = next) next = c->next, free(c);
+    arena_free(&h->chunks);
     buffer_free(&h->out);
     buffer_free(&h->mask);
-    h->chunks = NULL;
 }
 
 void heap_push_arg(Heap *h, Value v, Str name) {

@@ -95,8 +95,10 @@ struct DictPair {
 };
 
 struct Heap {
-    struct HeapChunk *chunks;
-    size_t n_left;    // bytes that can still be allocated
+    Arena chunks;
+    char *chunk;       // the free rest of the last chunk
+    size_t chunk_left; // its bytes
+    size_t n_left;     // bytes that can still be allocated
     Buffer out, mask; // (out.len each) output and its provenance mask; strings are built at the end
                       // of the output, see heap_pop_string()
     Value *args;      // (n_args) stack of the arguments of running calls
