@@ -170,11 +170,10 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
                                            CHECKSUM_KEY};
     enum { HEADER_BYTES = 24 }; // before the metadata
     const Gguf *g = q->g;
-    GgufWriter w = {0};
+    GgufWriter w = {.alignment = 32};
     char placeholder[2 * BLAKE2B_BYTES] = {0};
     Error ignored;
-    if (!gguf_get_u64(g, "general.alignment", &w.alignment, &ignored) || !w.alignment)
-        w.alignment = 32;
+    gguf_get_u64(g, "general.alignment", &w.alignment, &ignored); // checked by gguf_open()
     gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
     *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
     gguf_write_u32(&w, replaced[0], 2);
