@@ -20,13 +20,6 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
     progress_end();
 }
 
-void generate_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
-                            Session *session) {
-    prefill_with_progress(o, g, s, r, session);
-    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
-    }
-}
-
 // Returns how many times the text repeats the same string at its end, or 0 if the repetition is
 // shorter than MIN_BYTES or has fewer than MIN_TIMES copies.
 //

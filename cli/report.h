@@ -8,9 +8,6 @@
 // sampled.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session);
-// Prefills in the same way, then generates to the end.
-void generate_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
-                            Session *session);
 // Notes if the text ends in a repetition or was cut by -n or the context.
 void note_ending(const Options *o, const Generator *g, const Sequence *s);
 // Prints a note if stdin is a pipe with unread data. The data is not consumed, because it may be

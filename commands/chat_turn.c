@@ -185,7 +185,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.stops = stops, r.n_stops = n_stops;
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
-    generate_with_progress(o, &c->generator, s, &r, c->session);
+    prefill_with_progress(o, &c->generator, s, &r, c->session);
+    while (generate_step(&c->generator, &s, 1)) {
+    }
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
