@@ -13,8 +13,6 @@ enum {
 typedef struct {
     uint64_t *data; // (n) values to read
     size_t n;
-    int pass; // the first pass writes the data: pages never written to would all map to one
-              // physical page of zeros, pages written by one thread are on one memory node
     int n_parts;
     uint64_t sums[MAX_PARTS];  // of the values read
     int rounds;                // of arithmetic, per work item
@@ -22,12 +20,13 @@ typedef struct {
 } LimitProbe;
 
 // Reads a part of the data in STREAMS concurrent streams: a single stream reaches only two thirds
-// of the bandwidth.
+// of the bandwidth. The first pass writes it: pages never written to would all map to one physical
+// page of zeros, and pages written by one thread would be on one memory node.
 static void read_part(void *arg, int part) {
     LimitProbe *p = arg;
     size_t n = p->n / (size_t)p->n_parts, length = n / STREAMS;
     uint64_t *from = p->data + (size_t)part * n;
-    if (p->pass == 0) memset(from, 1, n * sizeof *from);
+    if (p->amounts[part] == 0) memset(from, 1, n * sizeof *from);
     uint64_t sums[STREAMS][8] = {{0}}, sum = 0;
     for (size_t i = 0; i + 8 <= length; i += 8)
         for (int s = 0; s < STREAMS; s++)
@@ -52,7 +51,6 @@ static double best_rate(LimitProbe *p, int n_threads, void (*pass)(void *)) {
     p->n_parts = n_threads * PARTS;
     for (int i = 0; i < PASSES; i++) {
         double start = now_sec(), sum = 0;
-        p->pass = i;
         team_run(n_threads, pass, p);
         double sec = now_sec() - start;
         for (int k = 0; k < p->n_parts; k++) sum += p->amounts[k];

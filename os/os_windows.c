@@ -30,8 +30,7 @@ OsCpus os_cpus(void) {
             c.n_cores++;
         }
     posix_free(list);
-    if (c.n_cores < 1) c.n_cores = c.n_fast = c.n_cpus > 0 ? c.n_cpus : 1;
-    return c;
+    return c.n_cores ? c : (OsCpus){c.n_cpus, c.n_cpus, c.n_cpus};
 }
 
 double os_cpu_quota(void) { return 1e9; }
