@@ -25,13 +25,20 @@ static void put_quoted(const char *text, const char *special) {
     }
 }
 
-static bool is_file(const Option *o) { return o->value && !strcmp(o->value, "FILE"); }
-static bool is_shell(const Option *o) { return o->value && !strcmp(o->value, "SHELL"); }
+static bool is_file(const Option *o) { return o->value && !strncmp(o->value, "FILE", 4); }
+static bool has_choices(const Option *o) { return o->value && strchr(o->value, '|'); }
 
-// bash: three lists of option names: flags, options with a file, options with another value.
+// Prints the values of an option, "A|B|C", separated by spaces.
+static void put_choices(const Option *o) {
+    for (const char *c = o->value; *c; c++) putchar(*c == '|' ? ' ' : *c);
+}
+
+// bash: three lists of option names: flags, options with a file, options with another value. The
+// list of choices is like " --kv=f32|f16|q8_0 ".
 static void put_bash_command(const Command *c) { printf(" %s", c->name); }
 static void put_bash_option(const Command *c, const Option *option, const char *name) {
     printf(" %s+=' %s '", !option->value ? "flags" : is_file(option) ? "files" : "values", name);
+    if (has_choices(option)) printf(" choices+=' %s=%s '", name, option->value);
 }
 
 static void put_zsh_command(const Command *c) {
@@ -46,8 +53,9 @@ static void put_zsh_option(const Command *c, const Option *option, const char *n
     if (option->value) {
         printf(":");
         put_quoted(option->value, ":\\");
-        printf(is_file(option) ? ":_files" : is_shell(option) ? ":(bash zsh fish)" : ":");
+        printf(is_file(option) ? ":_files" : has_choices(option) ? ":(" : ":");
     }
+    if (has_choices(option)) put_choices(option), printf(")");
     printf("'");
 }
 
@@ -58,12 +66,14 @@ static void put_fish_command(const Command *c) {
 }
 static void put_fish_option(const Command *c, const Option *option, const char *name) {
     char kind = name[1] == '-' ? 'l' : name[2] ? 'o' : 's';
-    printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s%s -d '", c->name, kind,
+    printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s%s", c->name, kind,
            name + 1 + (kind == 'l'),
-           !option->value     ? ""
-           : is_file(option)  ? " -rF"
-           : is_shell(option) ? " -xa 'bash zsh fish'"
-                              : " -x");
+           !option->value        ? ""
+           : is_file(option)     ? " -rF"
+           : has_choices(option) ? " -xa '"
+                                 : " -x");
+    if (has_choices(option)) put_choices(option), printf("'");
+    printf(" -d '");
     put_quoted(option->help, "\\");
     printf("'\n");
 }

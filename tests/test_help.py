@@ -94,6 +94,13 @@ def bash_completion(tmp):
     same(complete("llama31", "run", "-m", "st"), {"story.gguf"})
     same(complete("llama31", "run", "--seed", ""), set())
     same(complete("llama31", "help", "ba"), {"batch"})
+    same(complete("llama31", "run", "--kv", ""), {"f16", "f32", "q8_0"})
+    same(complete("llama31", "run", "--lora", "st"), {"story.gguf"})
+    same(complete("llama31", "help", "--completion", "z"), {"zsh"})
+    for name in complete("llama31", "chat", "--template", ""):
+        check(re.search(r"\b%s[,;]" % re.escape(name), program("run", "--template", "?", "x", code=2)[1]), name)
+    types = complete("llama31", "quantize", "a", "b", "")
+    same(types, set(re.search("to TYPE: (.*?) or (Q2_K)", " ".join(program("help", "quantize")[0].split()))[1].split()) | {"Q2_K"})
     for command, text in helps().items():
         check(names_in(text) <= complete("llama31", command, "-"), command, names_in(text) - complete("llama31", command, "-"))
 
@@ -110,9 +117,10 @@ def other_completions(tmp):
             check(r.returncode == 0 and not r.stderr, shell, r.stderr)
     if shutil.which("fish"):
         r = subprocess.run(["fish", "-c", "source fish; complete -C 'llama31 qu'; complete -C 'llama31 rope --posi'; "
-                            "complete -C 'llama31 help tok'; complete -C 'llama31 help --completion z'"],
+                            "complete -C 'llama31 help tok'; complete -C 'llama31 help --completion z'; "
+                            "complete -C 'llama31 quantize a b Q5_K'; complete -C 'llama31 run --kv q8'"],
                            cwd=tmp, capture_output=True, text=True, env=dict(os.environ, HOME=tmp))
-        for word in ("quantize", "--positions", "tokenize", "zsh"):
+        for word in ("quantize", "--positions", "tokenize", "zsh", "Q5_K_M", "q8_0"):
             check(word in r.stdout, word, r.stdout, r.stderr)
     check("bash, zsh or fish" in program("help", "--completion", "tcsh", code=2)[1])
 
@@ -131,7 +139,8 @@ def typed_completions(tmp):
         t.send(begin + "; echo rea\\dy\n")
         check(t.wait("\nready"), shell, t.text())
         for typed, shown in (("llama31 ro\t", "llama31 rope"), ("--posi\t", "--positions"), ("\x15llama31 run --repeat-p\t", "--repeat-penalty"),
-                             ("\x15llama31 help quan\t", "help quantize")):
+                             ("\x15llama31 help quan\t", "help quantize"), ("\x15llama31 run --template alp\t", "--template alpaca"),
+                             ("\x15llama31 quantize a b Q8\t", "Q8_0")):
             t.send(typed)
             check(t.wait(shown), shell, repr(typed), t.text())
         t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value without candidates
