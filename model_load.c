@@ -339,10 +339,10 @@ bool model_open_file(Gguf *g, const char *path, Error *err) {
                           "built-in model", err);
     if (gguf_open(g, path, err)) return true;
     if (access(path, F_OK) && errno == ENOENT)
-        error_set(err, err->code,
-                  "%s: no such file; models are GGUF files, and scripts/export.py converts other "
-                  "formats (without -m, the built-in model runs)",
-                  path);
+        error_set(err, err->code, "%s: no such file; %s", path,
+                  strstr(path, "://") ? "llama31 does not download models (curl -LO does)"
+                                      : "models are GGUF files, and scripts/export.py converts "
+                                        "other formats (without -m, the built-in model runs)");
     return false;
 }
 

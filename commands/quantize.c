@@ -13,7 +13,8 @@ static void show_progress(void *arg, const char *line) {
 
 int command_quantize(const Options *o) {
     if (o->n_args != 3)
-        die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %d arguments", o->n_args);
+        die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %s",
+            count_of(o->n_args, "argument"));
     QuantizeOptions q = {.in = o->args[0],
                          .out = o->args[1],
                          .mixture = o->args[2],

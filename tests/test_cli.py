@@ -282,6 +282,7 @@ def model_argument():
     check(r.out.startswith(b"The end.gguf"), "a prompt that ends in .gguf", r)
     for words in (["run", "missing.gguf", "The"], ["missing.gguf"]):
         refuses(1, "missing.gguf: no such file; models are GGUF files", *words)
+    refuses(1, "x.gguf: no such file; llama31 does not download models (curl -LO does)", "show", "-m", "https://a.b/x.gguf")
 
 
 @test
