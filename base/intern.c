@@ -51,13 +51,14 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
         t->key_cap = 2 * t->key_cap + 64;
         t->begin = xrealloc(t->begin, t->key_cap, sizeof *t->begin);
         t->len = xrealloc(t->len, t->key_cap, sizeof *t->len);
+        t->values = xrealloc((void *)t->values, t->key_cap, sizeof *t->values);
         if (!t->n) t->begin[0] = 0;
     }
     size_t begin = t->begin[t->n], end = begin + (len + 7) / 8 * 8;
     if (end >= t->arena_cap) // never NULL, even if all keys are empty
         t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
     if (len) memcpy(t->arena + begin, key, len);
-    t->len[t->n] = len;
+    t->len[t->n] = len, t->values[t->n] = NULL;
     t->begin[t->n + 1] = end;
     t->slots[at] = (struct InternSlot){hash, t->n + 1};
     if (is_new) *is_new = true;
@@ -70,6 +71,6 @@ void intern_clear(InternTable *t) {
 }
 
 void intern_free(InternTable *t) {
-    free(t->begin), free(t->len), free(t->arena), free(t->slots);
+    free(t->begin), free(t->len), free((void *)t->values), free(t->arena), free(t->slots);
     *t = (InternTable){0};
 }

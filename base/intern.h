@@ -9,9 +9,10 @@
 
 // Zero-initialise; free with intern_free.
 typedef struct {
-    int n;         // keys so far
-    size_t *begin; // (n + 1) offset of each key in arena; a multiple of 8
-    size_t *len;   // (n) bytes of each key
+    int n;               // keys so far
+    size_t *begin;       // (n + 1) offset of each key in arena; a multiple of 8
+    size_t *len;         // (n) bytes of each key
+    const void **values; // (n) for the caller, who may store a pointer with a key; NULL at first
     char *arena;
     size_t arena_cap, key_cap;
     struct InternSlot *slots; // (n_slots) a power of two, at most half full

@@ -190,7 +190,7 @@ static bool is_same_list(const IntList *a, const IntList *b) {
 static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     Dfa *d = b->dfa;
     const Nfa *nfa = b->nfa;
-    int n = (int)(b->subsets.len[state] / sizeof(int)), last = -1;
+    int n = (int)(b->subsets.len[state] / sizeof(int)), n_calls = d->call_begin[state], to = 0;
     const int *subset = intern_key(&b->subsets, state);
     close_set(b, subset, n, NFA_END);
     for (int i = 0; i < b->set.n; i++)
@@ -207,23 +207,19 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
             work += classes->n;
         }
     if (!budget_spend(nfa->budget, work)) return false;
-    for (int c = 0; c < d->n_classes; c++) {
-        const IntList *bucket = &b->buckets[c];
+    const IntList *last = NULL; // the last bucket, which leads to state `to`
+    for (int i = 0; i < b->n_buckets; i++) {
+        const IntList *bucket = &b->buckets[i];
         if (!bucket->n) continue;
-        int to = last >= 0 && is_same_list(bucket, &b->buckets[last]) // frequent; saves the closure
-                     ? d->next[state * d->n_classes + last]
-                     : bucket_state(b, bucket);
-        if (to < 0) return false;
-        d->next[state * d->n_classes + c] = (uint16_t)to;
-        last = c;
-    }
-    int n_calls = d->call_begin[state];
-    for (int r = 0; r < d->n_rules; r++) {
-        if (!b->buckets[d->n_classes + r].n) continue;
-        int to = bucket_state(b, &b->buckets[d->n_classes + r]);
-        if (to < 0) return false;
-        d->calls = list_grow(d->calls, n_calls, sizeof *d->calls);
-        d->calls[n_calls++] = (DfaCall){r, to};
+        bool is_same = last && is_same_list(bucket, last); // frequent; saves the closure
+        if (!is_same && (to = bucket_state(b, bucket)) < 0) return false;
+        last = bucket;
+        if (i < d->n_classes) {
+            d->next[state * d->n_classes + i] = (uint16_t)to;
+        } else {
+            d->calls = list_grow(d->calls, n_calls, sizeof *d->calls);
+            d->calls[n_calls++] = (DfaCall){i - d->n_classes, to};
+        }
     }
     d->call_begin[state + 1] = n_calls;
     return true;

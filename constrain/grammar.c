@@ -181,25 +181,18 @@ static uint32_t *count_names(Grammar *g, const Dfa *d, Budget *budget) {
     return counts;
 }
 
-// Sets TrieNode.other by following the DFA of other names along the trie of listed names; then sets
-// TrieNode.n_other: the texts of the DFA without the listed names among them.
+// Sets TrieNode.other and PropertyDef.is_other by following the DFA of other names along the trie
+// of listed names.
 static void align_names(Grammar *g, const ObjectDef *o) {
     const Dfa *d = &g->defs[o->other].dfa;
     int end = o->trie + 1;
     g->tries[o->trie].other = d->start;
     for (int node = o->trie; node < end; node++) {
         const TrieNode *t = &g->tries[node];
+        if (t->label != NONE) o->properties[t->label].is_other = d->accept[t->other];
         if (t->n) end = t->first + t->n;
         for (int k = t->first; k < t->first + t->n; k++)
             g->tries[k].other = dfa_next(d, t->other, g->tries[k].code);
-    }
-    for (int node = end; node-- > o->trie;) {
-        TrieNode *t = &g->tries[node];
-        t->n_other = o->n_others[t->other];
-        if (t->n_other == NO_LIMIT) continue;
-        t->n_other -= t->label != NONE && d->accept[t->other];
-        for (int k = t->first; k < t->first + t->n; k++)
-            t->n_other -= o->n_others[g->tries[k].other] - g->tries[k].n_other;
     }
 }
 

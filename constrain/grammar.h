@@ -17,12 +17,11 @@ enum { NONE = -1 };
 // A list of strings as a trie over code points, stored breadth first: the children of a node are
 // consecutive and sorted by code point.
 typedef struct {
-    uint32_t code;    // of the edge that leads here
-    int first, n;     // children
-    int lo, hi;       // strings [lo, hi) of the sorted list pass through here
-    int label;        // number of the string that ends here, or NONE
-    int other;        // property names: state of ObjectDef.other after the same characters
-    uint32_t n_other; // property names: continuations that are unlisted names, see n_others
+    uint32_t code; // of the edge that leads here
+    int first, n;  // children
+    int lo, hi;    // strings [lo, hi) of the sorted list pass through here
+    int label;     // number of the string that ends here, or NONE
+    int other;     // property names: state of ObjectDef.other after the same characters
 } TrieNode;
 
 // The contents of a string: one of the strings of a trie, or a text of a DFA with min to max
@@ -46,6 +45,7 @@ typedef struct {
     int value;
     uint32_t order; // position in the schema
     bool is_required;
+    bool is_other; // ObjectDef.other accepts the name, too
 } PropertyDef;
 
 typedef struct {

@@ -455,12 +455,10 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
         const ObjectDef *o = &m->grammar->defs[top(m, s)->def].object;
         uint32_t used = top(m, s)->used;
         UsedName head;
-        for (size_t at = 0; at < names.len && (is_begin || o->is_limited); at += head.len) {
+        for (size_t at = 0; at < names.len && is_begin != o->is_limited; at += head.len) {
             memcpy(&head, names.data + at, sizeof head);
             Str name = {names.data + (at += sizeof head), head.len};
-            bool is_known = o->is_limited && used_find(&m->stacks, used, name, (Str){"", 0}, true);
-            if (!is_known && !is_listed_name(m->grammar, o, name))
-                used = used_add(&m->stacks, used, name);
+            if (!is_listed_name(m->grammar, o, name)) used = used_add(&m->stacks, used, name);
         }
         s->stack = stack_set_used(&m->stacks, s->stack, used);
     }

@@ -37,9 +37,9 @@ typedef struct {
     uint32_t depth, len; // depth: TextPosition.depth inside the object
 } UsedName;
 // The configuration in which unlisted names cannot be repeated. names: each after its UsedName.
-// is_begin: before the quote of the next name; otherwise after the name, which has an effect only
-// if the number of names is limited. A configuration inside a value does not know names, so that
-// objects share it.
+// is_begin: all names, before the quote of the next one. Otherwise the last name, after it: objects
+// in which the number of names is limited know their names all the time. Others do not know them
+// inside a value, so that objects share its configurations.
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
 // False if some text had more states than the machine follows. A text that it accepts still
 // matches; a text that it rejects may match as well.

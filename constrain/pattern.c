@@ -213,7 +213,6 @@ int pattern_emit(PatternReader *r, int node, int from) {
     Nfa *nfa = &r->nfa;
     int to;
     switch (p->kind) {
-    case PATTERN_LOOKAHEAD: return from; // regex.c handles it
     case PATTERN_REPEAT: return emit_repeat(r, p, from);
     case PATTERN_CHOICE:
         to = nfa_state(nfa);
@@ -224,7 +223,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
-    default: return nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);
+    default: return nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg); // an edge
     }
 }
 

@@ -204,27 +204,25 @@ static bool check_no_lookahead(PatternReader *r, int node) {
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead, both;
-    int root = parse(&r), first = -1, rest = -1;
-    if (root >= 0) {
-        PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
-        first = rest = sequence->child;
-        bool is_anchored =
-            mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
-        bool may_begin = is_anchored && sequence->next < 0;
-        for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
-            if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
-            may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
-        }
-        sequence->child = rest;
+    int root = parse(&r);
+    if (root < 0) return pattern_free(&r), false;
+    PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
+    int first = sequence->child, rest = first;
+    bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
+    bool may_begin = is_anchored && sequence->next < 0;
+    for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
+        if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
+        may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
     }
+    sequence->child = rest;
     if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
-    bool ok = root >= 0 && check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
-    for (int k = first; ok && k != rest; k = r.nodes[k].next) {
-        if (r.nodes[k].kind != PATTERN_LOOKAHEAD) continue;
-        ok = check_no_lookahead(&r, r.nodes[k].child) &&
-             compile_node(&r, r.nodes[k].child, REGEX_PREFIX, &ahead);
+    bool ok = check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
+    for (int k = first; ok && k != rest; k = nodes[k].next) {
+        if (nodes[k].kind != PATTERN_LOOKAHEAD) continue;
+        ok = check_no_lookahead(&r, nodes[k].child) &&
+             compile_node(&r, nodes[k].child, REGEX_PREFIX, &ahead);
         if (ok) {
-            DfaOp op = r.nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
+            DfaOp op = nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
             ok = dfa_product(&both, out, &ahead, op, budget);
             dfa_free(&ahead);
         }

@@ -46,10 +46,8 @@ static void emit(SchemaCompiler *c, const Conjunction *f) {
 }
 
 static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
-    int i = intern_add(&c->keyword_names, name, strlen(name), NULL);
-    c->keywords = list_grow((void *)c->keywords, i, sizeof *c->keywords);
-    c->keywords[i] = k;
-    c->n_keywords = i + 1;
+    int i = intern_add(&c->keywords, name, strlen(name), NULL);
+    c->keywords.values[i] = k;
 }
 
 static int find_draft(const Json *schema) {

@@ -12,8 +12,8 @@ void schema_add_alt(SchemaCompiler *c, int def) {
 void schema_compiler_free(SchemaCompiler *c) {
     arena_free(&c->arena);
     languages_free(&c->languages);
-    intern_free(&c->values), intern_free(&c->keyword_names), free((void *)c->keywords);
-    intern_free(&c->member_keys), free((void *)c->member_of), buffer_free(&c->member_key);
+    intern_free(&c->values), intern_free(&c->keywords);
+    intern_free(&c->members), buffer_free(&c->member_key);
     intern_free(&c->indexed), free(c->resource_of), free(c->targets);
 }
 
@@ -86,8 +86,8 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
 // --- keywords
 
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name) {
-    int i = intern_add(&c->keyword_names, name.data, name.len, NULL);
-    const SchemaKeyword *k = i < c->n_keywords ? c->keywords[i] : NULL;
+    int i = intern_add(&c->keywords, name.data, name.len, NULL);
+    const SchemaKeyword *k = c->keywords.values[i];
     return k && c->draft >= k->first && (!k->last || c->draft <= k->last) ? k : NULL;
 }
 
@@ -107,18 +107,13 @@ const Json *schema_items(const Json *schema, const char *keyword) {
     return value ? value->child : NULL;
 }
 
-// Where c->member_of has the member of an object.
-static const Json **member_slot(SchemaCompiler *c, const Json *object, Str name) {
-    bool is_new;
+// Where the index has the member of an object.
+static const void **member_slot(SchemaCompiler *c, const Json *object, Str name) {
     c->member_key.len = 0;
     buffer_append(&c->member_key, (const char *)&object, sizeof object);
     buffer_put(&c->member_key, name);
-    int i = intern_add(&c->member_keys, c->member_key.data, c->member_key.len, &is_new);
-    if (is_new) {
-        c->member_of = list_grow((void *)c->member_of, i, sizeof *c->member_of);
-        c->member_of[i] = NULL;
-    }
-    return &c->member_of[i];
+    int i = intern_add(&c->members, c->member_key.data, c->member_key.len, NULL);
+    return &c->members.values[i];
 }
 
 const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {

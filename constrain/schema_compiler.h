@@ -45,12 +45,10 @@ typedef struct {
 
 struct SchemaCompiler {
     Grammar *grammar;
-    const Json *root;               // the whole schema
-    int draft;                      // 4, 6, 7, 2019 or 2020
-    bool is_checked;                // see SCHEMA_CHECKED in constrain.h
-    InternTable keyword_names;      // names of keywords, then unknown names found in the schema
-    const SchemaKeyword **keywords; // (n_keywords) by number of the name
-    int n_keywords;
+    const Json *root;     // the whole schema
+    int draft;            // 4, 6, 7, 2019 or 2020
+    bool is_checked;      // see SCHEMA_CHECKED in constrain.h
+    InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     Languages languages;
     Error *err;
@@ -63,10 +61,9 @@ struct SchemaCompiler {
     int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
     SchemaTarget *targets;
     int n_targets;
-    InternTable member_keys; // address of an object, then a name; see schema_member()
-    const Json **member_of;  // (member_keys.n) the member, or NULL
-    Buffer member_key;       // the key of the current search
-    InternTable values;      // the set of assertions of each value of the grammar
+    InternTable members; // by address of an object and name, see schema_member()
+    Buffer member_key;   // the key of the current search
+    InternTable values;  // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // a list of values, and its value that is being checked
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()

@@ -173,10 +173,15 @@ bool frame_allows_other(const StackTable *t, const StackFrame *f) {
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
                          uint32_t used, uint32_t n) {
     const TrieNode *listed = node == NONE ? NULL : &t->grammar->tries[node];
-    for (int i = listed ? listed->lo : 0; listed && i < listed->hi; i++)
+    const ObjectDef *o = &t->grammar->defs[f->def].object;
+    uint32_t n_listed = 0; // listed names that are texts of o->other
+    for (int i = listed ? listed->lo : 0; listed && i < listed->hi; i++) {
         if (frame_allows_name(t, f, i)) return true;
+        n_listed += o->properties[i].is_other;
+    }
     if (!frame_allows_other(t, f)) return false;
-    uint32_t n_other = listed ? listed->n_other : t->grammar->defs[f->def].object.n_others[other];
+    uint32_t n_other = o->n_others[listed ? listed->other : other];
+    if (n_other != NO_LIMIT) n_other -= n_listed;
     if (n_other == NO_LIMIT || n_other == 0) return n_other;
     if (used == USED_ALL) return n_other > f->n_used;
     Str prefix = used_prefix(t, used, n);
