@@ -98,17 +98,6 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
     return i < end && g->tries[i].code == code ? i : NONE;
 }
 
-bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
-    const TrieNode *t = &g->tries[node];
-    for (int k = trie_lower_bound(g, node, r.lo);; k++) { // [r.lo, to): before child k
-        bool is_child = k < t->first + t->n && g->tries[k].code <= r.hi;
-        uint32_t to = is_child ? g->tries[k].code : r.hi + 1;
-        if (r.lo < to && dfa_has_step(d, state, (CodeRange){r.lo, to - 1})) return true;
-        if (!is_child) return false;
-        r.lo = to + 1;
-    }
-}
-
 // --- finishing
 //
 // A value is possible (some text matches) if one of its alternatives is possible. An object or

@@ -110,8 +110,6 @@ int trie_add(Grammar *g, const Str *strings, int n);
 int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 // The child of a node, or NONE.
 int trie_child(const Grammar *g, int node, uint32_t code);
-// True if the DFA has a transition by a character of the range that no child of the node has.
-bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r);
 
 // Completes a grammar after all definitions have been added. Removes alternatives that no text
 // matches, so that the machine never enters a dead end. False with err if the budget is exceeded or

@@ -239,15 +239,16 @@ static bool name_has_step(const Machine *m, const State *s) {
     const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r), state = (int)s->count;
+    int end = s->q != NONE ? g->tries[s->q].first + g->tries[s->q].n : 0;
     for (int i = 0; i < n; i++) {
-        if (s->q == NONE) {
-            if (other && dfa_has_step(other, state, r[i])) return true;
-            continue;
+        uint32_t lo = r[i].lo, hi = r[i].hi, to; // [lo, to): before child k
+        for (int k = s->q != NONE ? trie_lower_bound(g, s->q, lo) : 0; lo <= hi; k++, lo = to + 1) {
+            bool is_child = k < end && g->tries[k].code <= hi;
+            to = is_child ? g->tries[k].code : hi + 1;
+            if (other && lo < to && dfa_has_step(other, state, (CodeRange){lo, to - 1}))
+                return true;
+            if (is_child && frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
         }
-        if (other && trie_leads_beside(g, s->q, other, state, r[i])) return true;
-        int k = trie_lower_bound(g, s->q, r[i].lo), end = g->tries[s->q].first + g->tries[s->q].n;
-        for (; k < end && g->tries[k].code <= r[i].hi; k++)
-            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
     }
     return false;
 }

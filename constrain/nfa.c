@@ -11,10 +11,6 @@ void charset_add(CharSet *s, uint32_t lo, uint32_t hi) {
     s->at[s->n++] = (CodeRange){lo, hi};
 }
 
-void charset_add_set(CharSet *s, const CharSet *other) {
-    for (int i = 0; i < other->n; i++) charset_add(s, other->at[i].lo, other->at[i].hi);
-}
-
 int compare_codes(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);

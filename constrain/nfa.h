@@ -21,7 +21,6 @@ typedef struct {
 } CharSet;
 
 void charset_add(CharSet *s, uint32_t lo, uint32_t hi);
-void charset_add_set(CharSet *s, const CharSet *other);
 void charset_invert(CharSet *s); // the result is normalised
 void charset_free(CharSet *s);
 // For qsort(): orders code points, ranges by their first code point, and numbers of states.

@@ -41,7 +41,7 @@ static bool read_class(PatternReader *r, CharSet *s, int letter) {
     for (int i = 0; i < n; i++) charset_add(&set, ranges[i].lo, ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
     if (letter != lower) charset_invert(&set);
-    charset_add_set(s, &set);
+    for (int i = 0; i < set.n; i++) charset_add(s, set.at[i].lo, set.at[i].hi);
     charset_free(&set);
     return ok;
 }
