@@ -108,13 +108,9 @@ static void overlay(const Kernels *k) {
 }
 
 bool kernels_init(const char *cap) {
-    // The names of all architectures: the name of another one is accepted and caps nothing.
-    static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
     if (!cap) cap = getenv("LLAMA31_ISA");
-    bool is_known = !cap;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        is_known = is_known || !strcmp(cap, names[i]);
-    if (!is_known) return false;
+    // The names of all architectures: the name of another one is accepted and caps nothing.
+    if (cap && !str_is_one_of(str_of(cap), "scalar avx2 avx512 amx neon")) return false;
     codebook_init();
     memset(&kernel, 0, sizeof kernel);
     for (int i = 0; i < N_BACKENDS && backends[i].is_supported(); i++) {

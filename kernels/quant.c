@@ -63,42 +63,26 @@ static void unpack_nibbles(int8_t *q, const uint8_t *qs, int n, int zero_point) 
     for (int i = 0; i < n; i++) q[n + i] = (int8_t)((qs[i] >> 4) - zero_point);
 }
 
-// The fifth bits of Q5_0 and Q5_1: bit i of qh belongs to weight i.
-static void add_fifth_bits(int8_t *q, const uint8_t qh[4]) {
-    for (int i = 0; i < 32; i++) q[i] = (int8_t)(q[i] + ((qh[i / 8] >> i % 8 & 1) << 4));
-}
-
 static void unpack_q8_0(const void *block, QuantBlock *out) {
     const BlockQ8_0 *b = block;
     set_group32(out, 0, f16_to_f32(b->d), 0);
     memcpy(out->q, b->qs, sizeof b->qs);
 }
 
-static void unpack_q4_0(const void *block, QuantBlock *out) {
-    const BlockQ4_0 *b = block;
-    set_group32(out, 0, f16_to_f32(b->d), 0);
-    unpack_nibbles(out->q, b->qs, 16, 8);
+// Q4_0, Q4_1, Q5_0 and Q5_1: d, then m if there is a minimum, then qh if q has five bits, then qs.
+INLINE void unpack_block32(const uint8_t *b, QuantBlock *out, bool has_min, bool is_5_bit,
+                           int zero_point) {
+    const uint8_t *qh = b + (has_min ? 4 : 2), *qs = qh + (is_5_bit ? 4 : 0);
+    set_group32(out, 0, f16_to_f32(load_u16(b)), has_min ? -f16_to_f32(load_u16(b + 2)) : 0);
+    unpack_nibbles(out->q, qs, 16, zero_point);
+    for (int i = 0; is_5_bit && i < 32; i++) // bit i of qh is the fifth bit of weight i
+        out->q[i] = (int8_t)(out->q[i] + ((qh[i / 8] >> i % 8 & 1) << 4));
 }
 
-static void unpack_q4_1(const void *block, QuantBlock *out) {
-    const BlockQ4_1 *b = block;
-    set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
-    unpack_nibbles(out->q, b->qs, 16, 0);
-}
-
-static void unpack_q5_0(const void *block, QuantBlock *out) {
-    const BlockQ5_0 *b = block;
-    set_group32(out, 0, f16_to_f32(b->d), 0);
-    unpack_nibbles(out->q, b->qs, 16, 16);
-    add_fifth_bits(out->q, b->qh);
-}
-
-static void unpack_q5_1(const void *block, QuantBlock *out) {
-    const BlockQ5_1 *b = block;
-    set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
-    unpack_nibbles(out->q, b->qs, 16, 0);
-    add_fifth_bits(out->q, b->qh);
-}
+static void unpack_q4_0(const void *b, QuantBlock *out) { unpack_block32(b, out, false, false, 8); }
+static void unpack_q4_1(const void *b, QuantBlock *out) { unpack_block32(b, out, true, false, 0); }
+static void unpack_q5_0(const void *b, QuantBlock *out) { unpack_block32(b, out, false, true, 16); }
+static void unpack_q5_1(const void *b, QuantBlock *out) { unpack_block32(b, out, true, true, 0); }
 
 // IQ4 types: a nibble selects one of 16 values. They are closer together near zero, where most
 // weights are.
@@ -308,16 +292,10 @@ size_t quant_row_bytes(Type type, size_t n) {
 
 void quant_decode_row(Type type, const void *row, float *out, size_t n) {
     const uint16_t *halves = row;
-    switch (type) {
-    case TYPE_F32: memcpy(out, row, n * sizeof *out); return;
-    case TYPE_F16:
-        for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(halves[i]);
-        return;
-    case TYPE_BF16:
-        for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(halves[i]);
-        return;
-    default: break;
-    }
+    if (type == TYPE_F32) memcpy(out, row, n * sizeof *out);
+    for (size_t i = 0; type == TYPE_F16 && i < n; i++) out[i] = f16_to_f32(halves[i]);
+    for (size_t i = 0; type == TYPE_BF16 && i < n; i++) out[i] = bf16_to_f32(halves[i]);
+    if (!quant_is_integer(type)) return;
     const uint8_t *block = row;
     size_t n_block = (size_t)type_info(type)->block;
     for (size_t i = 0; i < n; i += n_block, out += n_block, block += type_info(type)->bytes) {
