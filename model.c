@@ -143,13 +143,15 @@ static void multiply(const Forward *f, const Product *products, int n_products, 
     if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
 }
 
-// Norms and rotates the heads of a query or a key, as far as the family of the model does so.
+// Norms and rotates the heads of a query or a key, as far as the family of the model does so. Then
+// rotates them as the type of the KV cache demands.
 static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
     const Config *c = &f->model->config;
     for (float *head = vec; norm && head < vec + n_heads * c->head_dim; head += c->head_dim)
         kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
     if (family_has_rope(&f->model->family, f->layer))
         rope_apply(&f->ws->rope, vec, n_heads, c->head_dim, pos);
+    attention_rotate(f->model->kv.type, vec, n_heads * c->head_dim, c->head_dim);
 }
 
 // Rotates the queries and keys of step i to its position, and stores its keys and values in the KV
@@ -165,6 +167,7 @@ static void rotate_and_store(void *arg, int i) {
     float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
     rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
     rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
+    attention_rotate(f->model->kv.type, v, kv_dim, head_dim);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
     for (int h = 0; h < c->n_kv_heads; h++, k += head_dim, v += head_dim) {
         Type type = f->model->kv.type;

@@ -284,19 +284,19 @@ static bool set_rope(const Loader *l, const ModelOptions *o) {
                                 l->err);
 }
 
-// A row of the KV cache is a key of one head, so Q8_0 needs heads of whole blocks of 32.
+// A row of the KV cache is a key of one head, so Q8_0 and Q4_0 need heads of whole blocks of 32.
 static bool set_kv_type(const Loader *l, const ModelOptions *o) {
-    static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0};
-    static const char *const names[] = {"f16", "f32", "q8_0"};
+    static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_Q4_0};
+    static const char *const names[] = {"f16", "f32", "q8_0", "q4_0"};
     const Config *c = &l->m->config;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (strcmp(o->kv_type ? o->kv_type : "f16", names[i])) continue;
         if (c->head_dim % type_info(types[i])->block) break;
         l->m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, types[i]};
         return true;
     }
     return error_set(l->err, EXIT_USAGE,
-                     "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
+                     "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0 or q4_0",
                      o->kv_type);
 }
 

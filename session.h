@@ -12,7 +12,7 @@
 // The content of a position: for each layer and KV head, a key and a value of head_dim numbers.
 typedef struct {
     int n_layers, n_kv_heads, head_dim;
-    Type type; // F16, F32 or Q8_0
+    Type type; // F16, F32, Q8_0 or Q4_0
 } KvShape;
 
 size_t kv_row_bytes(const KvShape *shape);      // of one key or value

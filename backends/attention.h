@@ -8,15 +8,24 @@
 //   attend_values   acc[i] = sum over j < n of scores[i][key + j] * v[key + j]
 //                   (key == 0; later tiles add to acc)
 //
-// The thread's scratch memory begins with the scores, float[ATTEND_MAX_QUERIES][KV_PAGE]. The order
-// in which a query's sums are added does not depend on the other queries.
+// The thread's scratch memory begins with the scores, float[ATTEND_MAX_QUERIES][KV_PAGE], and the
+// products may use it up to ATTEND_SCRATCH. The order in which a query's sums are added does not
+// depend on the other queries.
+//
+// A page of Q4_0 is converted to Q8_0, first K and then V. The values are the same, so only the
+// products with Q8_0 have to be fast. For head_dim 128 and 4 queries the conversion takes 1.2 of
+// 9.6 us (Zen 4, 2026-11-23).
 #pragma once
 
 #include "prefetch.h"
 #include "vector_math.h"
 #include "../kernels/team.h"
 
-enum { ATTEND_TILE = 2 * WIDTH };
+enum {
+    ATTEND_TILE = 2 * WIDTH,
+    PAGE_BLOCKS = KV_PAGE * MAX_HEAD_DIM / 32, // most blocks of Q8_0 or Q4_0 of K or V
+    ATTEND_SCRATCH = KERNEL_SCRATCH - PAGE_BLOCKS * sizeof(BlockQ8_0)
+};
 
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
@@ -37,19 +46,43 @@ static inline void convert_kv_tile(float (*rows)[MAX_HEAD_DIM], const AttentionP
     }
 }
 
+// Converts blocks of Q4_0 to Q8_0. Compilers vectorize the loops because the local arrays overlap
+// with nothing.
+static inline void q4_to_q8(BlockQ8_0 *out, const BlockQ4_0 *in, int n_blocks) {
+    for (int b = 0; b < n_blocks; b++) {
+        uint8_t nibbles[16];
+        int8_t low[16], high[16];
+        memcpy(nibbles, in[b].qs, sizeof nibbles);
+        for (int i = 0; i < 16; i++) low[i] = (int8_t)((nibbles[i] & 15) - 8);
+        for (int i = 0; i < 16; i++) high[i] = (int8_t)((nibbles[i] >> 4) - 8);
+        out[b].d = in[b].d;
+        memcpy(out[b].qs, low, sizeof low);
+        memcpy(out[b].qs + 16, high, sizeof high);
+    }
+}
+
 // Prefetches V while scores are computed, and K of the next page while values are multiplied.
-static void attend(const AttentionPage *a) {
+static void attend(const AttentionPage *page) {
+    AttentionPage a = *page;
     float(*scores)[KV_PAGE] = team_scratch();
+    BlockQ8_0 *q8 = (BlockQ8_0 *)((char *)team_scratch() + ATTEND_SCRATCH);
+    bool is_q4 = a.kv_type == TYPE_Q4_0;
     int n_all = 0; // largest number of keys that a query sees
-    for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
-    size_t bytes = (size_t)n_all * quant_row_bytes(a->kv_type, (size_t)a->head_dim);
-    Prefetch prefetch = prefetch_range(a->v, bytes, 2);
+    for (int i = 0; i < a.n_q; i++) n_all = a.n_keys[i] > n_all ? a.n_keys[i] : n_all;
+    size_t bytes = (size_t)n_all * quant_row_bytes(a.kv_type, (size_t)a.head_dim);
+    Prefetch prefetch = prefetch_range(a.v, bytes, 2);
+    if (is_q4) {
+        q4_to_q8(q8, page->k, n_all * a.head_dim / 32);
+        a.kv_type = TYPE_Q8_0;
+        a.k = a.v = q8;
+    }
     for (int key = 0; key < n_all; key += ATTEND_TILE)
-        attend_scores(a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
-    for (int i = 0; i < a->n_q; i++)
-        softmax_scores(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
-    if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)a->head_dim * sizeof(float));
-    prefetch = prefetch_range(a->next_k, bytes, 2);
+        attend_scores(&a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+    for (int i = 0; i < a.n_q; i++)
+        softmax_scores(scores[i], a.n_keys[i], n_all, a.max + i, a.sum + i);
+    if (!n_all) memset(a.acc, 0, (size_t)a.n_q * (size_t)a.head_dim * sizeof(float));
+    prefetch = prefetch_range(a.next_k, bytes, 2);
+    if (is_q4) q4_to_q8(q8, page->v, n_all * a.head_dim / 32);
     for (int key = 0; key < n_all; key += ATTEND_TILE)
-        attend_values(a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+        attend_values(&a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
 }

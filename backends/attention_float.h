@@ -19,7 +19,7 @@ typedef struct {
     };
 } FloatAttendMemory;
 
-_Static_assert(sizeof(FloatAttendMemory) <= KERNEL_SCRATCH, "fits");
+_Static_assert(sizeof(FloatAttendMemory) <= ATTEND_SCRATCH, "fits");
 
 static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();

@@ -513,7 +513,7 @@ typedef struct {
     Int16Query queries[ATTEND_MAX_QUERIES];
 } Q8AttendMemory;
 
-_Static_assert(sizeof(Q8AttendMemory) <= KERNEL_SCRATCH, "fits");
+_Static_assert(sizeof(Q8AttendMemory) <= ATTEND_SCRATCH, "fits");
 
 static bool multiplies_q8_keys(const AttentionPage *a) {
     return a->kv_type == TYPE_Q8_0 && a->head_dim % 64 == 0;

@@ -81,6 +81,7 @@ INLINE float quantize_int8(const float *x, int n, int n_groups, int8_t *q, int *
 
 // Stores n values as a row of the KV cache.
 static void vector_store(Type type, void *row, const float *x, int n) {
+    if (type == TYPE_Q4_0) kernels_scalar.store(type, row, x, n);
     if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
     for (int i = 0; type == TYPE_F16 && i < n; i += WIDTH)
         store_f16((uint16_t *)row + i, n - i, load_n(x + i, n - i));

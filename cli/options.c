@@ -59,7 +59,7 @@ const Option option_table[] = {
      "threads; compare several: 1,2,4 (default: the performance cores)"},
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
      "prompt tokens per forward pass (default 512; chat 256)"},
-    {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "f32|f16|q8_0"),
+    {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "f32|f16|q8_0|q4_0"),
      "type of the KV cache (default f16)"},
     {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(OPTION_LORA, model_options.adapters, "FILE[:SCALE]"),
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},

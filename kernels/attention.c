@@ -55,6 +55,24 @@ static ItemScratch *item_scratch(void) {
     return (ItemScratch *)((char *)team_scratch() + KERNEL_SCRATCH);
 }
 
+// Multiplies x (n) by the Hadamard matrix of n, a power of two: the fast Walsh-Hadamard transform.
+// A stage moves the lowest bit of the index to the top, so that in the end all are back in place.
+MULTIVERSION static void hadamard(float *x, int n) {
+    float y[MAX_HEAD_DIM];
+    for (int stage = 1; stage < n; stage *= 2) {
+        memcpy(y, x, (size_t)n * sizeof *x);
+        for (int i = 0; i < n / 2; i++) {
+            x[i] = (y[2 * i] + y[2 * i + 1]) * 0.70710678f; // 1 / sqrt(2)
+            x[i + n / 2] = (y[2 * i] - y[2 * i + 1]) * 0.70710678f;
+        }
+    }
+}
+
+void attention_rotate(Type kv_type, float *x, int n, int head_dim) {
+    int width = head_dim & -head_dim;
+    for (int i = 0; kv_type == TYPE_Q4_0 && i < n; i += width) hadamard(x + i, width);
+}
+
 static int max_queries(void) {
     return kernel.attend_many ? ATTEND_MANY_QUERIES : ATTEND_MAX_QUERIES;
 }
@@ -206,6 +224,7 @@ static void normalize(const Attention *a, const AttentionItem *item, float *out,
     for (int i = 0; i < item->n_queries; i++) {
         float *to = out + query_offset(a, item, i);
         for (int d = 0; d < dim; d++) to[d] = p.acc[i * dim + d] / p.sum[i];
+        attention_rotate(a->shape.kv_type, to, dim, dim);
     }
 }
 

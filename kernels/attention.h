@@ -33,6 +33,19 @@ typedef struct {
     size_t partial_bytes; // allocated
 } Attention;
 
+// The rotation of a KV cache of Q4_0. Does nothing for other types.
+//
+// Some dimensions of keys and values are many times larger than the others, and would take the
+// range of the 32 values that share a scale. A Hadamard matrix H, which is orthogonal and has
+// elements of one magnitude, distributes them over all dimensions (QuaRot: Ashkboos et al. 2024).
+// Queries, keys and values are rotated, and the output is rotated back. H is its own inverse, so
+//
+//     (H q) (H k) = q k        H sum_i p_i (H v_i) = sum_i p_i v_i
+//
+// Replaces each head of x (n / head_dim, head_dim) by H x. If head_dim is not a power of two, parts
+// of a head are rotated: as many values as the greatest power of two that divides head_dim.
+void attention_rotate(Type kv_type, float *x, int n, int head_dim);
+
 // The most steps of a tile.
 int attention_tile_steps(const AttentionShape *shape);
 
@@ -41,5 +54,6 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
                        int n_tiles, int n_threads);
 
 // out (n_steps, n_heads * head_dim) = softmax(q k^T) v. q has the same shape as out, and is already
-// rotated and multiplied by the factor of the scores. A query sees the keys up to its own position.
+// rotated (RoPE, attention_rotate) and multiplied by the factor of the scores. A query sees the
+// keys up to its own position.
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness);

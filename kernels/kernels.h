@@ -54,7 +54,7 @@ typedef struct {
     const void *k, *v;  // (KV_PAGE, head_dim), rows of kv_type
     const void *next_k; // keys of the next page, to be prefetched; or NULL
     const int *n_keys;  // (n_q) query i sees the first n_keys[i] keys of the page; 0 to KV_PAGE
-    Type kv_type;       // F32, F16 or Q8_0
+    Type kv_type;       // F32, F16, Q8_0 or Q4_0
     int n_q;            // at most ATTEND_MAX_QUERIES, or ATTEND_MANY_QUERIES
     int head_dim;       // even, at most MAX_HEAD_DIM
     // Results: the softmax in three parts, so that pages can be merged (attention.c).
@@ -84,7 +84,7 @@ typedef struct {
     // cache is not F32. NULL: none.
     void (*attend_many)(const AttentionPage *page);
 
-    // Stores x (n) as a row of F32, F16 or Q8_0 in the KV cache.
+    // Stores x (n) as a row of F32, F16, Q8_0 or Q4_0 in the KV cache.
     void (*store)(Type type, void *row, const float *x, int n);
 
     // For `bench`: measures the arithmetic limit of prefill. Computes `rounds` rounds of

@@ -319,3 +319,27 @@ bool quant_encode_q8_0(const float *x, void *row, size_t n) {
     }
     return true;
 }
+
+bool quant_encode_q4_0(const float *x, void *row, size_t n) {
+    for (BlockQ4_0 *b = row; b < (BlockQ4_0 *)row + n / 32; b++, x += 32) {
+        float high = 0, low = 0, rest[32], least = INFINITY; // least squared error so far
+        int q[32];
+        for (int i = 0; i < 32; i++) high = x[i] > high ? x[i] : high;
+        for (int i = 0; i < 32; i++) low = x[i] < low ? x[i] : low;
+        for (float level = 7.5f; level <= 8.5f; level += 0.5f) {
+            uint16_t scale = f32_to_f16((high > -low ? high : low) / -level);
+            float d = f16_to_f32(scale), inverse = d != 0 ? 1 / d : 0, error = 0;
+            for (int i = 0; i < 32; i++) {
+                float y = x[i] * inverse + 8.5f;
+                q[i] = (int)(y > 15 ? 15 : y > 0 ? y : 0);
+                rest[i] = x[i] - d * (float)(q[i] - 8);
+            }
+            for (int i = 0; i < 32; i++) error += rest[i] * rest[i];
+            if (!(error < least)) continue;
+            least = error, b->d = scale;
+            for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q[i] | q[i + 16] << 4);
+        }
+        if (least == INFINITY) return false; // a NaN, an infinity, or d is too large for float16
+    }
+    return true;
+}

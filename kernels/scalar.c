@@ -103,13 +103,14 @@ static void scalar_attend(const AttentionPage *p) {
     }
 }
 
-// A key or value that Q8_0 cannot hold (NaN, infinity) becomes a row of NaN: all scales are 0xffff.
+// A key or value that Q8_0 or Q4_0 cannot hold (NaN, infinity) becomes a row of NaN: all scales are
+// 0xffff.
 static void scalar_store(Type type, void *row, const float *x, int n) {
     if (type == TYPE_F32) {
         memcpy(row, x, (size_t)n * sizeof(float));
     } else if (type == TYPE_F16) {
         for (int i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
-    } else if (!quant_encode_q8_0(x, row, (size_t)n)) {
+    } else if (!(type == TYPE_Q8_0 ? quant_encode_q8_0 : quant_encode_q4_0)(x, row, (size_t)n)) {
         memset(row, 0xff, quant_row_bytes(type, (size_t)n));
     }
 }

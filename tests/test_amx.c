@@ -168,7 +168,9 @@ static void attend_pages(const Kernels *kernels) {
                      keys[] = {256, 1, 77, 33, 255, 16};
     for (int i = 0; i < 6; i++) {
         compare_page(kernels, TYPE_F16, dims[i], queries[i], keys[i]);
-        if (dims[i] % 32 == 0) compare_page(kernels, TYPE_Q8_0, dims[i], queries[i], keys[i]);
+        if (dims[i] % 32) continue;
+        compare_page(kernels, TYPE_Q8_0, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_Q4_0, dims[i], queries[i], keys[i]);
     }
 }
 

@@ -198,6 +198,22 @@ static void damaged_pages(void) {
     model_close(&model);
 }
 
+// A page has the bits of a computed one for every type of KV cache, and is used for this type only.
+static void kv_types(void) {
+    static const char *const types[] = {"f16", "q8_0", "q4_0", "f32"};
+    Error err;
+    remove_files();
+    for (int i = 0; i < 4; i++) {
+        open_small(shapes[4], (ModelOptions){.n_threads = 1, .kv_type = types[i]});
+        PrefixCache *c = cache_open(dir, 1u << 30, &model, 512, &err);
+        if (!c) die_error(&err);
+        CHECK(load_prompt(c, 300) == 0, "%s: page of another type loaded", types[i]);
+        compare(300, 512, 256);
+        model_close(&model);
+    }
+    remove_files();
+}
+
 // The hash of cache.c, for a file that has the name of its content.
 static void add_to_name(uint64_t name[2], const char *data, size_t n) {
     uint64_t pair[4] = {name[0], name[1]};
@@ -312,6 +328,7 @@ void test_cache(void) {
     test_case("cache: loaded pages have the bits of computed ones", same_bits);
     test_case("cache: a prompt that ends with a page", whole_prompt);
     test_case("cache: damaged pages and pages of other models are misses", damaged_pages);
+    test_case("cache: a page of each type of KV cache", kv_types);
     test_case("cache: sizes that an attacker has chosen", crafted_sizes);
     test_case("cache: the size limit removes the least recently used pages", size_limit);
     buffer_free(&file);

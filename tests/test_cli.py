@@ -179,7 +179,8 @@ def usage():
         refuses(2, GOOD, command, GOOD)
     refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
-    refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
+    refuses(2, "--kv q3: expected f16", "run", "-m", GOOD, "--kv", "q3", "x")
+    refuses(2, "head dimension a multiple of 32", "run", "--kv", "q4_0", "x")  # the built-in model has heads of 48
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
                  ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):

@@ -94,7 +94,7 @@ def bash_completion(tmp):
     same(complete("llama31", "run", "-m", "st"), {"story.gguf"})
     same(complete("llama31", "run", "--seed", ""), set())
     same(complete("llama31", "help", "ba"), {"batch"})
-    same(complete("llama31", "run", "--kv", ""), {"f16", "f32", "q8_0"})
+    same(complete("llama31", "run", "--kv", ""), {"f16", "f32", "q8_0", "q4_0"})
     same(complete("llama31", "run", "--lora", "st"), {"story.gguf"})
     same(complete("llama31", "help", "--completion", "z"), {"zsh"})
     for name in complete("llama31", "chat", "--template", ""):

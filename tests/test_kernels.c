@@ -323,14 +323,14 @@ static void elementwise(void) {
 }
 
 static void stores(void) {
-    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_0};
     if (!use_backend()) return;
     state = 7;
-    for (int c = 0; c < 12; c++) {
-        Type type = types[c % 3];
+    for (int c = 0; c < 16; c++) {
+        Type type = types[c % 4];
         if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar"))
             continue; // tested with quant_encode
-        int n = (c / 3 + 1) * (type == TYPE_Q8_0 ? 32 : 26);
+        int n = (c / 4 + 1) * (type_info(type)->block == 32 ? 32 : 26);
         float x[128], back[128];
         char row[600];
         memset(row, 77, sizeof row);
@@ -340,9 +340,10 @@ static void stores(void) {
               n);
         quant_decode_row(type, row, back, (size_t)n);
         check_near(back, x, n,
-                   type == TYPE_F32   ? 0
-                   : type == TYPE_F16 ? 1e-7
-                                      : 5e-5,
+                   type == TYPE_F32    ? 0
+                   : type == TYPE_F16  ? 1e-7
+                   : type == TYPE_Q8_0 ? 5e-5
+                                       : 1e-2,
                    type_info(type)->name);
         for (int j = 0; type == TYPE_F16 && j < n; j++)
             CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to nearest even",
@@ -365,7 +366,7 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
     size_t row_bytes = quant_row_bytes(type, (size_t)dim);
     Fenced kv[2];
     for (int i = 0; i < n_q * dim; i++)
-        q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : 2.0f);
+        q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : type == TYPE_Q4_0 ? 0.3f : 2.0f);
     for (int i = 0; i < n_q; i++) n_keys[i] = random_int(most_keys + 1);
     n_keys[0] = most_keys;
     for (int s = 0; s < 2; s++) {
@@ -374,10 +375,10 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         for (int j = 0; j < most_keys; j++)
             quant_decode_row(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
     }
-    // Backends that multiply keys of Q8_0 as integers round the queries to 16 bits (largest error
-    // seen: 3.4e-9).
+    // Backends that multiply keys of Q8_0 and Q4_0 as integers round the queries to 16 bits
+    // (largest error seen: 3.4e-9).
     bool is_rounded =
-        type == TYPE_Q8_0 && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
+        quant_is_integer(type) && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
     acc[n_q * dim] = 77;
     AttentionPage page = {q, kv[0].data, kv[1].data, NULL, n_keys, type, n_q, dim, max, sum, acc};
     kernel.attend(&page);
@@ -417,14 +418,14 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
 }
 
 static void attention(void) {
-    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_0};
     static const int dims[] = {64, 128, 32, 256, 48, 6},
                      queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
     if (!use_backend()) return;
-    for (int c = 0; c < 18; c++) {
+    for (int c = 0; c < 24; c++) {
         state = 3 + (uint64_t)c;
-        if (types[c / 6] != TYPE_Q8_0 || dims[c % 6] % 32 == 0)
+        if (dims[c % 6] % type_info(types[c / 6])->block == 0)
             check_attend(types[c / 6], dims[c % 6], queries[c % 6], keys[c % 6]);
     }
 }

@@ -2,6 +2,7 @@
 // promises, for any chunk size and batch.
 #include "make_gguf.h"
 #include "test.h"
+#include "../kernels/attention.h"
 #include "../model_load.h"
 
 #include <math.h>
@@ -231,12 +232,12 @@ static void rewind_session(void) {
     model_close(&m);
 }
 
-// F16 and Q8_0 caches are close to a float32 one.
+// F16, Q8_0 and Q4_0 caches are close to a float32 one.
 static void kv_types(void) {
     static const struct {
         const char *name;
         double tolerance;
-    } types[] = {{"f16", 1e-6}, {"q8_0", 5e-4}};
+    } types[] = {{"f16", 1e-6}, {"q8_0", 5e-4}, {"q4_0", 5e-2}};
     int tokens[N_TOKENS];
     fill_tokens(tokens, N_TOKENS, 9);
     MakeLlama recipe = {.seed = 5, .dim = 128, .n_heads = 4};
@@ -245,7 +246,7 @@ static void kv_types(void) {
     size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *exact = logits_of(&m, tokens, N_TOKENS, 64);
     model_close(&m);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         open_small(&m, recipe,
                    (ModelOptions){.kv_type = types[i].name, .is_batch_invariant = true});
         float *rounded = logits_of(&m, tokens, N_TOKENS, 64);
@@ -257,6 +258,36 @@ static void kv_types(void) {
     free(exact);
 }
 
+// The rotation of a Q4_0 cache preserves dot products and is its own inverse. With 96 dimensions it
+// rotates 32 at a time. Other types are not rotated.
+static void rotation(void) {
+    static const int dims[] = {32, 64, 96, 128, 256}, widths[] = {32, 64, 32, 128, 256};
+    float x[2][3 * 256], rotated[2][3 * 256];
+    uint64_t seed = 4;
+    for (int c = 0; c < 5; c++) {
+        int dim = dims[c], n = 3 * dim;
+        double dot[2] = {0};
+        for (int i = 0; i < n; i++)
+            x[0][i] = test_normal(&seed), x[1][i] = i % dim == widths[c] - 1;
+        memcpy(rotated, x, sizeof x);
+        for (int s = 0; s < 2; s++) attention_rotate(TYPE_Q4_0, rotated[s], n, dim);
+        for (int i = 0; i < n; i++) {
+            dot[0] += (double)x[0][i] * x[1][i];
+            dot[1] += (double)rotated[0][i] * rotated[1][i];
+            bool is_rotated = i % dim < widths[c];
+            CHECK(fabs(fabs(rotated[1][i]) - is_rotated / sqrt(widths[c])) < 1e-6,
+                  "%d: a unit vector became %g at %d", dim, (double)rotated[1][i], i);
+        }
+        CHECK(fabs(dot[0] - dot[1]) < 1e-5, "%d: dot product %g, not %g", dim, dot[1], dot[0]);
+        attention_rotate(TYPE_Q4_0, rotated[0], n, dim);
+        CHECK(test_nmse(rotated[0], x[0], (size_t)n) < 1e-12, "%d: rotated twice, not the same",
+              dim);
+        memcpy(rotated, x, sizeof x);
+        attention_rotate(TYPE_Q8_0, rotated[0], n, dim);
+        CHECK(!memcmp(rotated, x, sizeof x), "Q8_0 is rotated");
+    }
+}
+
 void test_model(void) {
     test_case("model: bit-identical for any number of threads", threads);
     test_case("model: prefill in chunks", chunks);
@@ -265,5 +296,6 @@ void test_model(void) {
     test_case("model: several tokens with the bits of decode", verify_as_decode);
     test_case("model: logits after a rewind", rewind_session);
     test_case("model: types of KV cache", kv_types);
+    test_case("model: rotation of a Q4_0 cache", rotation);
     buffer_free(&file);
 }

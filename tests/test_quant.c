@@ -4,6 +4,7 @@
 #include "test.h"
 #include "../base/files.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,10 +151,44 @@ static void half(void) {
     CHECK(f32_to_bf16(1.00390625f) == 0x3f80 && f32_to_bf16(1.01171875f) == 0x3f82, "ties to even");
 }
 
+// Q4_0 rows of the KV cache.
+static void encode_q4_0(void) {
+    static float x[N], back[N];
+    static BlockQ4_0 blocks[N / 32];
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 600000, FLT_MAX};
+    uint64_t seed = 8;
+    for (int i = 0; i < N; i++) x[i] = test_normal(&seed);
+    CHECK(quant_encode_q4_0(x, blocks, N), "normal values refused");
+    quant_decode_row(TYPE_Q4_0, blocks, back, N);
+    double nmse = test_nmse(back, x, N);
+    CHECK(nmse < 0.007, "error %.2e; ggml's rule has 7.4e-3", nmse);
+
+    // What Q4_0 can represent is exact: integers from -8 to 7 of a scale of either sign, and zero.
+    for (int i = 0; i < 128; i++) x[i] = i < 96 ? ldexpf((float)(i % 16 - 8), i / 32 * 9 - 10) : 0;
+    for (int i = 32; i < 64; i++) x[i] = -x[i];
+    CHECK(quant_encode_q4_0(x, blocks, 128), "integers refused");
+    quant_decode_row(TYPE_Q4_0, blocks, back, 128);
+    for (int i = 0; i < 128; i++) CHECK(back[i] == x[i], "%g became %g", x[i], back[i]);
+
+    // Values below the range of float16 become zeros or one of its smallest steps.
+    for (int i = 0; i < 64; i++) x[i] = ldexpf(i % 2 ? -1 : 1, i < 32 ? -149 : -22);
+    CHECK(quant_encode_q4_0(x, blocks, 64), "small values refused");
+    quant_decode_row(TYPE_Q4_0, blocks, back, 64);
+    for (int i = 0; i < 64; i++)
+        CHECK(fabsf(back[i] - x[i]) < 0x1p-23f, "%g became %g", x[i], back[i]);
+    x[40] = 500000;
+    CHECK(quant_encode_q4_0(x, blocks, 64), "500000 refused");
+    for (int i = 0; i < 5; i++) {
+        x[40] = bad[i];
+        CHECK(!quant_encode_q4_0(x, blocks, 64), "%g accepted", bad[i]);
+    }
+}
+
 void test_quant(void) {
     test_case("quant: float16 and bfloat16", half);
     test_case("quant: sizes of blocks", sizes);
     test_case("quant: decoded values of every type", decode);
     test_case("quant: Q1_0 and Q2_0 as ggml decodes them", few_bits);
     test_case("quant: Q1_0 and Q2_0 by hand", few_bits_by_hand);
+    test_case("quant: rows of Q4_0", encode_q4_0);
 }

@@ -48,6 +48,8 @@ static void sizes(void) {
           "Llama 3.1 8B: %zu bytes per position, not 128 KiB", kv_position_bytes(&s));
     s.type = TYPE_Q8_0;
     CHECK(kv_row_bytes(&s) == 136, "%zu bytes, not 4 blocks of 34", kv_row_bytes(&s));
+    s.type = TYPE_Q4_0;
+    CHECK(kv_position_bytes(&s) == 36 << 10, "%zu bytes, not 36 KiB", kv_position_bytes(&s));
 }
 
 static void growth(void) {
