@@ -56,8 +56,7 @@ typedef struct {
                              // (kernels/exactness.h)
     struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
-    float **converted; // (n_converted) float32 copies of vectors that the file has in other types
-    int n_converted;
+    Arena converted; // float32 copies of vectors that the file has in other types
 } Model;
 
 // Bytes of all tensors.

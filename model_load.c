@@ -152,14 +152,11 @@ static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *
 // Loads a vector as float32. It stays in the mapping if it is aligned float32; otherwise it is
 // converted to allocated memory.
 static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
-    Model *m = l->m;
     Tensor t;
     if (!load_tensor(l, name, 1, n, &t)) return false;
     if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
-    float *converted = xalloc((size_t)n, sizeof *converted);
+    float *converted = arena_alloc(&l->m->converted, (size_t)n, sizeof *converted);
     quant_decode_row(t.type, t.data, converted, (size_t)n);
-    m->converted = xrealloc(m->converted, (size_t)m->n_converted + 1, sizeof *m->converted);
-    m->converted[m->n_converted++] = converted;
     return *out = converted, true;
 }
 
@@ -353,8 +350,7 @@ bool model_open(Model *m, const char *path, const ModelOptions *options, Error *
 
 void model_close(Model *m) {
     free(m->layers);
-    for (int i = 0; i < m->n_converted; i++) free(m->converted[i]);
-    free(m->converted);
+    arena_free(&m->converted);
     for (int i = 0; i < m->n_adapters; i++) lora_close(&m->adapters[i]);
     free(m->adapters);
     gguf_close(&m->file);

@@ -173,11 +173,12 @@ static int compare_specials(const void *a, const void *b) {
 static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
-    t->specials = xalloc((size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
+    t->specials =
+        arena_alloc(&t->memory, (size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
     t->ordinary.mask = 15; // at most half of the slots are used, so that searches are short
     while (t->ordinary.mask + 1 < 2 * (size_t)(t->n - n_specials))
         t->ordinary.mask = 2 * t->ordinary.mask + 1;
-    t->ordinary.slots = xalloc(t->ordinary.mask + 1, sizeof *t->ordinary.slots);
+    t->ordinary.slots = arena_alloc(&t->memory, t->ordinary.mask + 1, sizeof *t->ordinary.slots);
     for (t->ordinary.tag_mask = ~0u; ~t->ordinary.tag_mask < (uint32_t)t->n;)
         t->ordinary.tag_mask <<= 1;
     for (int id = 0; id < t->n; id++) {
@@ -293,7 +294,7 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
 static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *data = token_array(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
     if (!data) return false;
-    t->rank = xalloc((size_t)t->n, sizeof *t->rank);
+    t->rank = arena_alloc(&t->memory, (size_t)t->n, sizeof *t->rank);
     for (int i = 0; i < t->n; i++) {
         float score;
         uint32_t bits;
@@ -422,8 +423,8 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
         is_by_id = id >= last;
     }
     if (id >= 0 && !is_by_id) {
-        t->merges = xalloc((size_t)n, sizeof *t->merges);
-        t->first_merge = xalloc((size_t)t->n, sizeof *t->first_merge);
+        t->merges = arena_alloc(&t->memory, (size_t)n, sizeof *t->merges);
+        t->first_merge = arena_alloc(&t->memory, (size_t)t->n, sizeof *t->first_merge);
         memset(t->first_merge, -1, (size_t)t->n * sizeof *t->first_merge);
     }
     cursor = list->data;
@@ -471,9 +472,10 @@ static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
             (size_t)tokens->count, tokens->bytes);
     size_t n = (size_t)tokens->count;
     t->n = (int)n;
-    t->type = xalloc(n, 1);
-    t->start = xalloc(n + 1, sizeof *t->start);
-    t->bytes = xalloc(tokens->bytes - 8 * n + 1, 1); // no token has more bytes than its spelling
+    t->type = arena_alloc(&t->memory, n, 1);
+    t->start = arena_alloc(&t->memory, n + 1, sizeof *t->start);
+    // No token has more bytes than its spelling.
+    t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1);
     if (!load_types(t, g, err) || !load_ids(t, g, err) ||
         (t->is_sentencepiece && !load_scores(t, g, err)))
         return false;
@@ -498,14 +500,7 @@ Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
 
 void tokenizer_close(Tokenizer *t) {
     if (!t) return;
-    free(t->type);
-    free(t->start);
-    free(t->bytes);
-    free(t->rank);
-    free(t->merges);
-    free(t->first_merge);
-    free(t->ordinary.slots);
-    free(t->specials);
+    arena_free(&t->memory);
     free(t);
 }
 

@@ -53,6 +53,7 @@ typedef struct {
 } SpecialToken;
 
 struct Tokenizer {
+    Arena memory;                     // of all tables
     const char *path;                 // of the file, for messages
     bool is_sentencepiece;            // else byte-level BPE
     const Pretokenizer *pretokenizer; // of byte-level BPE
