@@ -222,7 +222,6 @@ static int loop_length(Heap *h, struct Loop *l) {
 }
 
 static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
-    Value v;
     if (str_is(name, "index")) return value_int(l->index + 1);
     if (str_is(name, "index0")) return value_int(l->index);
     if (str_is(name, "first")) return value_bool(l->index == 0);
@@ -232,12 +231,10 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     if (str_is(name, "revindex0")) return value_int(loop_length(h, l) - l->index - 1);
     if (str_is(name, "depth")) return value_int(l->depth + 1);
     if (str_is(name, "depth0")) return value_int(l->depth);
-    if (str_is(name, "previtem"))
-        v = l->previous;
-    else if (str_is(name, "nextitem"))
-        v = *loop_peek(h, l);
-    else
+    bool is_next = str_is(name, "nextitem");
+    if (!is_next && !str_is(name, "previtem"))
         heap_fail(h, "loop has no attribute '%.*s'", SHOWN(name));
+    Value v = is_next ? *loop_peek(h, l) : l->previous;
     return v.kind == VALUE_ABSENT ? value_undefined(name, NULL) : v;
 }
 
