@@ -109,8 +109,6 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
         {"rope.scaling.yarn_log_multiplier", &f->yarn.log_multiplier, 0, f->has_temperature},
         {"attention.sliding_window", &f->window, 0, true},
     };
-    FamilyKey logit_scale = family_key(g, "logit_scale"),
-              finetuned = family_key(g, "rope.scaling.finetuned");
     bool has_rope = true;
     double required;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
@@ -124,8 +122,8 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
                          original.text, f->orig_context);
     f->orig_context = fmin(f->orig_context, INT32_MAX); // read_config() checks context_length
     if (!f->has_scales) return true;
-    if (!gguf_get_f64(g, logit_scale.text, &required, err) ||
-        !gguf_get_bool(g, finetuned.text, &has_rope, err))
+    if (!gguf_get_f64(g, family_key(g, "logit_scale").text, &required, err) ||
+        !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err))
         return false;
     if (!has_rope) f->no_rope_interval = 1;
     return true;

@@ -22,6 +22,7 @@ static const float max_depth = 87; // smaller weights than exp(-87), near the sm
                                    // float32, count as 0
 
 struct Sampler {
+    Arena memory; // of the arrays below
     SampleOptions options;
     int n_vocab;
     uint64_t n_draws;         // random numbers drawn so far: with the seed, the random state
@@ -271,24 +272,20 @@ Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     s->options = *o;
     s->n_vocab = n_vocab;
     if (o->n_bias || has_penalty(o)) {
-        s->adjusted = xalloc((size_t)n_vocab, sizeof *s->adjusted);
-        s->counts = xalloc((size_t)n_vocab, sizeof *s->counts);
+        s->adjusted = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->adjusted);
+        s->counts = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->counts);
     }
     s->cap_keys =
         (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE_CANDIDATES : n_vocab) + SCAN_BLOCK;
     if (o->temp > 0) {
-        s->keys = xalloc((size_t)s->cap_keys, sizeof *s->keys);
-        s->scratch = xalloc((size_t)s->cap_keys, sizeof *s->scratch);
+        s->keys = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->keys);
+        s->scratch = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->scratch);
     }
     return s;
 }
 
 void sampler_free(Sampler *s) {
-    if (!s) return;
-    free(s->adjusted);
-    free(s->counts);
-    free(s->keys);
-    free(s->scratch);
+    if (s) arena_free(&s->memory);
     free(s);
 }
 
