@@ -168,9 +168,9 @@ $(BUILD)/%.o: %.S
 demo: all
 	./llama31 run --temp 0.7 -n 200 --seed 5 "Once upon a time"
 	@echo
-	@echo 'Next: ./llama31 run "The little dragon"     another story by the small built-in model'
-	@echo '      ./llama31 chat -m MODEL.gguf          chat with a real model (docs/models.md: where to get one)'
-	@echo '      ./llama31 help                        commands; help COMMAND lists the options'
+	@echo 'Next: ./llama31 run "Tell me about a dragon"    another story'
+	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
+	@echo '      ./llama31 help                            list the commands'
 
 # The time of every kernel, from which the thresholds in backends/ are chosen: build/sweep -m MODEL -t N
 sweep: $(BUILD)/sweep

@@ -94,8 +94,7 @@ int main(int argc, char **argv) {
     make_stdout_blocking();
     signals_install(&generate_interrupted);
     if (argc < 2)
-        die(EXIT_USAGE, "expected a command, as in: llama31 run \"Once upon a time\" (llama31 help "
-                        "lists the commands)");
+        die(EXIT_USAGE, "expected a command: llama31 run \"Once upon a time\", or llama31 help");
     const char *name = argv[1];
     bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
     int code, n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options

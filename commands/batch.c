@@ -139,7 +139,8 @@ static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
     SpeculationStats speculation = speculation_take_stats(g->speculation);
     if (b->options.is_quiet) return;
-    fprintf(stderr, "%ld records, %ld failed, %ld skipped", b->n_done, b->n_failed, b->n_skipped);
+    fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->n_done, "record"), b->n_failed,
+            b->n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
     fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok",
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
