@@ -159,7 +159,7 @@ $(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: backends/
 	$(compile)
 $(BUILD)/models/builtin.o: models/stories.gguf base/embed.inc
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
-$(BUILD)/commands/completions.o: $(wildcard commands/completions/*) base/embed.inc
+$(BUILD)/commands/completions.o: $(wildcard commands/completions/*) commands/manual.roff base/embed.inc
 $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(call report,AS,$<)

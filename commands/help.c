@@ -104,6 +104,8 @@ static void print_overview(void) {
     puts("\nExample:\n  llama31 run \"Once upon a time\"");
 }
 
+extern const char manual_sections[]; // completions.S: sections that no table has
+
 static void print_man_page(void) {
     puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"\n"
          ".SH NAME\nllama31 \\- run Llama models on the CPU\n"
@@ -116,8 +118,9 @@ static void print_man_page(void) {
         printf(".TP\n\\fB%s\\fR ", c->name);
         print_roff(c->usage);
         print_roff(c->summary);
-        printf(".br\n");
+        printf(".EX\n");
         print_roff(c->example);
+        printf(".EE\n");
     }
     puts(".SH OPTIONS\nAs \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR. The commands that "
          "accept an option\nfollow it in parentheses.");
@@ -134,6 +137,7 @@ static void print_man_page(void) {
     }
     print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
     print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
+    printf("%s", manual_sections);
 }
 
 int command_help(const Options *o) {

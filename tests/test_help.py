@@ -68,6 +68,11 @@ def manual(tmp):
     for code in ("0", "1", "2", "3", "4", "5", "130"):
         check(".B %s\n" % code in plain, code)
     same(program("--man")[0], page)
+    with open(os.path.join(cli.ROOT, "commands", "chat_commands.c")) as f:
+        table = re.findall(r'^    \{"(/\w+)",\s*"([^"]+)"', f.read(), re.M)
+    check(len(table) > 10)
+    for name, text in table:
+        check(".B %s\n%s\n" % (name, text) in plain, "manual.roff lacks", name, text)
     if not shutil.which("mandoc"):
         raise Skip("no mandoc")
     r = subprocess.run(["mandoc", "-Tlint", "-Wwarning"], input=page, capture_output=True, text=True)
