@@ -1,5 +1,6 @@
-// CPUs and limits of control groups. os/os_linux.c is compiled a second time with other names, an
-// fopen() that reads below a temporary directory, and an affinity mask of the test.
+// CPUs, memory nodes and limits of control groups. os/os_linux.c is compiled a second time with
+// other names, an fopen() and access() below a temporary directory, and an affinity mask of the
+// test.
 #include "test.h"
 #include "../base/files.h"
 
@@ -20,6 +21,12 @@ static FILE *fopen_below(const char *path, const char *mode) {
     char text[5000];
     snprintf(text, sizeof text, "%s%s", root, path);
     return fopen(text, mode);
+}
+
+static int access_below(const char *path, int mode) {
+    char text[5000];
+    snprintf(text, sizeof text, "%s%s", root, path);
+    return access(text, mode);
 }
 
 // A set of CPUs: bit i is CPU i.
@@ -47,9 +54,11 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_enable_amx       below_enable_amx
 #define os_has_dotprod      below_has_dotprod
 #define fopen               fopen_below
+#define access              access_below
 #define sched_getaffinity   affinity_of_test
 #include "../os/os_linux.c"
 #undef fopen
+#undef access
 
 static void write_text(const char *path, const char *text) {
     char name[500];
@@ -110,6 +119,15 @@ static void group_limits(void) {
     remove_root();
 }
 
+static void memory_nodes(void) {
+    CHECK(mkdtemp(root), "%s", root);
+    write_text("/sys/devices/system/node/node0/cpulist", "0-1\n");
+    CHECK(!below_has_numa(), "one node");
+    write_text("/sys/devices/system/node/node1/cpulist", "2-3\n");
+    CHECK(below_has_numa(), "two nodes");
+    remove_root();
+}
+
 static void expect_cpus(unsigned mask, int n_cpus, int n_cores, int n_fast) {
     affinity = mask;
     OsCpus c = below_cpus();
@@ -161,10 +179,12 @@ static void cores(void) {
 }
 #else
 static void group_limits(void) { test_skip("no control groups on this system"); }
+static void memory_nodes(void) { test_skip("no /sys on this system"); }
 static void cores(void) { test_skip("no /sys on this system"); }
 #endif
 
 void test_os(void) {
     test_case("os: limits of control groups", group_limits);
     test_case("os: cores", cores);
+    test_case("os: memory nodes", memory_nodes);
 }
