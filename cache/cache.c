@@ -143,16 +143,12 @@ static Hash128 model_hash(const Model *m) {
 
 // Page files.
 
-// Name of the page after the page named `previous`. For the first page, `previous` is the model's
-// hash.
-static Hash128 next_name(Hash128 previous, const int *page_tokens) {
-    return hash_add(previous, page_tokens, KV_PAGE * sizeof *page_tokens);
-}
-
-// Name of the last page of n tokens.
-static Hash128 page_name(Hash128 model, const int *tokens, size_t n) {
-    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE) model = next_name(model, tokens + i);
-    return model;
+// Name of the last page of n tokens that follow the page named `name`. Before the first page,
+// `name` is the model's hash.
+static Hash128 page_name(Hash128 name, const int *tokens, size_t n) {
+    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE)
+        name = hash_add(name, tokens + i, KV_PAGE * sizeof *tokens);
+    return name;
 }
 
 static char *page_path(const char *dir, Hash128 name) {
@@ -318,7 +314,7 @@ static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
     Hash128 name = c->model;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int page = 0; page < n_pages; page++) {
-        name = next_name(name, tokens + page * KV_PAGE);
+        name = page_name(name, tokens + page * KV_PAGE, KV_PAGE);
         int64_t nsec = (int64_t)now.tv_sec * NSEC_PER_SEC + now.tv_nsec - page;
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                     {(time_t)(nsec / NSEC_PER_SEC), (long)(nsec % NSEC_PER_SEC)}};
@@ -352,7 +348,7 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
         // A page that an uncached prefill divides between two passes may have other bits.
         int first = s->n_tokens - begin, last = first + KV_PAGE - 1;
         if (!c->is_batch_invariant && first / c->chunk != last / c->chunk) break;
-        name = next_name(name, tokens + s->n_tokens);
+        name = page_name(name, tokens + s->n_tokens, KV_PAGE);
         if (!load_page(c, s, tokens, name)) break;
     }
     touch_pages(c, tokens, s->n_tokens / KV_PAGE);

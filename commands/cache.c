@@ -14,13 +14,6 @@ typedef struct {
     int64_t last_used; // nanoseconds since 1970
 } CachedModel;
 
-static CachedModel *find_model(CachedModel *models, int *n, uint64_t model) {
-    for (int i = 0; i < *n; i++)
-        if (models[i].model == model) return &models[i];
-    models[*n] = (CachedModel){.model = model};
-    return &models[(*n)++];
-}
-
 static void print_models(const CachedModel *models, int n) {
     if (n) printf("%-16s %8s %10s %10s  %s\n", "model", "pages", "MiB", "positions", "last used");
     for (const CachedModel *m = models; m < models + n; m++) {
@@ -53,7 +46,9 @@ int command_cache(const Options *o) {
         }
         bytes += file->bytes;
         if (!is_valid) continue;
-        CachedModel *m = find_model(models, &n_models, file->model);
+        CachedModel *m = models;
+        while (m < models + n_models && m->model != file->model) m++;
+        if (m == models + n_models) models[n_models++].model = file->model;
         m->n_pages++;
         m->bytes += file->bytes;
         if (file->n_tokens > m->n_tokens) m->n_tokens = file->n_tokens;
