@@ -194,10 +194,9 @@ static void add_line(Batch *b, LineState state, Str line) {
     }
     if (!code && !record_parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
-    if (code) {
-        r->n_choices = r->n_unfinished = 1;
-        record_fail(r, code, err.text);
-    }
+    if (code) r->n_choices = 1;
+    r->n_unfinished = r->n_choices;
+    if (code) record_fail(r, code, err.text);
     for (int i = 0; i < r->n_choices; i++) {
         Record *choice = i ? record_new_choice(r, i) : r;
         b->window[b->n_window++] = choice;

@@ -108,7 +108,7 @@ static bool parse_stop(Record *r, const Json *v, Error *err) {
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
     if (!is_integer(v, 1, MAX_CHOICES)) return mismatch(err, "n", "an integer from 1 to 64", v);
-    r->n_choices = r->n_unfinished = (int)v->number;
+    r->n_choices = (int)v->number;
     return true;
 }
 
@@ -441,8 +441,7 @@ Record *record_new(long line, RequestForm form, const Pipeline *p) {
                   .options = *p->options,
                   .n_logprobs = -1,
                   .parent = r,
-                  .n_choices = 1,
-                  .n_unfinished = 1};
+                  .n_choices = 1};
     r->options.has_seed = false;
     return r;
 }
