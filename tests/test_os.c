@@ -1,6 +1,6 @@
 // CPUs, memory nodes and limits of control groups. os/os_linux.c is compiled a second time with
-// other names, an fopen() and access() below a temporary directory, and an affinity mask of the
-// test.
+// other names. Its fopen() and access() work below a temporary directory, and the test sets the
+// affinity mask.
 #include "test.h"
 #include "../base/files.h"
 
