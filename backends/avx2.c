@@ -144,7 +144,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     __m256i v[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m256i q = is_in_place ? integers_32(type, p[i], k) : load_32(w->rows[i] + k);
+        __m256i q = is_in_place ? integers_32(type, p[i], k, 1) : load_32(w->rows[i] + k);
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
     sum_lanes_of_4(v, 8, n_int16);
@@ -296,7 +296,7 @@ INLINE Avx2Panel avx2_panel(Type type) {
 INLINE void gemm_begin(GemmStep *s, Type type) {
     int n_tiles = GEMM_CHUNK_ROWS / 16 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
-    *s->prefetch = prefetch_next_rows(s->p->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
+    *s->prefetch = prefetch_next_rows(s->p->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 3);
     s->n_prefetch = (s->prefetch->n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
 }
 
@@ -307,8 +307,11 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
         prefetch_lines(s->prefetch, 8);
         superblock_rows(p, 8, s->p->w, s->row + r, 1, s->p->row_end, s->k, type);
         superblock_pad(p, 8, m->padded, s->n_cols, type);
-        unpack_8_rows(m, p, false, type);
-        transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4, 1);
+        const bool is_interleaved = interleave_rows(type, p, (__m256i *)m->panel);
+        unpack_8_rows(m, p, is_interleaved, type);
+        if (!is_interleaved)
+            transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4,
+                             1);
     }
 }
 

@@ -35,10 +35,6 @@ INLINE __m256i split_codes(const uint8_t *p) {
     return (v & _mm256_set1_epi16(0x0003)) | (_mm256_srli_epi16(v, 2) & _mm256_set1_epi16(0x0300));
 }
 
-// Shifts 16-bit words left by n, or right by -n.
-INLINE __m256i shift_bits(__m256i v, int n) {
-    return n < 0 ? _mm256_srli_epi16(v, -n) : _mm256_slli_epi16(v, n);
-}
 INLINE __m256i and_bytes(__m256i v, int mask) { return v & _mm256_set1_epi8((char)mask); }
 
 // The integers that nibbles stand for. Each nibble is the low half of a byte of v.
@@ -54,13 +50,24 @@ INLINE int nibbles_offset(Type type, int k) {
     return info->nibble_offset + (info->block == 32 ? k / 32 * info->bytes : k / 2);
 }
 
-// The integers of columns [k, k + 32); k is a constant. The K-quants store a bit or two of 32
-// weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a mask
-// extract them.
-INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
+// Extracts a field of `bits` bits of each byte, from bit `from` on, and places it at bit `to`.
+INLINE __m256i bit_field(const uint8_t *p, int bits, int from, int to) {
+    __m256i v = load_32(p);
+    if (from > to) v = _mm256_srli_epi16(v, from - to);
+    if (from < to) v = _mm256_slli_epi16(v, to - from);
+    return and_bytes(v, ((1 << bits) - 1) << to);
+}
+
+// The integers of columns [k, k + 32) of a row; k is a constant. The K-quants store a bit or two of
+// 32 weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a
+// mask extract them.
+//
+// For K-quants and TQ2_0, n_rows can be 8: p points into the transposed bytes of eight rows, [byte
+// / 4][8 rows][4], at bytes 4 c to 4 c + 3 of each. The result is columns [k + 4 c, k + 4 c + 4).
+INLINE __m256i integers_32(Type type, const uint8_t *p, int k, int n_rows) {
     const uint8_t *b = p + k / 32 * type_info(type)->bytes; // the block of a type of 32
     const int s = k / 32, half = k / 128;
-    __m256i low, high;
+    __m256i low;
     switch (type) {
     case TYPE_Q8_0: return load_32(b + offsetof(BlockQ8_0, qs));
     case TYPE_Q4_0:
@@ -75,23 +82,21 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_Q2_0: return split_codes(p + k / 64 * 18 + 2 + k % 64 / 4);
     case TYPE_Q4_K:
     case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
-        low = load_32(p + type_info(type)->bytes - 128 + k / 64 * 32);
-        low = and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15);
+        b = p + n_rows * (type_info(type)->bytes - 128 + k / 64 * 32);
+        low = bit_field(b, 4, s % 2 * 4, 0);
         if (type == TYPE_Q4_K) return low;
-        high = shift_bits(load_32(p + offsetof(BlockQ5_K, qh)), 4 - s);
-        return low | and_bytes(high, 16);
+        return low | bit_field(p + n_rows * offsetof(BlockQ5_K, qh), 1, s, 4);
     case TYPE_Q6_K:
-        low = load_32(p + offsetof(BlockQ6_K, ql) + half * 64 + k % 64);
-        high = shift_bits(load_32(p + offsetof(BlockQ6_K, qh) + half * 32), 4 - 2 * (s % 4));
-        return and_bytes(shift_bits(low, s % 4 < 2 ? 0 : -4), 15) | and_bytes(high, 0x30);
+        low = bit_field(p + n_rows * (half * 64 + k % 64), 4, s % 4 / 2 * 4, 0);
+        p += n_rows * (offsetof(BlockQ6_K, qh) + half * 32);
+        return low | bit_field(p, 2, s % 4 * 2, 4);
     case TYPE_Q2_K:
     case TYPE_Q3_K:
     case TYPE_TQ2_0:
-        low = load_32(p + (type == TYPE_Q2_K ? 16 : type == TYPE_Q3_K ? 32 : 0) + half * 32);
-        low = and_bytes(shift_bits(low, -2 * (s % 4)), 3);
+        b = p + n_rows * ((type == TYPE_Q2_K ? 16 : type == TYPE_Q3_K ? 32 : 0) + half * 32);
+        low = bit_field(b, 2, s % 4 * 2, 0);
         if (type != TYPE_Q3_K) return low;
-        high = shift_bits(load_32(p + offsetof(BlockQ3_K, hmask)), 2 - s);
-        return low | and_bytes(high, 4);
+        return low | bit_field(p + n_rows * offsetof(BlockQ3_K, hmask), 1, s, 2);
     default: return _mm256_setzero_si256();
     }
 }
@@ -232,5 +237,46 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
     if (type == TYPE_TQ1_0) integers_tq1_0(v, (const void *)p);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
-        store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i));
+        store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i, 1));
+}
+
+// Interleaves the integers of the superblocks p of eight rows: panel[i] holds columns [4 i, 4 i +
+// 4) of each row. The stored bytes are transposed, and then divided into integers: that is half as
+// many transposes for 4 bits. Returns false for types whose integers are not bit fields of bytes.
+INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) {
+    const TypeInfo *info = type_info(type);
+    __m256i bytes[SUPERBLOCK_MAX_BYTES / 4];
+    switch (type) {
+    case TYPE_Q8_0:
+        for (int i = 0; i < 16; i++)
+            transpose_rows(panel + 4 * i, p, (size_t)(i / 2 * info->bytes + 2 + i % 2 * 16));
+        return true;
+    case TYPE_Q2_K:
+    case TYPE_Q3_K:
+    case TYPE_Q5_K:
+    case TYPE_Q6_K:
+    case TYPE_TQ2_0:
+        for (int i = 0; i < info->bytes / 16; i++)
+            transpose_rows(bytes + 4 * i, p, (size_t)(16 * i));
+        for (int c = 0; c < 8; c++)
+#pragma GCC unroll 8
+            for (int s = 0; s < 8; s++)
+                panel[8 * s + c] = integers_32(type, (const uint8_t *)(bytes + c), 32 * s, 8);
+        return true;
+    default: break;
+    }
+    if (!info->nibble_offset) return false;
+    // Of 16 bytes, the high nibbles are 16 columns after the low nibbles; in Q4_K, 32 columns.
+    for (int i = 0; i < 8; i++) {
+        const int low = type == TYPE_Q4_K ? i / 2 * 16 + i % 2 * 4 : 8 * i,
+                  high = low + (type == TYPE_Q4_K ? 8 : 4);
+        __m256i r[4];
+        transpose_rows(r, p, (size_t)nibbles_offset(type, 32 * i));
+#pragma GCC unroll 4
+        for (int d = 0; d < 4; d++) {
+            panel[low + d] = nibble_values(type, r[d]);
+            panel[high + d] = nibble_values(type, _mm256_srli_epi16(r[d], 4));
+        }
+    }
+    return true;
 }
