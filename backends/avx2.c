@@ -45,13 +45,10 @@ INLINE int int16_sums(Type type) {
 }
 INLINE bool has_min_term(Type type) { return type_info(type)->has_min || int16_sums(type) > 0; }
 
-// Types whose integers decode unpacks in registers, without a buffer, when there is one token:
-// faster by 8 % (Q6_K) to 15 % where unpacking takes few instructions. The other types would be
-// slower by up to 5 %.
-static const bool decodes_in_place[TYPE_COUNT] = {
-    [TYPE_Q8_0] = true,  [TYPE_Q2_K] = true, [TYPE_Q4_K] = true,   [TYPE_Q6_K] = true,
-    [TYPE_Q4_0] = true,  [TYPE_Q4_1] = true, [TYPE_IQ4_NL] = true, [TYPE_IQ4_XS] = true,
-    [TYPE_TQ2_0] = true, [TYPE_Q1_0] = true, [TYPE_Q2_0] = true};
+// True if decode unpacks the integers in registers, without a buffer.
+INLINE bool decodes_in_place(Type type) {
+    return !codebook_info(type)->entry_len && type != TYPE_TQ1_0;
+}
 
 // Unpacks the scales of the superblocks p and, unless is_in_place, their integers.
 INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {
@@ -157,48 +154,61 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     return add_group_8_rows(sum, high, w, x, k / 16 + 1, 16, has_min);
 }
 
-enum { AVX2_GEMV_TOKENS = 4 }; // that share the unpacked integers
-
-// Adds the products of a superblock of eight rows to sum[t] for n_tokens. With weights in L2, one
-// row and one token take 8 ns for Q4_K and Q4_0, 9 for Q8_0, 11 for Q6_K and 22 to 34 for codebook
-// types (Zen 3, 3.3 GHz).
+// Adds the products of a superblock of eight rows to sum[t] for nt tokens. With weights in L2, one
+// row takes 5.9 ns for Q4_K, 6.5 for Q4_0, 8.0 for Q8_0, 9.5 for Q6_K and 18 to 28 for codebook
+// types; with two tokens, 9.8 for Q4_K and 15 for Q6_K (Zen 4, 2026-11-23).
 INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const Int8Activations *x,
-                        int n_tokens, Type type) {
-    bool is_in_place = n_tokens == 1 && decodes_in_place[type];
+                        int nt, Type type) {
+    const bool is_in_place = decodes_in_place(type);
     unpack_8_rows(m, p, is_in_place, type);
     __asm__ volatile("" ::: "memory"); // else gcc 12 keeps minima in registers and spills the sums
     if (is_in_place)
 #pragma GCC unroll 8
-        for (int k = 0; k < SUPERBLOCK; k += 32)
+        for (int k = 0; k < SUPERBLOCK; k += 32) {
             sum[0] = gemv_32_columns(sum[0], m, p, true, x, k, type);
+            if (nt == 2) sum[1] = gemv_32_columns(sum[1], m, p, true, x + 1, k, type);
+        }
     else
-        for (int t = 0; t < n_tokens; t++)
+        for (int t = 0; t < nt; t++)
 #pragma GCC unroll 1
             for (int k = 0; k < SUPERBLOCK; k += 32)
                 sum[t] = gemv_32_columns(sum[t], m, p, false, x + t, k, type);
 }
 
-// Multiplies eight rows at a time, one of each eighth of the range: eight streams from memory.
-INLINE void gemv_rows(const Matmul *p, Type type) {
+// Multiplies eight rows at a time by tokens [first, first + nt), one row of each eighth of the
+// range: eight streams from memory. nt is 1 or 2.
+INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
     int eighth = (p->row_end - p->row_begin + 7) / 8;
     Avx2Rows m;
-    for (int r = p->row_begin; r < p->row_begin + eighth; r++)
-        for (int first = 0; first < p->n_tokens; first += AVX2_GEMV_TOKENS) {
-            int nt = min_int(p->n_tokens - first, AVX2_GEMV_TOKENS);
-            const Int8Activations *x = (const Int8Activations *)p->encoded + first;
-            __m256 sum[AVX2_GEMV_TOKENS] = {splat(0)};
-            const uint8_t *row[8];
-            superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
-            for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
-                superblock_pad(row, 8, m.padded, p->w->cols - k, type);
-                gemv_8_rows(sum, &m, row, x, nt, type);
-                superblock_next(row, 8, type);
-            }
-            for (int t = 0; t < nt; t++)
-                for (int i = 0; i < 8; i++)
-                    p->out[(size_t)(first + t) * p->out_stride +
-                           (size_t)min_int(r + i * eighth, p->row_end - 1)] = sum[t][i];
+    for (int r = p->row_begin; r < p->row_begin + eighth; r++) {
+        const Int8Activations *x = (const Int8Activations *)p->encoded + first;
+        __m256 sum[2] = {splat(0), splat(0)};
+        const uint8_t *row[8];
+        superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
+        for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
+            superblock_pad(row, 8, m.padded, p->w->cols - k, type);
+            gemv_8_rows(sum, &m, row, x, nt, type);
+            superblock_next(row, 8, type);
         }
+        for (int t = 0; t < nt; t++)
+            for (int i = 0; i < 8; i++)
+                p->out[(size_t)(first + t) * p->out_stride +
+                       (size_t)min_int(r + i * eighth, p->row_end - 1)] = sum[t][i];
+    }
+}
+
+// In place, two tokens share the unpacked integers; nt is a constant there, so that the sums are
+// registers.
+INLINE void gemv_rows(const Matmul *p, Type type) {
+    for (int t = 0; t < p->n_tokens; t += 2) {
+        const int nt = min_int(p->n_tokens - t, 2);
+        if (!decodes_in_place(type))
+            gemv_tokens(p, t, nt, type);
+        else if (nt == 2)
+            gemv_tokens(p, t, 2, type);
+        else
+            gemv_tokens(p, t, 1, type);
+    }
 }
 
 // GEMM: 64 rows times 512 tokens at a time. Their sums (128 KiB) and the activations of 256 columns
@@ -357,12 +367,11 @@ static double avx2_peak(int rounds) {
 
 // GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
 // GEMM_TOKENS, FLOAT_GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of
-// GEMM / time of decode (make sweep):
+// GEMM / time of decode:
 //
-//   Zen 4, 2026-11-23               2 tokens: Q4_K 1.05, Q6_K 1.16, Q8_0 1.16
-//                                   3 tokens: Q4_K 0.90, Q6_K 0.98, Q8_0 1.04
-//                                   4 tokens: Q4_K 0.81, Q6_K 0.89, Q8_0 0.97
-//   Sapphire Rapids, 2026-11-21     8 tokens: F16 1.6; 12 tokens: F16 0.63
+//   Zen 4, weights in L2, 2026-11-23   2 tokens: Q4_K 1.11, Q6_K 1.08, Q8_0 1.25
+//                                      3 tokens: Q4_K 0.85, Q6_K 0.75, Q8_0 0.98
+//   Sapphire Rapids, 2026-11-21        8 tokens: F16 1.6; 12 tokens: F16 0.63
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 // clang-format off
