@@ -5,9 +5,10 @@
 #include "stack.h"
 
 enum {
-    MAX_STATES = 2048,       // in a configuration; further ones are dropped (machine_is_exact)
-    ROW_BYTES = 1024,        // steps of a configuration
-    DEFAULT_LIMIT = 32 << 20 // bytes of tables
+    MAX_STATES = 2048,        // in a configuration; further ones are dropped (machine_is_exact)
+    ROW_BYTES = 1024,         // steps of a configuration
+    DEFAULT_LIMIT = 32 << 20, // bytes of tables
+    CHUNK = 64                // rows that are allocated together, and never move
 };
 
 typedef enum {
@@ -46,7 +47,7 @@ struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
-    uint32_t *rows;      // (configs.n, 256) steps
+    uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
     State *out;          // (MAX_STATES) states of the step in progress
     uint32_t n_out;
     size_t limit;    // bytes of tables before a flush
@@ -403,7 +404,9 @@ static const State *config_states(const Machine *m, uint32_t config, uint32_t *n
 
 static int compare_states(const void *a, const void *b) { return memcmp(a, b, sizeof(State)); }
 
-uint32_t *machine_row(const Machine *m, uint32_t config) { return m->rows + (size_t)config * 256; }
+uint32_t *machine_row(const Machine *m, uint32_t config) {
+    return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
+}
 
 // The number of the configuration whose states are in m->out.
 static uint32_t intern_config(Machine *m) {
@@ -411,7 +414,10 @@ static uint32_t intern_config(Machine *m) {
     if (m->n_out > 1) qsort(m->out, m->n_out, sizeof *m->out, compare_states);
     uint32_t config = (uint32_t)intern_add(&m->configs, m->out, m->n_out * sizeof *m->out, &is_new);
     if (!is_new) return config;
-    m->rows = list_grow(m->rows, (int)config, ROW_BYTES);
+    if (config % CHUNK == 0) {
+        m->rows = list_grow(m->rows, (int)config / CHUNK, sizeof *m->rows);
+        m->rows[config / CHUNK] = xrealloc(NULL, CHUNK, ROW_BYTES);
+    }
     memset(machine_row(m, config), 0xff, ROW_BYTES);
     return config;
 }
@@ -479,6 +485,7 @@ Machine *machine_new(const Grammar *g) {
 
 void machine_free(Machine *m) {
     if (!m) return;
+    for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);
     free(m->rows), free(m->out), free(m);
