@@ -197,7 +197,8 @@ def package(tmp):
     """The Debian package contains what make install installs and depends on the linked libraries."""
     if not shutil.which("dpkg-deb") or not os.path.exists(os.path.join(cli.ROOT, "llama31")):
         raise Skip("no dpkg-deb, or no ./llama31")
-    r = subprocess.run([os.path.join(cli.ROOT, "packaging", "deb.sh"), tmp], capture_output=True, text=True)
+    r = subprocess.run([os.path.join(cli.ROOT, "packaging", "deb.sh"), tmp], capture_output=True, text=True,
+                       env=dict(os.environ, DPKG_DEB_COMPRESSOR_TYPE="none"))
     check(r.returncode == 0 and not r.stderr, r.stderr)
     deb, = [os.path.join(tmp, f) for f in os.listdir(tmp)]
     subprocess.run(["dpkg-deb", "-x", deb, os.path.join(tmp, "root")], check=True)

@@ -134,10 +134,12 @@ def quantize(*args, **options):
 
 
 def types_of(tmp, name, has_imatrix=False, **model):
-    source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
-    write_model(source, **model)
-    write_imatrix(os.path.join(tmp, "im"), [("blk.%d.%s.weight" % (i, part), [1.0] * model.get("dim", 256))
-                                            for i in range(model.get("n_layers", 16)) for part in PRODUCTS])
+    source, out = os.path.join(tmp, "in-%s.gguf" % model), os.path.join(tmp, "out.gguf")
+    if not os.path.exists(source):
+        write_model(source, **model)
+    if has_imatrix:
+        write_imatrix(os.path.join(tmp, "im"), [("blk.%d.%s.weight" % (i, part), [1.0] * model.get("dim", 256))
+                                                for i in range(model.get("n_layers", 16)) for part in PRODUCTS])
     quantize("-q", *(["--imatrix", os.path.join(tmp, "im")] if has_imatrix else []), source, out, name)
     keys, tensors = read_model(out)
     same(keys["general.file_type"], (4, struct.pack("<I", FILE_TYPES[name])), name)
