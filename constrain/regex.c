@@ -156,16 +156,15 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     Budget budget = {0, &err};
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = &budget}};
     int root = parse(&r), k = -1, n = 0;
+    size_t length = 0;
     const PatternNode *nodes = r.nodes, *part[3] = {NULL};
     if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
     for (; k >= 0; k = nodes[k].next, n++)
         if (n < 3) part[n] = &nodes[k];
-    const PatternNode *repeat = part[1];
-    bool fits = n == 3 && part[0]->kind == PATTERN_BEGIN && repeat->kind == PATTERN_REPEAT &&
-                nodes[repeat->child].kind == PATTERN_SET && repeat->max >= 0 &&
-                part[2]->kind == PATTERN_END;
-    if (fits) *min = repeat->min, *max = repeat->max;
-    size_t length = fits ? repeat->at : 0;
+    if (n == 3 && part[0]->kind == PATTERN_BEGIN && part[1]->kind == PATTERN_REPEAT &&
+        nodes[part[1]->child].kind == PATTERN_SET && part[1]->max >= 0 &&
+        part[2]->kind == PATTERN_END)
+        *min = part[1]->min, *max = part[1]->max, length = part[1]->at;
     pattern_free(&r);
     return length;
 }

@@ -995,6 +995,16 @@ static void format_lengths(void) {
         }
 }
 
+// The length of an email address multiplies the states of its automaton. A negation that does not
+// fit is an error.
+static void negated_format(void) {
+    Error err = {0};
+    const char *schema = "{\"type\":\"string\",\"not\":{\"format\":\"email\"}}";
+    Grammar *g = grammar_schema_text(str_of(schema), SCHEMA_CHECKED, NULL, &err);
+    CHECK(!g && strstr(err.text, "too complex"), "%s", err.text);
+    grammar_free(g);
+}
+
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
@@ -1295,6 +1305,7 @@ void test_constrain(void) {
     test_case("constrain_generated_spellings", generated_spellings);
     test_case("constrain_format_lengths", format_lengths);
     test_case("constrain_refused_schemas", refused_schemas);
+    test_case("constrain_negated_format", negated_format);
     test_case("constrain_unknown_keywords", unknown_keywords);
     test_case("constrain_ordered_properties", ordered_properties);
     test_case("constrain_masks", masks);
