@@ -14,6 +14,12 @@
 //   qs[j], j < 16                      qh, as one word of 32 bits
 //    7       4 3       0                31                     0
 //   | w(j+16) |  w(j)   |              | fifth bits of w31 ... w0 |
+//
+// The code computes the offsets in three of them from the number of bits and has_min (type.h):
+//
+//   Q4_1   d  m  qs[16]           w = d q + m
+//   Q5_0   d  qh[4]  qs[16]       w = d (q - 16)
+//   Q5_1   d  m  qh[4]  qs[16]    w = d q + m
 
 typedef struct {
     uint16_t d;
@@ -24,21 +30,6 @@ typedef struct {
     uint16_t d;
     uint8_t qs[16];
 } BlockQ4_0; // w = d (q - 8)
-
-typedef struct {
-    uint16_t d, m;
-    uint8_t qs[16];
-} BlockQ4_1; // w = d q + m
-
-typedef struct {
-    uint16_t d;
-    uint8_t qh[4], qs[16];
-} BlockQ5_0; // w = d (q - 16)
-
-typedef struct {
-    uint16_t d, m;
-    uint8_t qh[4], qs[16];
-} BlockQ5_1; // w = d q + m
 
 typedef struct {
     uint16_t d;
