@@ -6,7 +6,7 @@
 //     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
 //     scores                         rank (SentencePiece)             load_scores
 //     tokens                         bytes, start, byte_id            load_token
-//                                    ordinary, specials               fill_tables
+//                                    slots, specials                  fill_tables
 //     add_bos_token ...              adds_bos, has_space_prefix       load_defaults
 //     merges                         merges (byte-level BPE)          load_merges
 //
@@ -117,14 +117,13 @@ static bool duplicate_token(const Tokenizer *t, int first, int second, Error *er
 // Adds an ordinary token to the table. Two tokens with the same bytes would make encoding
 // ambiguous.
 static bool add_ordinary(Tokenizer *t, int id, Error *err) {
-    TokenTable *table = &t->ordinary;
     Str s = token_text(t, id);
     uint64_t h = token_hash(t, s.data, s.len);
     int other = vocabulary_find_hashed(t, h, s.data, s.len);
-    size_t slot = h & table->mask;
+    size_t slot = h & t->slot_mask;
     if (other >= 0) return duplicate_token(t, other, id, err);
-    while (table->slots[slot]) slot = (slot + 1) & table->mask;
-    table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
+    while (t->slots[slot]) slot = (slot + 1) & t->slot_mask;
+    t->slots[slot] = ((uint32_t)(h >> 32) & t->tag_mask) | ((uint32_t)id + 1);
     return true;
 }
 
@@ -175,12 +174,10 @@ static bool fill_tables(Tokenizer *t, Error *err) {
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
     t->specials =
         arena_alloc(&t->memory, (size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
-    t->ordinary.mask = 15; // at most half of the slots are used, so that searches are short
-    while (t->ordinary.mask + 1 < 2 * (size_t)(t->n - n_specials))
-        t->ordinary.mask = 2 * t->ordinary.mask + 1;
-    t->ordinary.slots = arena_alloc(&t->memory, t->ordinary.mask + 1, sizeof *t->ordinary.slots);
-    for (t->ordinary.tag_mask = ~0u; ~t->ordinary.tag_mask < (uint32_t)t->n;)
-        t->ordinary.tag_mask <<= 1;
+    t->slot_mask = 15; // at most half of the slots are used, so that searches are short
+    while (t->slot_mask + 1 < 2 * (size_t)(t->n - n_specials)) t->slot_mask = 2 * t->slot_mask + 1;
+    t->slots = arena_alloc(&t->memory, t->slot_mask + 1, sizeof *t->slots);
+    for (t->tag_mask = ~0u; ~t->tag_mask < (uint32_t)t->n;) t->tag_mask <<= 1;
     for (int id = 0; id < t->n; id++) {
         if (t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
             t->start[id + 1] == t->start[id])
@@ -249,10 +246,9 @@ void vocabulary_reserve_token(Tokenizer *t, int id) {
     Str s = token_text(t, id);
     if (t->n_reserved == VOCABULARY_MAX_RESERVED) return;
     t->n_reserved++;
-    size_t slot = token_hash(t, s.data, s.len) & t->ordinary.mask;
-    while ((int)(t->ordinary.slots[slot] & ~t->ordinary.tag_mask) != id + 1)
-        slot = (slot + 1) & t->ordinary.mask;
-    t->ordinary.slots[slot] ^= t->ordinary.tag_mask; // differs from the token's hash in every bit
+    size_t slot = token_hash(t, s.data, s.len) & t->slot_mask;
+    while ((int)(t->slots[slot] & ~t->tag_mask) != id + 1) slot = (slot + 1) & t->slot_mask;
+    t->slots[slot] ^= t->tag_mask; // differs from the token's hash in every bit
     t->type[id] = TOKEN_RESERVED;
     add_special(t, count_specials_upto(t, s), id);
     link_prefixes(t);

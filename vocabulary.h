@@ -27,18 +27,6 @@ enum {
     VOCABULARY_MAX_SPECIAL_BYTES = 255 // longer special tokens are not recognized in text
 };
 
-// Ordinary tokens by their bytes, with open addressing. A slot holds, from the highest bit down,
-//
-//     | bits of the hash | id + 1 |     0: free
-//
-// with as many low bits as the largest id needs. The hash bits reject most wrong slots without a
-// look at the token's bytes.
-typedef struct {
-    uint32_t *slots;
-    uint32_t tag_mask; // the hash bits of a slot
-    size_t mask;       // number of slots - 1
-} TokenTable;
-
 // Tokens left and right merge. The index of a rule is its rank: lower ranks are applied first.
 typedef struct {
     int left, right;
@@ -68,7 +56,17 @@ struct Tokenizer {
     uint32_t *rank;   // (n) lowest for the highest score; NULL: the rank of a token is its id
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest token
-    TokenTable ordinary;
+
+    // Ordinary tokens by their bytes: a hash table with open addressing. A slot holds, from the
+    // highest bit down,
+    //
+    //     | bits of the hash | id + 1 |     0: free
+    //
+    // with as many low bits as the largest id needs. The hash bits reject most wrong slots without
+    // a look at the token's bytes.
+    uint32_t *slots;
+    uint32_t tag_mask; // the hash bits of a slot
+    size_t slot_mask;  // number of slots - 1
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
     int *first_merge;  // (n) first rule that makes the token (then MergeRule.next), or -1
@@ -108,11 +106,10 @@ static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
 
 // The ordinary token with these bytes and their hash h, or -1.
 static inline int vocabulary_find_hashed(const Tokenizer *t, uint64_t h, const char *s, size_t n) {
-    const TokenTable *table = &t->ordinary;
-    for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
-        uint32_t slot = table->slots[i];
-        if ((slot ^ h >> 32) & table->tag_mask) continue;
-        int id = (int)(slot & ~table->tag_mask) - 1;
+    for (size_t i = h & t->slot_mask; t->slots[i]; i = (i + 1) & t->slot_mask) {
+        uint32_t slot = t->slots[i];
+        if ((slot ^ h >> 32) & t->tag_mask) continue;
+        int id = (int)(slot & ~t->tag_mask) - 1;
         if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
             return id;
     }
