@@ -97,7 +97,7 @@ $(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16 $(BACKEN
 $(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)
 
 # Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h) and before the other files, because they
-# take longest: 4.5 to 9 s for each part, 20 s for all other files (gcc 12, Zen 4, 2026-11-23).
+# take longest: 5 to 11 s of CPU time for each part, 20 s for all other files (gcc 12, a busy Zen 4, 2026-11-23).
 VECTOR  := $(foreach part,$(PARTS),$(BUILD)/backends/avx512_$(part).o $(BUILD)/backends/avx2_$(part).o)
 OBJ     := $(VECTOR) $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
 
