@@ -424,7 +424,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
         r->options.sample.seed =
             (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
-    bool is_text = !root || (body && get(body, "prompt"));
+    bool is_text = !root || get(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
     return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
                                 err) &&

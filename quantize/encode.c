@@ -26,7 +26,6 @@
 // The trials were chosen by the error that remains in products: sum (error * rms of the column's
 // inputs on English text)^2 over 8 matrices of TinyLlama 1.1B. More trials gain less than 0.5 %.
 #include "encode.h"
-#include "encode_codebook.h"
 #include "../kernels/load.h"
 #include "../kernels/blocks.h"
 
