@@ -1,5 +1,5 @@
 /* The completion scripts: the text of each file in commands/completions/, under the symbol
-   completion_NAME, which commands/completion.c lists, and the last sections of the manual page (commands/help.c). */
+   completion_NAME, which commands/completion.c lists, and sections of the manual page (commands/help.c). */
 #include "../base/embed.inc"
 
         embed EMBED_SYMBOL(completion_bash), commands/completions/bash

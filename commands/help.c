@@ -104,16 +104,13 @@ static void print_overview(void) {
     puts("\nExample:\n  llama31 run \"Once upon a time\"");
 }
 
-extern const char manual_sections[]; // completions.S: sections that no table has
+// The sections without a table, from manual.roff (completions.S): @TABLES@ stands for the others.
+extern const char manual_sections[];
 
 static void print_man_page(void) {
-    puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"\n"
-         ".SH NAME\nllama31 \\- run Llama models on the CPU\n"
-         ".SH SYNOPSIS\n.B llama31\n.I COMMAND\n[\\fIOPTIONS\\fR]\n"
-         ".SH DESCRIPTION\nMaps a GGUF file of a Llama model and generates text, chats, completes "
-         "files of\nprompts or measures. Results go to standard output, messages to standard "
-         "error.\n"
-         ".SH COMMANDS");
+    const char *tables = strstr(manual_sections, "@TABLES@");
+    puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"");
+    printf("%.*s.SH COMMANDS\n", (int)(tables - manual_sections), manual_sections);
     for (const Command *c = command_table; c < command_table + n_commands; c++) {
         printf(".TP\n\\fB%s\\fR ", c->name);
         print_roff(c->usage);
@@ -137,7 +134,7 @@ static void print_man_page(void) {
     }
     print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
     print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
-    printf("%s", manual_sections);
+    printf("%s", strchr(tables, '\n') + 1);
 }
 
 int command_help(const Options *o) {
