@@ -2,6 +2,7 @@
 // the buffer before the next read. The buffer grows with the longest line, at most to the limit
 // plus one read.
 #include "lines.h"
+#include "output.h"
 #include "../base/files.h"
 #include "../generate.h"
 
@@ -17,6 +18,7 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     *l = (LineReader){.path = is_stdin ? "standard input" : path, .limit = limit};
     l->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (l->fd < 0) die_file(path);
+    if (is_stdin && isatty(l->fd)) note(NULL, "reading lines of standard input; Ctrl-D ends it");
 }
 
 // Removes the lines that were returned, and the part of a line beyond the limit. Returns space for

@@ -315,6 +315,14 @@ def edit_and_cancel(tmp):
 
 
 @test
+def lines_of_a_terminal(tmp):
+    t = Terminal([PROGRAM, "tokenize", "--jsonl"], 24, 80, environment(tmp))
+    check(t.wait("reading lines of standard input; Ctrl-D ends it"), t.text())
+    t.send("{}\n")
+    same(t.status(), 1)
+
+
+@test
 def command_feedback(tmp):
     err = call("chat", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
     for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
