@@ -8,17 +8,16 @@
 
 typedef enum { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
 
-typedef struct Json Json;
-struct Json {
+typedef struct Json {
     JsonKind kind;
     bool boolean;
     double number;
-    Str string;        // of a string: decoded UTF-8, may contain NUL; of a number: as written
-    Str key;           // if the parent is an object
-    const Json *child; // first item of an array or object
-    const Json *next;  // next item of the parent
+    Str string; // of a string: decoded UTF-8, may contain NUL; of a number: as written
+    Str key;    // if the parent is an object
+    const struct Json *child; // first item of an array or object
+    const struct Json *next;  // next item of the parent
     int n_items;
-};
+} Json;
 
 // A parsed text. Zero-initialize; parsing again reuses the memory and invalidates the old nodes.
 typedef struct {

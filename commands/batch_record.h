@@ -21,8 +21,7 @@ typedef enum { RECORD_WAITING, RECORD_RUNNING, RECORD_DONE } RecordState;
 
 // One completion. A request for n completions is n records: the first is the parent, which holds
 // the request and its answer; the others are choices, which share the KV cache of the prompt.
-typedef struct Record Record;
-struct Record {
+typedef struct Record {
     // Request. A choice has only `pipeline`, `prompt`, `request` and `constraint`; everything else
     // is in its parent.
     long line; // number of the input line, from 1
@@ -47,15 +46,15 @@ struct Record {
     Sequence sequence;
 
     // Choices
-    Record *parent; // first record of the request; a parent is its own
-    int index;      // of this choice, from 0; a parent has 0
+    struct Record *parent; // first record of the request; a parent is its own
+    int index;             // of this choice, from 0; a parent has 0
     // In a parent only:
     int n_choices, n_unfinished;    // records of the request; those without a result
     Buffer choices[MAX_CHOICES];    // each finished choice as a JSON object
     int n_generated;                // tokens of all choices
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
-};
+} Record;
 
 // batch_request.c
 

@@ -697,7 +697,7 @@ struct Builtin {
 #define SEQUENCES (OF(UNDEFINED) | OF(STRING) | OF(LIST) | OF(TUPLE) | OF(RANGE) | OF(DICT))
 
 // clang-format off
-static const Builtin builtins[] = {
+static const struct Builtin builtins[] = {
     {FUNCTION, "dict", NULL, call_dict, VALUE_DICT},
     {FUNCTION, "namespace", NULL, call_dict, VALUE_NAMESPACE},
     {FUNCTION, "raise_exception", "message", call_raise_exception, 0},

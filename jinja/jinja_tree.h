@@ -40,15 +40,14 @@ typedef enum {
     EXPR_ARG,       // argument a, perhaps with a name; op: '*' for *a, '2' for **a
 } JinjaNodeKind;
 
-typedef struct JinjaNode JinjaNode;
-struct JinjaNode {
+typedef struct JinjaNode {
     JinjaNodeKind kind;
     int line, op;
     Str name;
     Value value;
-    JinjaNode *a, *b, *c, *body, *other;
-    JinjaNode *next;
-};
+    struct JinjaNode *a, *b, *c, *body, *other;
+    struct JinjaNode *next;
+} JinjaNode;
 
 struct Jinja {
     Heap heap;       // of the source and the tree

@@ -52,22 +52,17 @@ typedef enum {
     VALUE_LOOP // the variable "loop"
 } ValueKind;
 
-typedef struct Value Value;
-typedef struct Builtin Builtin; // jinja_library.c
-typedef struct Heap Heap;
-typedef struct DictPair DictPair;
-
 typedef struct {
-    Value *items; // (n) lists are immutable, so slices share them
+    struct Value *items; // (n) lists are immutable, so slices share them
     int n;
 } List;
 
 typedef struct {
-    DictPair *pairs; // (n) in insertion order; lookup is linear
+    struct DictPair *pairs; // (n) in insertion order; lookup is linear
     int n;
 } Dict;
 
-struct Value {
+typedef struct Value {
     ValueKind kind;
     bool is_markup; // of a VALUE_STRING: result of the filter "safe"
     union {
@@ -81,20 +76,20 @@ struct Value {
             Str name;
             const char *owner; // type that lacks the attribute `name`; NULL: `name` is a variable
         };
-        struct { // VALUE_FUNCTION
-            const Builtin *builtin;
-            Value *self; // the object of a method; NULL for a function
-            int variant; // see Builtin
+        struct {                           // VALUE_FUNCTION
+            const struct Builtin *builtin; // jinja_library.c
+            struct Value *self;            // the object of a method; NULL for a function
+            int variant;                   // see Builtin
         };
         struct Macro *macro;
         struct Loop *loop;
     };
-};
-struct DictPair {
+} Value;
+typedef struct DictPair {
     Value key, value;
-};
+} DictPair;
 
-struct Heap {
+typedef struct Heap {
     Arena chunks;
     char *chunk;       // the free rest of the last chunk
     size_t chunk_left; // its bytes
@@ -113,7 +108,7 @@ struct Heap {
     Value body;          // captured text, while the filters of its statement run (jinja.c)
     Error *err;
     jmp_buf on_fail;
-};
+} Heap;
 
 // Limit of recursion. It takes 230 KiB of stack (gcc 12, -O0 to -O3, without sanitizers).
 enum { HEAP_DEPTH = 300 };
