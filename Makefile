@@ -166,7 +166,7 @@ $(BUILD)/%.o: %.S
 	$(V)$(CC) -c -o $@ $<
 
 demo: all
-	./llama31 run --temp 0.7 -n 200 --seed 5 "Once upon a time"
+	./llama31 run --temp 0.7 -n 200 --seed 18 "Once upon a time"
 	@echo
 	@echo 'Next: ./llama31 run "Tell me about a dragon"    another story'
 	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
