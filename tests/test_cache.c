@@ -209,6 +209,7 @@ static void kv_types(void) {
         if (!c) die_error(&err);
         CHECK(load_prompt(c, 300) == 0, "%s: page of another type loaded", types[i]);
         compare(300, 512, 256);
+        free(c);
         model_close(&model);
     }
     remove_files();
