@@ -316,13 +316,13 @@ def markdown_transcript():
 def copy():
     """/copy sends the last answer to the terminal's clipboard (OSC 52)."""
     t = chat(BUILT_IN, "-n", "7", "-q", "--temp", "0", "--session", path("copy.jsonl"))
-    t.send("/copy\r")
-    assert t.wait("there is no answer to copy"), t.text()
+    ask(t, "/copy")
+    assert "there is no answer to copy" in t.text(), t.text()
     for text in "Once", "hello", "The end":  # of several lengths modulo 3
         ask(t, text)
         answer = transcript("copy.jsonl")[-1]["content"].encode()
-        t.send("/copy\r")
-        assert t.wait(lambda: b"\x1b]52;c;" + base64.b64encode(answer) + b"\x07" in t.raw), (answer, t.raw[-200:])
+        ask(t, "/copy")
+        assert b"\x1b]52;c;" + base64.b64encode(answer) + b"\x07" in t.raw, (answer, t.raw[-200:])
     with open(path("long.jsonl"), "w") as f:
         print(json.dumps({"role": "assistant", "content": "x" * 74995}), file=f)
     t.send("/load %s\r/copy\r" % path("long.jsonl"))
