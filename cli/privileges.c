@@ -94,10 +94,13 @@ const char *history_path(const Options *o) {
 }
 
 const char *last_chat_path(const Options *o) {
+    static Buffer path;
     const char *history = history_path(o);
     struct stat st;
-    bool is_file = history && (stat(history, &st) || S_ISREG(st.st_mode)); // not /dev/null
-    return is_file ? text_format("%s.last-chat", history) : NULL;
+    path.len = 0;
+    if (!history || (stat(history, &st) == 0 && !S_ISREG(st.st_mode))) return NULL; // /dev/null
+    buffer_printf(&path, "%s.last-chat", history);
+    return path.data;
 }
 
 static void add_chat(PathList *p, const Options *o) {

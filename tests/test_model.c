@@ -142,7 +142,8 @@ static void batches(void) {
 
 // The logits of a step do not depend on which other steps of the pass request logits: the last
 // layer computes only the rows that do. Unless the model is batch-invariant, the kernel of the
-// output matrix depends on the number of these rows, and with it the last bits.
+// output matrix depends on the number of these rows, and with it the last bits, or with AMX the
+// rounding to bf16 (largest error seen: 0.0023).
 static void logits_of_few_steps(void) {
     enum { N = 90 };
     static const int firsts[] = {0, 1, 30, N - 2, N - 1, N};
@@ -165,7 +166,7 @@ static void logits_of_few_steps(void) {
                 most = fmaxf(most, fabsf(expected[j]));
                 error = fmaxf(error, fabsf(logits[j] - expected[j]));
             }
-            CHECK(error <= (m.is_batch_invariant ? 0 : 1e-4f * most),
+            CHECK(error <= (m.is_batch_invariant ? 0 : 0.01f * most),
                   "shape %d, logits from step %d: error %g of %g", k / 2, firsts[i], (double)error,
                   (double)most);
             CHECK(s->n_tokens == N, "%d tokens", s->n_tokens);
