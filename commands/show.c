@@ -85,19 +85,30 @@ static void print_family(const Model *m) {
     buffer_free(&list);
 }
 
+// Prints what the file says about its origin: arbitrary bytes of any length.
+static void print_origin(const Gguf *g) {
+    static const char *const texts[][2] = {{"name", "general.name"},
+                                           {"license", "general.license"},
+                                           {"source", "general.source.url"},
+                                           {"source", "general.repo_url"},
+                                           {"source", "general.url"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Buffer quoted = {0};
+        Str text = gguf_get_text(g, texts[i][1]);
+        if (!text.len) continue;
+        json_quote(&quoted, (Str){text.data, text.len < 200 ? text.len : 200});
+        printf("%-14s%s\n", texts[i][0], quoted.data);
+        buffer_free(&quoted);
+    }
+}
+
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
     char size[24];
-    Str name = gguf_get_text(&m->file, "general.name");
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
            m->file.n_shards > 1 ? ", sharded" : "");
-    if (name.len) { // arbitrary bytes of any length
-        Buffer quoted = {0};
-        json_quote(&quoted, (Str){name.data, name.len < 200 ? name.len : 200});
-        printf("%-14s%s\n", "name", quoted.data);
-        buffer_free(&quoted);
-    }
+    print_origin(&m->file);
     if (gguf_file_type_name(&m->file))
         printf("%-14s%s\n", "mixture", gguf_file_type_name(&m->file));
     print_family(m);

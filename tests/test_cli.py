@@ -65,6 +65,8 @@ def tiny_model():
     values = {
         "general.architecture": (STRING, "llama"),
         "general.name": (STRING, "evil\x1b]52;c;eA==\x07name"),
+        "general.license": (STRING, "llama3.1"),
+        "general.source.url": (STRING, "https://a.b/c\x1b[2J" + "x" * 300),
         "llama.block_count": (U32, layers),
         "llama.context_length": (U32, 128),
         "llama.embedding_length": (U32, dim),
@@ -383,7 +385,9 @@ def json_output():
         r = run("show", "-m", GOOD, "--json", env={"LLAMA31_ISA": isa})
         check(json.loads(r.out)["batch_invariant"] != depends, r)
     named = path_of("named.gguf", damaged({"general.file_type": (U32, 15)}))
-    check(b"\nmixture       Q4_K_M\n" in run("show", "-m", named).out)
+    shown = run("show", "-m", named).out
+    check(b"\nmixture       Q4_K_M\n" in shown and b'\nlicense       "llama3.1"\n' in shown, shown)
+    check(b'\nsource        "https://a.b/c\\u001b[2Jxxx' in shown and b"x" * 200 not in shown, shown)
     check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
     r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
     check(r.code == 0 and json.loads(r.out)["n_tensors"] == 0, r)
