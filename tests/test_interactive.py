@@ -226,9 +226,11 @@ def no_color(tmp):
     styles, screens = re.compile(rb"\x1b\[[0-9;]*m"), {}
     for value in "1", "":
         t = chat(tmp, "--temp", "0", "-n", "6", **{"LLAMA31_HISTORY": "", "NO_COLOR": value})
-        t.send("Once\r")
-        check(t.wait("ended: 6 tokens"), t.text())
-        t.send("/nothing\r/set temp 1\r\x04")
+        for line in "Once", "/nothing", "/set temp 1":
+            mark = len(t.raw)
+            t.send(line + "\r")
+            check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+        t.send("\x04")
         same(t.status(), 0)
         screen = re.sub(r"(\d+(\.\d+)? (tok/s|GB/s|ms|s)\b|seed \d+)", "N", t.text())
         screens[value] = screen, styles.findall(t.raw)
