@@ -59,8 +59,9 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
     JsonDoc doc = {0};
     buffer_puts(&lines, "");
     transcript_put(d, &lines);
+    // Dropped messages exist only as lines of the transcript, so the lines are parsed.
     for (char *line = strtok(lines.data, "\n"); line; line = strtok(NULL, "\n")) {
-        json_parse(&doc, line, strlen(line), &(Error){0}); // succeeds: the line is our own
+        json_parse(&doc, line, strlen(line), &(Error){0}); // never fails: written by transcript_put
         const Json *content = json_get_string(doc.root, "content");
         bool has_calls = json_get(doc.root, "tool_calls");
         buffer_printf(out, "## %.*s\n\n", SHOWN(json_get_string(doc.root, "role")->string));

@@ -22,7 +22,7 @@ typedef struct {
 typedef enum {
     LINE_NONE, // no complete line yet (may_wait is false), or an interrupt
     LINE_READY,
-    LINE_LONG, // beyond the limit: of its text only an end is returned
+    LINE_LONG, // beyond the limit; at most the end of its text is returned
     LINE_END
 } LineState;
 

@@ -18,5 +18,5 @@ void note_unread_stdin(const Options *o);
 void note_stats(const Options *o, const Generator *g, uint64_t seed);
 // GB of weights that one decode step reads: all matrices, but only one row of the embedding.
 double decode_weight_gb(const Model *m);
-// Why n threads run: "performance cores: 8 of 16, SMT siblings left out". Static text.
+// The reason for n threads: "performance cores: 8 of 16, SMT siblings left out". Static text.
 const char *threads_reason(const Options *o, int n);

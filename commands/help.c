@@ -104,7 +104,8 @@ static void print_overview(void) {
     puts("\nExample:\n  llama31 run \"Once upon a time\"");
 }
 
-// The sections without a table, from manual.roff (completions.S): @TABLES@ stands for the others.
+// The sections of the manual page that are not generated: manual.roff, embedded by completions.S.
+// The generated sections replace @TABLES@.
 extern const char manual_sections[];
 
 static void print_man_page(void) {

@@ -85,7 +85,8 @@ static void print_family(const Model *m) {
     buffer_free(&list);
 }
 
-// Prints what the file says about its origin: arbitrary bytes of any length.
+// Prints the name, license and source given in the file. They are untrusted: quoted, and cut to 200
+// bytes.
 static void print_origin(const Gguf *g) {
     static const char *const texts[][2] = {{"name", "general.name"},
                                            {"license", "general.license"},

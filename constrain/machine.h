@@ -32,7 +32,7 @@ typedef struct {
     uint32_t depth;  // open objects and arrays
 } TextPosition;
 TextPosition machine_position(const Machine *m, uint32_t config); // all 0 for DEAD
-// A name of a property; its len bytes follow.
+// A property name of an open object. Its bytes (len) follow the struct.
 typedef struct {
     uint32_t depth, len; // depth: TextPosition.depth inside the object
 } UsedName;

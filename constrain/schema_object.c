@@ -355,7 +355,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
     if (c->failed) return;
-    // A copy, from which grammar_finish() removes names without a value.
+    // A copy, because grammar_finish() removes names without a value from it.
     const Dfa *shared = &c->grammar->defs[names].dfa;
     if (!dfa_product(&d, shared, shared, DFA_INTERSECT, &c->languages.budget)) {
         schema_language(c, NULL, NULL, -1);
