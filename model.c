@@ -144,14 +144,14 @@ static void multiply(const Forward *f, const Product *products, int n_products, 
 }
 
 // Norms and rotates the heads of a query or a key, as far as the family of the model does so. Then
-// rotates them as the type of the KV cache demands.
+// rotates them as the type of the cached keys demands.
 static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
     const Config *c = &f->model->config;
     for (float *head = vec; norm && head < vec + n_heads * c->head_dim; head += c->head_dim)
         kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
     if (family_has_rope(&f->model->family, f->layer))
         rope_apply(&f->ws->rope, vec, n_heads, c->head_dim, pos);
-    attention_rotate(f->model->kv.type, vec, n_heads * c->head_dim, c->head_dim);
+    attention_rotate(f->model->kv.k_type, vec, n_heads * c->head_dim, c->head_dim);
 }
 
 // Rotates the queries and keys of step i to its position, and stores its keys and values in the KV
@@ -159,6 +159,7 @@ static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_
 static void rotate_and_store(void *arg, int i) {
     const Forward *f = arg;
     const Config *c = &f->model->config;
+    const KvShape *kv = &f->model->kv;
     const Layer *l = &f->model->layers[f->layer];
     const Step *step = &f->ws->steps[i];
     int head_dim = c->head_dim, q_dim = c->n_heads * head_dim, kv_dim = c->n_kv_heads * head_dim;
@@ -167,12 +168,11 @@ static void rotate_and_store(void *arg, int i) {
     float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
     rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
     rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
-    attention_rotate(f->model->kv.type, v, kv_dim, head_dim);
+    attention_rotate(kv->v_type, v, kv_dim, head_dim);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
     for (int h = 0; h < c->n_kv_heads; h++, k += head_dim, v += head_dim) {
-        Type type = f->model->kv.type;
-        kernel.store(type, session_key(step->session, f->layer, h, step->pos), k, head_dim);
-        kernel.store(type, session_value(step->session, f->layer, h, step->pos), v, head_dim);
+        kernel.store(kv->k_type, session_key(step->session, f->layer, h, step->pos), k, head_dim);
+        kernel.store(kv->v_type, session_value(step->session, f->layer, h, step->pos), v, head_dim);
     }
 }
 
@@ -278,7 +278,7 @@ static void append_tokens(const Model *m, const Workspace *ws) {
 
 const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     const Config *c = &m->config;
-    AttentionShape shape = {c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type};
+    AttentionShape shape = {c->n_heads, c->n_kv_heads, c->head_dim, m->kv.k_type, m->kv.v_type};
     Forward f = {.model = m, .ws = ws, .exactness = {kernel_rows, m->is_batch_invariant}};
     if (ws->n_steps == 0) return NULL;
     for (int i = 0; i < ws->n_steps; i++) rope_reserve(&ws->rope, ws->steps[i].pos + 1);

@@ -281,20 +281,30 @@ static bool set_rope(const Loader *l, const ModelOptions *o) {
                                 l->err);
 }
 
-// A row of the KV cache is a key of one head, so Q8_0 and Q4_0 need heads of whole blocks of 32.
-static bool set_kv_type(const Loader *l, const ModelOptions *o) {
+// Finds a type of the KV cache by name. A row of the cache is a key of one head, so Q8_0 and Q4_0
+// need heads of whole blocks of 32.
+static bool find_kv_type(Str name, int head_dim, Type *type) {
     static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_Q4_0};
     static const char *const names[] = {"f16", "f32", "q8_0", "q4_0"};
-    const Config *c = &l->m->config;
     for (int i = 0; i < 4; i++) {
-        if (strcmp(o->kv_type ? o->kv_type : "f16", names[i])) continue;
-        if (c->head_dim % type_info(types[i])->block) break;
-        l->m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, types[i]};
-        return true;
+        *type = types[i];
+        if (str_is(name, names[i])) return head_dim % type_info(*type)->block == 0;
     }
-    return error_set(l->err, EXIT_USAGE,
-                     "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0 or q4_0",
-                     o->kv_type);
+    return false;
+}
+
+static bool set_kv_types(const Loader *l, const ModelOptions *o) {
+    const Config *c = &l->m->config;
+    const char *given = o->kv_type ? o->kv_type : "f16", *comma = strchr(given, ',');
+    Str keys = {given, strcspn(given, ",")}, values = comma ? str_of(comma + 1) : keys;
+    KvShape *kv = &l->m->kv;
+    *kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, TYPE_F16, TYPE_F16};
+    return (find_kv_type(keys, c->head_dim, &kv->k_type) &&
+            find_kv_type(values, c->head_dim, &kv->v_type)) ||
+           error_set(l->err, EXIT_USAGE,
+                     "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0 or "
+                     "q4_0, or two of them: KEYS,VALUES",
+                     given);
 }
 
 // True if no kernel in use depends on the number of rows, so that --deterministic costs nothing.
@@ -319,7 +329,7 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     bool is_loaded =
         (file->n_tensors > 0 || refuse(&l, "this file has a vocabulary only, no tensors")) &&
         read_config(&l) && open_adapters(&l, options) && read_vocab_size(&l) && load_tensors(&l) &&
-        set_rope(&l, options) && set_kv_type(&l, options);
+        set_rope(&l, options) && set_kv_types(&l, options);
     free(l.is_used);
     if (is_loaded)
         m->is_batch_invariant = options->is_batch_invariant || is_always_invariant(m);

@@ -8,8 +8,9 @@
 typedef struct {
     int n_threads; // 0: as many as the process may use
     bool is_batch_invariant;
-    const char *kv_type;   // type of the KV cache: "f16", "f32", "q8_0" or "q4_0"; NULL: "f16"
-    const char *rope_rule; // NULL: as in the file
+    const char *
+        kv_type; // type of the KV cache: "f16", "f32", "q8_0", "q4_0" or "KEYS,VALUES"; NULL: "f16"
+    const char *rope_rule;         // NULL: as in the file
     double rope_theta, rope_scale; // base of the frequencies, factor of the rule; 0: as in the file
     int rope_orig_ctx;    // length of the context that the factor extends; 0: as in the file
     LoraOption *adapters; // (n_adapters)

@@ -20,17 +20,13 @@ struct KvPage {
     size_t map_bytes;
 };
 
-size_t kv_row_bytes(const KvShape *shape) {
-    return quant_row_bytes(shape->type, (size_t)shape->head_dim);
+// Bytes of the keys (or of the values) of one layer in a page; `type` is theirs.
+static size_t layer_bytes(const KvShape *shape, Type type) {
+    return (size_t)shape->n_kv_heads * KV_PAGE * quant_row_bytes(type, (size_t)shape->head_dim);
 }
 
-// Bytes of the keys (or of the values) of one layer in a page.
-static size_t layer_bytes(const KvShape *shape) {
-    return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape);
-}
-
-size_t kv_position_bytes(const KvShape *shape) {
-    return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE;
+size_t kv_position_bytes(const KvShape *s) {
+    return (size_t)s->n_layers * (layer_bytes(s, s->k_type) + layer_bytes(s, s->v_type)) / KV_PAGE;
 }
 
 static int pages_of(int n_positions) { return (n_positions + KV_PAGE - 1) / KV_PAGE; }
@@ -63,12 +59,13 @@ static void page_release(KvPage *page) {
 
 // Appends a page to the session's tables: `pages`, and k and v of all layers.
 static void append_page(Session *s, KvPage *page) {
-    int n_layers = s->shape.n_layers;
-    size_t bytes = layer_bytes(&s->shape);
-    for (int l = 0; l < n_layers; l++) {
-        size_t at = (size_t)l * (size_t)s->cap_pages + (size_t)s->n_pages;
-        s->k[at] = page->data + (size_t)l * bytes;
-        s->v[at] = page->data + (size_t)(n_layers + l) * bytes;
+    size_t n_layers = (size_t)s->shape.n_layers;
+    size_t k_bytes = layer_bytes(&s->shape, s->shape.k_type),
+           v_bytes = layer_bytes(&s->shape, s->shape.v_type);
+    for (size_t l = 0; l < n_layers; l++) {
+        size_t at = l * (size_t)s->cap_pages + (size_t)s->n_pages;
+        s->k[at] = page->data + l * k_bytes;
+        s->v[at] = page->data + n_layers * k_bytes + l * v_bytes;
     }
     s->pages[s->n_pages++] = page;
 }
@@ -96,10 +93,13 @@ static bool own_last_page(Session *s, int n) {
     if (last->n_owners == 1 && !last->map) return true;
     KvPage *own = page_new(&s->shape);
     if (!own) return false;
-    size_t row = kv_row_bytes(&s->shape), stride = KV_PAGE * row;
-    for (int i = 0; i < 2 * s->shape.n_layers * s->shape.n_kv_heads; i++)
-        memcpy(own->data + (size_t)i * stride, last->data + (size_t)i * stride,
-               (size_t)(n % KV_PAGE) * row);
+    size_t at = 0; // keys or values of a head
+    for (int i = 0, n_heads = s->shape.n_layers * s->shape.n_kv_heads; i < 2 * n_heads; i++) {
+        Type type = i < n_heads ? s->shape.k_type : s->shape.v_type;
+        size_t row = quant_row_bytes(type, (size_t)s->shape.head_dim);
+        memcpy(own->data + at, last->data + at, (size_t)(n % KV_PAGE) * row);
+        at += KV_PAGE * row;
+    }
     page_release(last);
     s->n_pages--;
     append_page(s, own);
@@ -137,19 +137,20 @@ bool session_reserve(Session *s, int n, Error *err) {
     return true;
 }
 
-// The key (table s->k) or value (table s->v) of one head at one position.
-static void *row_at(const Session *s, const void *const *table, int layer, int kv_head, int pos) {
+// The key (table s->k) or value (table s->v) of one head at one position; `type` is its type.
+static void *row_at(const Session *s, const void *const *table, Type type, int layer, int kv_head,
+                    int pos) {
     const char *page = table[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
     size_t row = (size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE);
-    return (char *)page + row * kv_row_bytes(&s->shape);
+    return (char *)page + row * quant_row_bytes(type, (size_t)s->shape.head_dim);
 }
 
 void *session_key(const Session *s, int layer, int kv_head, int pos) {
-    return row_at(s, s->k, layer, kv_head, pos);
+    return row_at(s, s->k, s->shape.k_type, layer, kv_head, pos);
 }
 
 void *session_value(const Session *s, int layer, int kv_head, int pos) {
-    return row_at(s, s->v, layer, kv_head, pos);
+    return row_at(s, s->v, s->shape.v_type, layer, kv_head, pos);
 }
 
 const void *session_page(const Session *s, int page) { return s->pages[page]->data; }

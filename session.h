@@ -12,10 +12,9 @@
 // The content of a position: for each layer and KV head, a key and a value of head_dim numbers.
 typedef struct {
     int n_layers, n_kv_heads, head_dim;
-    Type type; // F16, F32, Q8_0 or Q4_0
+    Type k_type, v_type; // F16, F32, Q8_0 or Q4_0
 } KvShape;
 
-size_t kv_row_bytes(const KvShape *shape);      // of one key or value
 size_t kv_position_bytes(const KvShape *shape); // of all keys and values of a position
 
 typedef struct KvPage KvPage;

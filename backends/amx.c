@@ -335,10 +335,10 @@ static void store_acc(float *acc, const float *sums, int dim) {
 }
 
 // 32 rows of K or V (`kv`) from row `first` on, as far as they are among the first n.
-static Submatrix kv_rows(const AttentionPage *a, const void *kv, int first, int n) {
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+static Submatrix kv_rows(const void *kv, Type type, int head_dim, int first, int n) {
+    size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
     return (Submatrix){(const char *)kv + (size_t)first * row_bytes, row_bytes, row_bytes,
-                       min_int(n - first, AMX_PANEL), a->head_dim};
+                       min_int(n - first, AMX_PANEL), head_dim};
 }
 
 // Converts K and V of the first n positions of a page to B tiles.
@@ -346,11 +346,11 @@ static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, AMX_TILE_K) / AMX_TILE_K,
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
     for (int i = 0; i < n_key_tiles; i++) {
-        Submatrix keys = kv_rows(a, a->k, i * AMX_PANEL, n),
-                  values = kv_rows(a, a->v, i * AMX_PANEL, n);
-        decode_panel[a->kv_type](m->attend.rows, &keys, &values);
+        Submatrix keys = kv_rows(a->k, a->k_type, a->head_dim, i * AMX_PANEL, n),
+                  values = kv_rows(a->v, a->v_type, a->head_dim, i * AMX_PANEL, n);
+        decode_panel[a->k_type](m->attend.rows, &keys, &values);
         keys_to_b(m->attend.keys + 2 * i * n_dim_tiles * AMX_TILE_LEN, m->attend.rows, n_dim_tiles);
-        decode_panel[a->kv_type](m->attend.rows, &values, &(Submatrix){0});
+        decode_panel[a->v_type](m->attend.rows, &values, &(Submatrix){0});
         values_to_b(m->attend.values + i * AMX_TILE_LEN, m->attend.rows, n_dim_tiles,
                     (size_t)n_key_tiles * AMX_TILE_LEN);
     }

@@ -23,7 +23,7 @@ _Static_assert(sizeof(FloatAttendMemory) <= ATTEND_SCRATCH, "fits");
 
 static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    convert_kv_tile(m->rows, a, a->k, key, n);
+    convert_kv_tile(m->rows, a->k_type, a->k, key, n, a->head_dim);
     for (int h = 0; h < ATTEND_TILE; h += WIDTH)
         transpose_dwords(m->keys[0] + h, sizeof m->keys[0], m->rows[h], sizeof m->rows[0],
                          a->head_dim, 1);
@@ -57,21 +57,21 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
 // True if values, and keys, of a float16 cache are converted as they are multiplied, which pays on
 // AVX-512 for few queries. For the 4 queries of a KV head and head_dim 128 a page takes 7 us from
 // L2 and 9 to 11 us from memory (Sapphire Rapids).
-INLINE bool multiplies_f16(const AttentionPage *a) {
-    return WIDTH == 16 && a->kv_type == TYPE_F16 && a->head_dim % ATTEND_TILE == 0 &&
+INLINE bool multiplies_f16(const AttentionPage *a, Type type) {
+    return WIDTH == 16 && type == TYPE_F16 && a->head_dim % ATTEND_TILE == 0 &&
            a->n_q <= 2 * GEMM_TILE_TOKENS;
 }
 
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    const size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    const size_t row_bytes = quant_row_bytes(a->v_type, (size_t)a->head_dim);
     const char *values = (const char *)a->v + (size_t)key * row_bytes;
-    bool is_f16 = multiplies_f16(a);
-    if (a->kv_type == TYPE_Q8_0) {
+    bool is_f16 = multiplies_f16(a, a->v_type);
+    if (a->v_type == TYPE_Q8_0) {
         q8_values(a, key, n, prefetch);
         return;
     }
-    if (!is_f16) convert_kv_tile(m->rows, a, a->v, key, n);
+    if (!is_f16) convert_kv_tile(m->rows, a->v_type, a->v, key, n, a->head_dim);
     for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
         if (is_f16)
             f16_panel(a->acc + d, (size_t)a->head_dim, values + 2 * d, row_bytes,

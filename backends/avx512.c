@@ -516,7 +516,7 @@ typedef struct {
 _Static_assert(sizeof(Q8AttendMemory) <= ATTEND_SCRATCH, "fits");
 
 static bool multiplies_q8_keys(const AttentionPage *a) {
-    return a->kv_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
+    return a->k_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
 }
 
 static void split_query(Int16Query *out, const float *x, int n) {
@@ -610,7 +610,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     if (multiplies_q8_keys(a))
         q8_scores(a, key, n, prefetch);
-    else if (multiplies_f16(a))
+    else if (multiplies_f16(a, a->k_type))
         f16_scores(a, key, n, prefetch);
     else
         float_scores(a, key, n, prefetch);

@@ -126,11 +126,11 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
 static Hash128 model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
-    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
+    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
                   VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
-                  m->kv.type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim,
-                  r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor,
-                  r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
+                  m->kv.k_type, m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim,
+                  r->rule, r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor,
+                  r->high_freq_factor, r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
     h = hash_add_gguf(h, &m->file, false);
@@ -300,7 +300,7 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     // number with more than ATTEND_MANY_ABOVE queries, whichever is less: both give the last token
     // the kernel of an uncached prefill.
     AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
-                            m->kv.type};
+                            m->kv.k_type, m->kv.v_type};
     int tile = attention_tile_steps(&shape), n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile,
         n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
     c->n_refeed = n_last_tile < n_many ? n_last_tile : n_many;

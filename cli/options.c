@@ -60,7 +60,7 @@ const Option option_table[] = {
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
      "prompt tokens per forward pass (default 512; chat 256)"},
     {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "f32|f16|q8_0|q4_0"),
-     "type of the KV cache (default f16)"},
+     "type of the KV cache, or KEYS,VALUES (default f16)"},
     {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(OPTION_LORA, model_options.adapters, "FILE[:SCALE]"),
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
     {{"--deterministic"}, COMPUTE, FLAG(model_options.is_batch_invariant),

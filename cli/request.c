@@ -6,6 +6,8 @@
 #include "../base/files.h"
 #include "../os/os.h"
 
+#include <stdio.h>
+
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 
 bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err) {
@@ -70,15 +72,21 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
     return context_fits(prompt->len, n != 0, r->max_context, err);
 }
 
+const char *kv_type_text(const KvShape *kv, char text[KV_TYPE_TEXT]) {
+    const char *keys = type_info(kv->k_type)->name, *values = type_info(kv->v_type)->name;
+    snprintf(text, KV_TYPE_TEXT, keys == values ? "%s" : "%s,%s", keys, values);
+    return text;
+}
+
 bool kv_memory_check(const Model *m, size_t n_positions, Error *err) {
-    char need[24], most[24];
+    char need[24], most[24], type[KV_TYPE_TEXT];
     double bytes = (double)n_positions * (double)kv_position_bytes(&m->kv);
     double available = (double)os_memory_available();
     return bytes <= available ||
            error_set(err, EXIT_RUNTIME,
                      "%zu positions need %s of KV cache (%s), %s are available; use a smaller "
                      "context (-c) or type (--kv)",
-                     n_positions, scaled(need, bytes, "B"), type_info(m->kv.type)->name,
+                     n_positions, scaled(need, bytes, "B"), kv_type_text(&m->kv, type),
                      scaled(most, available, "B"));
 }
 

@@ -95,11 +95,11 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     }
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
-    // llama.cpp has separate options for keys and values.
-    if (!strcmp(text, "--kv") && *value && kv_type && strcmp(*value, kv_type)) {
-        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
-                  *name, kv_type, *value);
-        return SPELLING_REFUSED;
+    if (!strcmp(text, "--kv") && *value) { // llama.cpp has separate options for keys and values
+        const char *old = kv_type ? kv_type : "f16", *comma = strchr(old, ',');
+        *value = str_ends_with(str_of(*name), "v")
+                     ? text_format("%.*s,%s", (int)strcspn(old, ","), old, *value)
+                     : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
     *name = text;

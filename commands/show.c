@@ -106,7 +106,7 @@ static void print_origin(const Gguf *g) {
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
-    char size[24];
+    char size[24], kv_type[KV_TYPE_TEXT];
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
            m->file.n_shards > 1 ? ", sharded" : "");
     print_origin(&m->file);
@@ -130,7 +130,7 @@ static void print_model(const Model *m, const Options *o) {
     double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
-           scaled(size, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
+           scaled(size, kv * context, "B"), context, kv_type_text(&m->kv, kv_type), kv / 1024);
     size_t available = os_memory_available();
     double n_fit = ((double)available - weights) / kv;
     if (available < SIZE_MAX)

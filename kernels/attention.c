@@ -68,9 +68,9 @@ MULTIVERSION static void hadamard(float *x, int n) {
     }
 }
 
-void attention_rotate(Type kv_type, float *x, int n, int head_dim) {
+void attention_rotate(Type type, float *x, int n, int head_dim) {
     int width = head_dim & -head_dim;
-    for (int i = 0; kv_type == TYPE_Q4_0 && i < n; i += width) hadamard(x + i, width);
+    for (int i = 0; type == TYPE_Q4_0 && i < n; i += width) hadamard(x + i, width);
 }
 
 static int max_queries(void) {
@@ -169,15 +169,17 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
     }
     size_t at = (size_t)layer * tile->layer_stride + (size_t)page;
-    size_t head =
-        (size_t)item->kv_head * KV_PAGE * quant_row_bytes(s->kv_type, (size_t)s->head_dim);
+    size_t row = (size_t)item->kv_head * KV_PAGE, dim = (size_t)s->head_dim,
+           k_at = row * quant_row_bytes(s->k_type, dim),
+           v_at = row * quant_row_bytes(s->v_type, dim);
     AttentionPage p = {.q = queries,
-                       .k = (const char *)tile->k[at] + head,
-                       .v = (const char *)tile->v[at] + head,
+                       .k = (const char *)tile->k[at] + k_at,
+                       .v = (const char *)tile->v[at] + v_at,
                        .next_k =
-                           page + 1 < item->n_pages ? (const char *)tile->k[at + 1] + head : NULL,
+                           page + 1 < item->n_pages ? (const char *)tile->k[at + 1] + k_at : NULL,
                        .n_keys = n_keys,
-                       .kv_type = s->kv_type,
+                       .k_type = s->k_type,
+                       .v_type = s->v_type,
                        .n_q = item->n_queries,
                        .head_dim = s->head_dim,
                        .max = out.max,
@@ -189,7 +191,7 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     int n = item->n_queries;
     if (exactness.kernel_rows == 1) n = min_int(n, item->group);
     bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
-    if (kernel.attend_many && is_many && s->kv_type != TYPE_F32) {
+    if (kernel.attend_many && is_many && s->k_type != TYPE_F32 && s->v_type != TYPE_F32) {
         kernel.attend_many(&p);
         return;
     }
@@ -224,7 +226,7 @@ static void normalize(const Attention *a, const AttentionItem *item, float *out,
     for (int i = 0; i < item->n_queries; i++) {
         float *to = out + query_offset(a, item, i);
         for (int d = 0; d < dim; d++) to[d] = p.acc[i * dim + d] / p.sum[i];
-        attention_rotate(a->shape.kv_type, to, dim, dim);
+        attention_rotate(a->shape.v_type, to, dim, dim);
     }
 }
 

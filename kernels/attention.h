@@ -8,7 +8,7 @@
 
 typedef struct {
     int n_heads, n_kv_heads, head_dim;
-    Type kv_type;
+    Type k_type, v_type;
 } AttentionShape;
 
 // Consecutive positions of one sequence, and its keys and values.
@@ -33,18 +33,19 @@ typedef struct {
     size_t partial_bytes; // allocated
 } Attention;
 
-// The rotation of a KV cache of Q4_0. Does nothing for other types.
+// The rotation of keys or values that are cached as Q4_0. Does nothing for other types.
 //
 // Some dimensions of keys and values are many times larger than the others, and would take the
 // range of the 32 values that share a scale. A Hadamard matrix H, which is orthogonal and has
 // elements of one magnitude, distributes them over all dimensions (QuaRot: Ashkboos et al. 2024).
-// Queries, keys and values are rotated, and the output is rotated back. H is its own inverse, so
+// If keys are rotated, so are queries; if values are rotated, the output is rotated back. H is its
+// own inverse, so
 //
 //     (H q) (H k) = q k        H sum_i p_i (H v_i) = sum_i p_i v_i
 //
 // Replaces each head of x (n / head_dim, head_dim) by H x. If head_dim is not a power of two, parts
 // of a head are rotated: as many values as the greatest power of two that divides head_dim.
-void attention_rotate(Type kv_type, float *x, int n, int head_dim);
+void attention_rotate(Type type, float *x, int n, int head_dim);
 
 // The most steps of a tile.
 int attention_tile_steps(const AttentionShape *shape);

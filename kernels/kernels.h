@@ -50,13 +50,13 @@ enum {
 // Attention of n_q queries over one page of keys and values of one KV head. The queries are the
 // heads that share it, at one or more positions.
 typedef struct {
-    const float *q;     // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
-    const void *k, *v;  // (KV_PAGE, head_dim), rows of kv_type
-    const void *next_k; // keys of the next page, to be prefetched; or NULL
-    const int *n_keys;  // (n_q) query i sees the first n_keys[i] keys of the page; 0 to KV_PAGE
-    Type kv_type;       // F32, F16, Q8_0 or Q4_0
-    int n_q;            // at most ATTEND_MAX_QUERIES, or ATTEND_MANY_QUERIES
-    int head_dim;       // even, at most MAX_HEAD_DIM
+    const float *q;      // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
+    const void *k, *v;   // (KV_PAGE, head_dim), rows of k_type and v_type
+    const void *next_k;  // keys of the next page, to be prefetched; or NULL
+    const int *n_keys;   // (n_q) query i sees the first n_keys[i] keys of the page; 0 to KV_PAGE
+    Type k_type, v_type; // F32, F16, Q8_0 or Q4_0
+    int n_q;             // at most ATTEND_MAX_QUERIES, or ATTEND_MANY_QUERIES
+    int head_dim;        // even, at most MAX_HEAD_DIM
     // Results: the softmax in three parts, so that pages can be merged (attention.c).
     float *max, *sum; // (n_q) m = max of scores, l = sum of exp(score - m); for a query without
                       // keys, -INFINITY and 0

@@ -79,12 +79,12 @@ static void scalar_add(float *x, const float *y, int n) {
 static void scalar_attend(const AttentionPage *p) {
     float row[MAX_HEAD_DIM], scores[KV_PAGE];
     int dim = p->head_dim;
-    size_t row_bytes = quant_row_bytes(p->kv_type, (size_t)dim);
+    size_t k_bytes = quant_row_bytes(p->k_type, (size_t)dim),
+           v_bytes = quant_row_bytes(p->v_type, (size_t)dim);
     for (int i = 0; i < p->n_q; i++) {
         float max = -INFINITY, sum = 0, *acc = p->acc + i * dim;
         for (int j = 0; j < p->n_keys[i]; j++) {
-            quant_decode_row(p->kv_type, (const char *)p->k + (size_t)j * row_bytes, row,
-                             (size_t)dim);
+            quant_decode_row(p->k_type, (const char *)p->k + (size_t)j * k_bytes, row, (size_t)dim);
             scores[j] = dot_lanes(p->q + i * dim, row, dim);
             // The comparison makes a NaN the maximum, because it must reach the logits: sampling
             // reports it.
@@ -93,8 +93,7 @@ static void scalar_attend(const AttentionPage *p) {
         memset(acc, 0, (size_t)dim * sizeof(float));
         for (int j = 0; j < p->n_keys[i]; j++) {
             float weight = expf(scores[j] - max);
-            quant_decode_row(p->kv_type, (const char *)p->v + (size_t)j * row_bytes, row,
-                             (size_t)dim);
+            quant_decode_row(p->v_type, (const char *)p->v + (size_t)j * v_bytes, row, (size_t)dim);
             for (int d = 0; d < dim; d++) acc[d] += weight * row[d];
             sum += weight;
         }

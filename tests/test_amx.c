@@ -103,22 +103,35 @@ static void products(void) { on_units(every_type); }
 // Attention over a page of n keys, against the scalar kernel. Each of the four operands of the two
 // products is rounded to bf16, with an RMS error of 0.17 %. The scores are about N(0, 1), so their
 // relative errors become absolute errors of their exponents. Expected NMSE: 4 x 0.0017^2.
-static void compare_page(const Kernels *kernels, Type type, int dim, int n_q, int n) {
+static void compare_page(const Kernels *kernels, Type k_type, Type v_type, int dim, int n_q,
+                         int n) {
     enum { Q = ATTEND_MANY_QUERIES };
     static float q[Q * 256], row[256], found[Q * 256 + 1], expected[Q * 256];
     float max[Q], sum[Q], max_expected[Q], sum_expected[Q];
-    uint64_t seed = (uint64_t)(dim * 1000 + n) + (uint64_t)type;
-    size_t row_bytes = quant_row_bytes(type, (size_t)dim), at = 0;
-    char *kv = xalloc(2 * (size_t)n, row_bytes);
+    uint64_t seed = (uint64_t)(dim * 1000 + n) + (uint64_t)k_type;
+    size_t k_bytes = quant_row_bytes(k_type, (size_t)dim),
+           v_bytes = quant_row_bytes(v_type, (size_t)dim);
+    char *k = xalloc((size_t)n, k_bytes), *v = xalloc((size_t)n, v_bytes);
     int n_keys[Q];
     for (int i = 0; i < n_q; i++) n_keys[i] = i ? (int)(test_random(&seed) % (uint64_t)(n + 1)) : n;
     for (int i = 0; i < n_q * dim; i++) q[i] = test_normal(&seed) / sqrtf((float)dim);
-    for (; at < 2 * (size_t)n; at++) {
+    for (size_t i = 0; i < (size_t)n; i++) {
         for (int d = 0; d < dim; d++) row[d] = test_normal(&seed);
-        kernels_scalar.store(type, kv + at * row_bytes, row, dim);
+        kernels_scalar.store(k_type, k + i * k_bytes, row, dim);
+        for (int d = 0; d < dim; d++) row[d] = test_normal(&seed);
+        kernels_scalar.store(v_type, v + i * v_bytes, row, dim);
     }
-    AttentionPage page = {q,   kv,   kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max,
-                          sum, found};
+    AttentionPage page = {.q = q,
+                          .k = k,
+                          .v = v,
+                          .n_keys = n_keys,
+                          .k_type = k_type,
+                          .v_type = v_type,
+                          .n_q = n_q,
+                          .head_dim = dim,
+                          .max = max,
+                          .sum = sum,
+                          .acc = found};
     found[n_q * dim] = 77;
     kernels->attend_many(&page);
     CHECK(found[n_q * dim] == 77, "wrote past the end");
@@ -140,9 +153,10 @@ static void compare_page(const Kernels *kernels, Type type, int dim, int n_q, in
             found[d] /= sum[i], expected[d] /= sum_expected[i];
     }
     double nmse = test_nmse(found, expected, (size_t)(n_q * dim));
-    CHECK(nmse < 2e-5, "%s dim %d, %d queries, %d keys: NMSE %g", type_info(type)->name, dim, n_q,
-          n, nmse);
-    free(kv);
+    CHECK(nmse < 2e-5, "%s, %s dim %d, %d queries, %d keys: NMSE %g", type_info(k_type)->name,
+          type_info(v_type)->name, dim, n_q, n, nmse);
+    free(k);
+    free(v);
 }
 
 // A query that sees a key with a NaN has the result NaN. Queries that do not see the key have their
@@ -155,7 +169,17 @@ static void attend_nan(const Kernels *kernels) {
     for (int i = 0; i < 32; i++) n_keys[i] = 8 + i;
     for (int i = 0; i < 40; i++) kernels_scalar.store(TYPE_F16, k[i], kv, 64);
     k[20][63] = 0x7e00;
-    kernels->attend_many(&(AttentionPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
+    kernels->attend_many(&(AttentionPage){.q = q,
+                                          .k = k,
+                                          .v = v,
+                                          .n_keys = n_keys,
+                                          .k_type = TYPE_F16,
+                                          .v_type = TYPE_F16,
+                                          .n_q = 32,
+                                          .head_dim = 64,
+                                          .max = max,
+                                          .sum = sum,
+                                          .acc = acc});
     for (int i = 0; i < 32; i++)
         CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i],
               sum[i]);
@@ -167,10 +191,11 @@ static void attend_pages(const Kernels *kernels) {
     static const int dims[] = {128, 64, 256, 32, 48, 6}, queries[] = {64, 17, 256, 32, 150, 18},
                      keys[] = {256, 1, 77, 33, 255, 16};
     for (int i = 0; i < 6; i++) {
-        compare_page(kernels, TYPE_F16, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_F16, TYPE_F16, dims[i], queries[i], keys[i]);
         if (dims[i] % 32) continue;
-        compare_page(kernels, TYPE_Q8_0, dims[i], queries[i], keys[i]);
-        compare_page(kernels, TYPE_Q4_0, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_Q8_0, TYPE_Q8_0, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_Q8_0, TYPE_Q4_0, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_Q4_0, TYPE_Q4_0, dims[i], queries[i], keys[i]);
     }
 }
 

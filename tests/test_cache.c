@@ -200,10 +200,10 @@ static void damaged_pages(void) {
 
 // A page has the bits of a computed one for every type of KV cache, and is used for this type only.
 static void kv_types(void) {
-    static const char *const types[] = {"f16", "q8_0", "q4_0", "f32"};
+    static const char *const types[] = {"f16", "q8_0", "q4_0", "q8_0,q4_0", "q4_0,q8_0", "f32"};
     Error err;
     remove_files();
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         open_small(shapes[4], (ModelOptions){.n_threads = 1, .kv_type = types[i]});
         PrefixCache *c = cache_open(dir, 1u << 30, &model, 512, &err);
         if (!c) die_error(&err);

@@ -182,6 +182,9 @@ def usage():
     refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
     refuses(2, "--kv q3: expected f16", "run", "-m", GOOD, "--kv", "q3", "x")
+    for kv in "q3,f16", "f16,q3", "f16,", ",f16", ",", "", "f16,f16,f16":
+        refuses(2, f"--kv {kv}: expected f16", "run", "-m", GOOD, "--kv", kv, "x")
+    refuses(2, "head dimension a multiple of 32", "run", "--kv", "f16,q8_0", "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "q4_0", "x")  # the built-in model has heads of 48
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],

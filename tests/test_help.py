@@ -224,6 +224,9 @@ def llama_cpp_options(tmp):
     check(out == expected, out)
     check("llama31: options without effect: --simple-io -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
+    for spelled, kv in (["-ctk", "f32"], "f32,f16"), (["-ctv", "f32"], "f16,f32"), (["-ctv", "f32", "-ctk", "f16"], "f16,f32"), \
+                       (["--kv", "f32", "-ctv", "f16"], "f32,f16"):
+        same(program("show", "--json", *spelled)[0], program("show", "--json", "--kv", kv)[0])
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
     same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
@@ -242,7 +245,7 @@ def llama_cpp_options(tmp):
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download a/b --include '*Q4_K_M.gguf' "),
                         (("-hf", "a/b:Q8_0"), "a/b --include '*Q8_0.gguf' "),
-                        (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
+                        (("--mirostat", "2"), "--top-p"),
                         (("-o", "out.txt"), "> FILE"), (("--reasoning-budget", "0"), "enable_thinking=false"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]

@@ -358,29 +358,43 @@ static void stores(void) {
 
 // Attention over one page, of which query i sees n_keys[i] keys. The result of a query must have
 // the same bits when it is the only query.
-static void check_attend(Type type, int dim, int n_q, int most_keys) {
+static void check_attend(Type k_type, Type v_type, int dim, int n_q, int most_keys) {
     enum { Q = ATTEND_MAX_QUERIES };
     static float q[Q * 256], values[2][KV_PAGE][256], acc[Q * 256 + 1], alone[256], expected[256];
     float max[Q], sum[Q], max_alone, sum_alone;
     int n_keys[Q];
-    size_t row_bytes = quant_row_bytes(type, (size_t)dim);
+    Type types[2] = {k_type, v_type};
     Fenced kv[2];
     for (int i = 0; i < n_q * dim; i++)
-        q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : type == TYPE_Q4_0 ? 0.3f : 2.0f);
+        q[i] = test_normal(&state) * (k_type == TYPE_Q8_0   ? 0.02f
+                                      : k_type == TYPE_Q4_0 ? 0.3f
+                                                            : 2.0f);
     for (int i = 0; i < n_q; i++) n_keys[i] = random_int(most_keys + 1);
     n_keys[0] = most_keys;
     for (int s = 0; s < 2; s++) {
+        size_t row_bytes = quant_row_bytes(types[s], (size_t)dim);
         kv[s] = fenced_new((size_t)most_keys * row_bytes);
-        random_weights(type, kv[s].data, (size_t)most_keys * row_bytes);
+        random_weights(types[s], kv[s].data, (size_t)most_keys * row_bytes);
         for (int j = 0; j < most_keys; j++)
-            quant_decode_row(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
+            quant_decode_row(types[s], kv[s].data + (size_t)j * row_bytes, values[s][j],
+                             (size_t)dim);
     }
     // AVX-512 multiplies keys of Q8_0 and Q4_0 as integers and rounds the queries to 16 bits
     // (largest error seen: 3.4e-9).
     bool is_rounded =
-        quant_is_integer(type) && (!strcmp(kernel.name, "avx512") || !strcmp(kernel.name, "amx"));
+        quant_is_integer(k_type) && (!strcmp(kernel.name, "avx512") || !strcmp(kernel.name, "amx"));
     acc[n_q * dim] = 77;
-    AttentionPage page = {q, kv[0].data, kv[1].data, NULL, n_keys, type, n_q, dim, max, sum, acc};
+    AttentionPage page = {.q = q,
+                          .k = kv[0].data,
+                          .v = kv[1].data,
+                          .n_keys = n_keys,
+                          .k_type = k_type,
+                          .v_type = v_type,
+                          .n_q = n_q,
+                          .head_dim = dim,
+                          .max = max,
+                          .sum = sum,
+                          .acc = acc};
     kernel.attend(&page);
     CHECK(acc[n_q * dim] == 77, "%s: wrote past the end", kernel.name);
     for (int i = 0; i < n_q; i++) {
@@ -397,21 +411,22 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
             expected[d] = (float)(n_keys[i] ? out / total : 0);
             alone[d] = n_keys[i] ? acc[i * dim + d] / sum[i] : acc[i * dim + d];
         }
-        const char *name = type_info(type)->name;
+        const char *k_name = type_info(k_type)->name, *v_name = type_info(v_type)->name;
         double error = n_keys[i] ? test_nmse(alone, expected, (size_t)dim) : 0;
         CHECK(error < (is_rounded ? 5e-9 : 1e-10),
-              "%s attend %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, name, dim, i,
-              n_q, n_keys[i], error);
+              "%s attend %s, %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, k_name,
+              v_name, dim, i, n_q, n_keys[i], error);
         CHECK(n_keys[i] ? fabs(max[i] - top) < (is_rounded ? 1e-3 : 1e-4)
                         : isinf(max[i]) && sum[i] == 0,
               "%s: wrong maximum %g", kernel.name, (double)max[i]);
-        AttentionPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
-                             1,           dim,        &max_alone, &sum_alone, alone};
+        AttentionPage one = page;
+        one.q += i * dim, one.n_keys += i, one.n_q = 1;
+        one.max = &max_alone, one.sum = &sum_alone, one.acc = alone;
         kernel.attend(&one);
         CHECK(max_alone == max[i] && sum_alone == sum[i] &&
                   !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
-              "%s attend %s dim %d: query %d of %d has other bits than alone", kernel.name, name,
-              dim, i, n_q);
+              "%s attend %s, %s dim %d: query %d of %d has other bits than alone", kernel.name,
+              k_name, v_name, dim, i, n_q);
     }
     fenced_free(&kv[0]);
     fenced_free(&kv[1]);
@@ -423,10 +438,12 @@ static void attention(void) {
                      queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
     if (!use_backend()) return;
-    for (int c = 0; c < 24; c++) {
+    for (int c = 0; c < 6 * 16; c++) {
+        Type k_type = types[c / 6 % 4], v_type = types[c / 24];
+        int dim = dims[c % 6];
         state = 3 + (uint64_t)c;
-        if (dims[c % 6] % type_info(types[c / 6])->block == 0)
-            check_attend(types[c / 6], dims[c % 6], queries[c % 6], keys[c % 6]);
+        if (dim % type_info(k_type)->block == 0 && dim % type_info(v_type)->block == 0)
+            check_attend(k_type, v_type, dim, queries[c % 6], keys[c % 6]);
     }
 }
 

@@ -108,7 +108,8 @@ static void bound(void) {
         const Config *c = &m.config;
         CHECK(c->dim == 64 && c->n_heads == 4 && c->n_kv_heads == 2 && c->head_dim == 16,
               "%d %d %d %d", c->dim, c->n_heads, c->n_kv_heads, c->head_dim);
-        CHECK(m.kv.type == TYPE_F16 && m.kv.n_layers == c->n_layers, "the default cache is F16");
+        CHECK(m.kv.k_type == TYPE_F16 && m.kv.v_type == TYPE_F16 && m.kv.n_layers == c->n_layers,
+              "the default cache is F16");
         CHECK((m.output.data == m.embed.data) == is_tied, "tied %d", is_tied);
         model_close(&m);
         buffer_free(&bytes);

@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-static const KvShape shape = {.n_layers = 3, .n_kv_heads = 2, .head_dim = 32, .type = TYPE_F16};
+static const KvShape shape = {
+    .n_layers = 3, .n_kv_heads = 2, .head_dim = 32, .k_type = TYPE_F16, .v_type = TYPE_Q8_0};
+enum { K_BYTES = 64, V_BYTES = 34 }; // of a row
 
 // The byte that fills a row: a different one for neighboring sequences, layers, heads and
 // positions, and for key and value.
@@ -21,15 +23,14 @@ static void append(Session *s, int sequence, int n) {
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
                 memset(session_key(s, l, h, s->n_tokens), row_byte(sequence, l, h, s->n_tokens, 0),
-                       kv_row_bytes(&shape));
+                       K_BYTES);
                 memset(session_value(s, l, h, s->n_tokens),
-                       row_byte(sequence, l, h, s->n_tokens, 1), kv_row_bytes(&shape));
+                       row_byte(sequence, l, h, s->n_tokens, 1), V_BYTES);
             }
 }
 
 // Number of rows of positions [from, to) whose content differs from what `sequence` wrote.
 static int n_wrong(const Session *s, int sequence, int from, int to) {
-    size_t last = kv_row_bytes(&shape) - 1;
     int n = 0;
     for (int pos = from; pos < to; pos++)
         for (int l = 0; l < shape.n_layers; l++)
@@ -37,19 +38,27 @@ static int n_wrong(const Session *s, int sequence, int from, int to) {
                 const uint8_t *k = session_key(s, l, h, pos), *v = session_value(s, l, h, pos);
                 int key = row_byte(sequence, l, h, pos, 0),
                     value = row_byte(sequence, l, h, pos, 1);
-                n += k[0] != key || k[last] != key || v[0] != value || v[last] != value;
+                n += k[0] != key || k[K_BYTES - 1] != key || v[0] != value ||
+                     v[V_BYTES - 1] != value;
             }
     return n;
 }
 
 static void sizes(void) {
-    KvShape s = {.n_layers = 32, .n_kv_heads = 8, .head_dim = 128, .type = TYPE_F16};
-    CHECK(kv_row_bytes(&s) == 256 && kv_position_bytes(&s) == 131072,
-          "Llama 3.1 8B: %zu bytes per position, not 128 KiB", kv_position_bytes(&s));
-    s.type = TYPE_Q8_0;
-    CHECK(kv_row_bytes(&s) == 136, "%zu bytes, not 4 blocks of 34", kv_row_bytes(&s));
-    s.type = TYPE_Q4_0;
-    CHECK(kv_position_bytes(&s) == 36 << 10, "%zu bytes, not 36 KiB", kv_position_bytes(&s));
+    static const struct {
+        Type k, v;
+        size_t kib; // per position
+    } cases[] = {{TYPE_F16, TYPE_F16, 128},
+                 {TYPE_Q8_0, TYPE_Q8_0, 68},
+                 {TYPE_Q8_0, TYPE_Q4_0, 52},
+                 {TYPE_Q4_0, TYPE_Q8_0, 52},
+                 {TYPE_Q4_0, TYPE_Q4_0, 36}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { // Llama 3.1 8B
+        KvShape s = {32, 8, 128, cases[i].k, cases[i].v};
+        CHECK(kv_position_bytes(&s) == cases[i].kib << 10, "%s and %s: %zu bytes, not %zu KiB",
+              type_info(s.k_type)->name, type_info(s.v_type)->name, kv_position_bytes(&s),
+              cases[i].kib);
+    }
 }
 
 static void growth(void) {
@@ -99,15 +108,13 @@ static void padded(void) {
     Error err;
     Session *s = session_new(&shape);
     CHECK(session_pad(s, KV_PAGE + 1, &err) && s->n_tokens == KV_PAGE + 1, "pad");
-    static const uint8_t zeros[256];
-    CHECK(kv_row_bytes(&shape) <= sizeof zeros &&
-              !memcmp(session_value(s, 2, 1, KV_PAGE), zeros, kv_row_bytes(&shape)),
-          "zeros");
+    static const uint8_t zeros[V_BYTES];
+    CHECK(!memcmp(session_value(s, 2, 1, KV_PAGE), zeros, V_BYTES), "zeros");
     session_free(s);
 }
 
 void test_session(void) {
-    test_case("session: bytes of a row and a position", sizes);
+    test_case("session: bytes of a position", sizes);
     test_case("session: growth keeps the rows", growth);
     test_case("session: a fork shares a prefix", shared_prefix);
     test_case("session: rewind into a shared page", rewound);
