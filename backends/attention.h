@@ -1,8 +1,8 @@
 // Attention of a page (AttentionPage, kernels/kernels.h): scores = Q K^T, softmax, acc = weights V.
 //
-// attend() is the loop of all vector backends. It reads keys, and then values, in tiles of
-// ATTEND_TILE rows, each once for all queries. A backend defines two products of a tile, whose n
-// rows begin at row `key` of the page:
+// attend() is the loop of all vector backends. It reads keys in tiles of KEY_TILE rows, and then
+// values in tiles of VALUE_TILE rows, each once for all queries. A backend defines two products of
+// a tile, whose n rows begin at row `key` of the page:
 //
 //   attend_scores   scores[i][key + j] = q[i] . k[key + j]              for j < n and all queries i
 //   attend_values   acc[i] = sum over j < n of scores[i][key + j] * v[key + j]
@@ -22,7 +22,8 @@
 #include "../kernels/team.h"
 
 enum {
-    ATTEND_TILE = 2 * WIDTH,
+    KEY_TILE = 2 * WIDTH,
+    VALUE_TILE = WIDTH == 16 ? 32 : 64, // AVX2: 64 is 1.1 times faster than 16 (Zen 3, 2026-11-23)
     PAGE_BLOCKS = KV_PAGE * MAX_HEAD_DIM / 32, // most blocks of Q8_0 or Q4_0 of K or V
     ATTEND_SCRATCH = KERNEL_SCRATCH - PAGE_BLOCKS * sizeof(BlockQ8_0)
 };
@@ -30,12 +31,12 @@ enum {
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
-// Converts ATTEND_TILE rows of K or V from `key` on to float32. The last of the n rows that exist
-// is repeated to fill the tile.
-static inline void convert_kv_tile(float (*rows)[MAX_HEAD_DIM], Type type, const void *kv, int key,
-                                   int n, int head_dim) {
+// Converts n_rows rows of K or V from `key` on to float32. The last of the n rows that exist is
+// repeated for the others.
+static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type type,
+                                   const void *kv, int key, int n, int head_dim) {
     size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
-    for (int i = 0; i < ATTEND_TILE; i++) {
+    for (int i = 0; i < n_rows; i++) {
         const char *row = (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes;
         if (type == TYPE_F16)
             convert_row(TYPE_F16, row, rows[i], head_dim);
@@ -74,8 +75,8 @@ static void attend(const AttentionPage *page) {
         q4_to_q8(q8, page->k, n_all * a.head_dim / 32);
         a.k = q8, a.k_type = TYPE_Q8_0;
     }
-    for (int key = 0; key < n_all; key += ATTEND_TILE)
-        attend_scores(&a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+    for (int key = 0; key < n_all; key += KEY_TILE)
+        attend_scores(&a, key, min_int(KEY_TILE, n_all - key), &prefetch);
     for (int i = 0; i < a.n_q; i++)
         softmax_scores(scores[i], a.n_keys[i], n_all, a.max + i, a.sum + i);
     if (!n_all) memset(a.acc, 0, (size_t)a.n_q * dim * sizeof(float));
@@ -84,6 +85,6 @@ static void attend(const AttentionPage *page) {
         q4_to_q8(q8, page->v, n_all * a.head_dim / 32);
         a.v = q8, a.v_type = TYPE_Q8_0;
     }
-    for (int key = 0; key < n_all; key += ATTEND_TILE)
-        attend_values(&a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+    for (int key = 0; key < n_all; key += VALUE_TILE)
+        attend_values(&a, key, min_int(VALUE_TILE, n_all - key), &prefetch);
 }

@@ -466,7 +466,7 @@ INTEGER_TYPES(DEFINE_VNNI, )
 FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
 FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
-// Transposes 16 keys of float16 to out [n][ATTEND_TILE]. A dword of a row holds two dimensions.
+// Transposes 16 keys of float16 to out [n][KEY_TILE]. A dword of a row holds two dimensions.
 INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {
     const __m512i even_then_odd =
         _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
@@ -477,9 +477,9 @@ INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefe
         transpose_rows(r, row, (size_t)i * 2);
         for (int d = 0; d < 4; d++) {
             __m512i pair = _mm512_permutexvar_epi16(even_then_odd, r[d]);
-            _mm256_store_si256((void *)(out + (i + 2 * d) * ATTEND_TILE),
+            _mm256_store_si256((void *)(out + (i + 2 * d) * KEY_TILE),
                                _mm512_castsi512_si256(pair));
-            _mm256_store_si256((void *)(out + (i + 2 * d + 1) * ATTEND_TILE),
+            _mm256_store_si256((void *)(out + (i + 2 * d + 1) * KEY_TILE),
                                _mm512_extracti64x4_epi64(pair, 1));
         }
     }
@@ -487,14 +487,14 @@ INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefe
 
 static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    const uint8_t *row[ATTEND_TILE];
+    const uint8_t *row[KEY_TILE];
     size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
-    for (int i = 0; i < ATTEND_TILE; i++)
+    for (int i = 0; i < KEY_TILE; i++)
         row[i] = (const uint8_t *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
-    for (int h = 0; h < ATTEND_TILE; h += 16)
+    for (int h = 0; h < KEY_TILE; h += 16)
         transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, prefetch);
     f16_panel(m->scores[0] + key, KV_PAGE, m->keys_f16, sizeof m->keys_f16[0], a->q,
-              (size_t)a->head_dim, a->n_q, a->head_dim, true, ATTEND_TILE, prefetch,
+              (size_t)a->head_dim, a->n_q, a->head_dim, true, KEY_TILE, prefetch,
               2 * ATTEND_PREFETCH_STEPS);
 }
 
@@ -594,7 +594,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
     const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
     for (int i = 0; key == 0 && i < a->n_q; i++)
         split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
-    for (int h = 0; h < ATTEND_TILE; h += 16) {
+    for (int h = 0; h < KEY_TILE; h += 16) {
         const uint8_t *row[16];
         for (int i = 0; i < 16; i++)
             row[i] = (const uint8_t *)a->k + (key + min_int(h + i, n - 1)) * row_bytes;

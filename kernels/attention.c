@@ -243,7 +243,8 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         team_end_op(OP_ATTEND);
         return;
     }
-    for (int i; team_next(a->n_items * a->n_pages, &i);) {
+    // A thread takes the pages of a head in order, so that it finds the next keys prefetched.
+    for (int i; team_next_near(a->n_items * a->n_pages, &i);) {
         AttentionItem item = item_at(a, i / a->n_pages);
         int page = i % a->n_pages;
         if (page >= item.n_pages) continue;
