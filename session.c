@@ -20,7 +20,7 @@ struct KvPage {
     size_t map_bytes;
 };
 
-// Bytes of the keys (or of the values) of one layer in a page; `type` is theirs.
+// Bytes of the keys (or values) of one layer in a page, which have this type.
 static size_t layer_bytes(const KvShape *shape, Type type) {
     return (size_t)shape->n_kv_heads * KV_PAGE * quant_row_bytes(type, (size_t)shape->head_dim);
 }
@@ -93,7 +93,7 @@ static bool own_last_page(Session *s, int n) {
     if (last->n_owners == 1 && !last->map) return true;
     KvPage *own = page_new(&s->shape);
     if (!own) return false;
-    size_t at = 0; // keys or values of a head
+    size_t at = 0; // offset of the keys or values of a head
     for (int i = 0, n_heads = s->shape.n_layers * s->shape.n_kv_heads; i < 2 * n_heads; i++) {
         Type type = i < n_heads ? s->shape.k_type : s->shape.v_type;
         size_t row = quant_row_bytes(type, (size_t)s->shape.head_dim);
@@ -137,7 +137,7 @@ bool session_reserve(Session *s, int n, Error *err) {
     return true;
 }
 
-// The key (table s->k) or value (table s->v) of one head at one position; `type` is its type.
+// The key (table s->k) or value (table s->v) of one head at one position, which has this type.
 static void *row_at(const Session *s, const void *const *table, Type type, int layer, int kv_head,
                     int pos) {
     const char *page = table[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
