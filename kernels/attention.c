@@ -70,7 +70,7 @@ MULTIVERSION static void hadamard(float *x, int n) {
 
 void attention_rotate(Type type, float *x, int n, int head_dim) {
     int width = head_dim & -head_dim;
-    for (int i = 0; type == TYPE_Q4_0 && i < n; i += width) hadamard(x + i, width);
+    for (int i = 0; quant_is_integer(type) && i < n; i += width) hadamard(x + i, width);
 }
 
 static int max_queries(void) {

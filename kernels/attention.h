@@ -33,7 +33,7 @@ typedef struct {
     size_t partial_bytes; // allocated
 } Attention;
 
-// The rotation of keys or values that are cached as Q4_0. Does nothing for other types.
+// The rotation of keys or values that are cached as Q8_0 or Q4_0. Does nothing for other types.
 //
 // Some dimensions of keys and values are many times larger than the others, and would take the
 // range of the 32 values that share a scale. A Hadamard matrix H, which is orthogonal and has

@@ -224,9 +224,9 @@ def llama_cpp_options(tmp):
     check(out == expected, out)
     check("llama31: options without effect: --simple-io -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
-    for spelled, kv in (["-ctk", "f32"], "f32,f16"), (["-ctv", "f32"], "f16,f32"), (["-ctv", "f32", "-ctk", "f16"], "f16,f32"), \
-                       (["--kv", "f32", "-ctv", "f16"], "f32,f16"):
-        same(program("show", "--json", *spelled)[0], program("show", "--json", "--kv", kv)[0])
+    for spelled, types in (["-ctk", "f32"], "F32,F16"), (["-ctv", "f32"], "F16,F32"), (["-ctv", "f32", "-ctk", "f16"], "F16,F32"), \
+                          (["--kv", "f32", "-ctv", "f16"], "F32,F16"), (["-ctv", "f32", "-ctk", "f32"], "F32"):
+        check(f" positions ({types}, " in program("show", *spelled)[0], spelled)
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
     same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])

@@ -380,7 +380,7 @@ static void check_attend(Type k_type, Type v_type, int dim, int n_q, int most_ke
                              (size_t)dim);
     }
     // AVX-512 multiplies keys of Q8_0 and Q4_0 as integers and rounds the queries to 16 bits
-    // (largest error seen: 3.4e-9).
+    // (largest error seen: 5.1e-9).
     bool is_rounded =
         quant_is_integer(k_type) && (!strcmp(kernel.name, "avx512") || !strcmp(kernel.name, "amx"));
     acc[n_q * dim] = 77;
@@ -413,7 +413,7 @@ static void check_attend(Type k_type, Type v_type, int dim, int n_q, int most_ke
         }
         const char *k_name = type_info(k_type)->name, *v_name = type_info(v_type)->name;
         double error = n_keys[i] ? test_nmse(alone, expected, (size_t)dim) : 0;
-        CHECK(error < (is_rounded ? 5e-9 : 1e-10),
+        CHECK(error < (is_rounded ? 1e-8 : 1e-10),
               "%s attend %s, %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, k_name,
               v_name, dim, i, n_q, n_keys[i], error);
         CHECK(n_keys[i] ? fabs(max[i] - top) < (is_rounded ? 1e-3 : 1e-4)

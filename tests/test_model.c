@@ -260,8 +260,8 @@ static void kv_types(void) {
     free(exact);
 }
 
-// The rotation of a Q4_0 cache preserves dot products and is its own inverse. With 96 dimensions it
-// rotates 32 at a time. Other types are not rotated.
+// The rotation of a Q8_0 or Q4_0 cache preserves dot products and is its own inverse. With 96
+// dimensions it rotates 32 at a time. Other types are not rotated.
 static void rotation(void) {
     static const int dims[] = {32, 64, 96, 128, 256}, widths[] = {32, 64, 32, 128, 256};
     float x[2][3 * 256], rotated[2][3 * 256];
@@ -281,12 +281,13 @@ static void rotation(void) {
                   "%d: a unit vector became %g at %d", dim, (double)rotated[1][i], i);
         }
         CHECK(fabs(dot[0] - dot[1]) < 1e-5, "%d: dot product %g, not %g", dim, dot[1], dot[0]);
-        attention_rotate(TYPE_Q4_0, rotated[0], n, dim);
+        attention_rotate(TYPE_Q8_0, rotated[0], n, dim);
         CHECK(test_nmse(rotated[0], x[0], (size_t)n) < 1e-12, "%d: rotated twice, not the same",
               dim);
         memcpy(rotated, x, sizeof x);
-        attention_rotate(TYPE_Q8_0, rotated[0], n, dim);
-        CHECK(!memcmp(rotated, x, sizeof x), "Q8_0 is rotated");
+        attention_rotate(TYPE_F16, rotated[0], n, dim);
+        attention_rotate(TYPE_F32, rotated[1], n, dim);
+        CHECK(!memcmp(rotated, x, sizeof x), "float types are rotated");
     }
 }
 
