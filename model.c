@@ -143,8 +143,8 @@ static void multiply(const Forward *f, const Product *products, int n_products, 
     if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
 }
 
-// Norms and rotates the heads of a query or a key, as far as the family of the model does so. Then
-// rotates them as the type of the cached keys demands.
+// Applies the model family's norm and RoPE to the heads of a query or a key, then the Hadamard
+// rotation if keys are cached in a quantized type.
 static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
     const Config *c = &f->model->config;
     for (float *head = vec; norm && head < vec + n_heads * c->head_dim; head += c->head_dim)

@@ -20,7 +20,7 @@ struct KvPage {
     size_t map_bytes;
 };
 
-// Bytes of the keys (or values) of one layer in a page, which have this type.
+// Bytes of the keys (or values) of one layer in a page, stored as `type`.
 static size_t layer_bytes(const KvShape *shape, Type type) {
     return (size_t)shape->n_kv_heads * KV_PAGE * quant_row_bytes(type, (size_t)shape->head_dim);
 }
@@ -137,7 +137,7 @@ bool session_reserve(Session *s, int n, Error *err) {
     return true;
 }
 
-// The key (table s->k) or value (table s->v) of one head at one position, which has this type.
+// The key (table s->k) or value (table s->v) of one head at one position, stored as `type`.
 static void *row_at(const Session *s, const void *const *table, Type type, int layer, int kv_head,
                     int pos) {
     const char *page = table[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];

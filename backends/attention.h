@@ -12,8 +12,8 @@
 // products may use it up to ATTEND_SCRATCH. The order in which a query's sums are added does not
 // depend on the other queries.
 //
-// Keys and values of Q4_0 are converted to Q8_0: K before the scores, V after them. Their numbers
-// stay the same, so only the products with Q8_0 have to be fast. For head_dim 128 and 4 queries the
+// Keys and values of Q4_0 are converted to Q8_0: K before the scores, V after them. The conversion
+// is exact, so only the products with Q8_0 have to be fast. For head_dim 128 and 4 queries the
 // conversion takes 1.2 of 9.6 us (Zen 4, 2026-11-23).
 #pragma once
 
@@ -23,7 +23,7 @@
 
 enum {
     KEY_TILE = 2 * WIDTH,
-    VALUE_TILE = WIDTH == 16 ? 32 : 64, // AVX2: 64 is 1.1 times faster than 16 (Zen 3, 2026-11-23)
+    VALUE_TILE = WIDTH == 16 ? 32 : 64, // AVX2: 64 is 1.1 times as fast as 16 (Zen 3, 2026-11)
     PAGE_BLOCKS = KV_PAGE * MAX_HEAD_DIM / 32, // most blocks of Q8_0 or Q4_0 of K or V
     ATTEND_SCRATCH = KERNEL_SCRATCH - PAGE_BLOCKS * sizeof(BlockQ8_0)
 };
@@ -31,8 +31,8 @@ enum {
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
-// Converts n_rows rows of K or V from `key` on to float32. The last of the n rows that exist is
-// repeated for the others.
+// Converts n_rows rows of K or V, from row `key` on, to float32. Only n of them exist; the last is
+// repeated.
 static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type type,
                                    const void *kv, int key, int n, int head_dim) {
     size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);

@@ -54,9 +54,9 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
     }
 }
 
-// True if a float16 cache is converted as it is multiplied: values on every backend, and keys on
-// AVX-512, where this pays only for few queries. For the 4 queries of a KV head and head_dim 128 a
-// page then takes 7 us from L2 and 9 to 11 us from memory (Sapphire Rapids).
+// True if float16 rows are converted in registers, inside the product: values on every backend,
+// keys on AVX-512. On AVX-512 this is faster only for few queries. For the 4 queries of a KV head
+// and head_dim 128 a page then takes 7 us from L2 and 9 to 11 us from memory (Sapphire Rapids).
 INLINE bool multiplies_f16(const AttentionPage *a, Type type) {
     return type == TYPE_F16 && a->head_dim % FLOAT_PANEL == 0 &&
            (WIDTH < 16 || a->n_q <= 2 * GEMM_TILE_TOKENS);

@@ -24,8 +24,8 @@ bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err);
 enum { KV_TYPE_TEXT = 16 };
-// Writes the types of a KV cache to `text`, which is returned: "F16", or "Q8_0,Q4_0" if keys and
-// values differ.
+// Writes the types of a KV cache to `text` and returns it: "F16", or "Q8_0,Q4_0" if keys and values
+// differ.
 const char *kv_type_text(const KvShape *kv, char text[KV_TYPE_TEXT]);
 // True if the available memory can hold a KV cache of n_positions. False with err (exit 1).
 bool kv_memory_check(const Model *m, size_t n_positions, Error *err);

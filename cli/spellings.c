@@ -95,7 +95,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     }
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
-    if (!strcmp(text, "--kv") && *value) { // llama.cpp has separate options for keys and values
+    if (!strcmp(text, "--kv") && *value) { // llama.cpp: -ctk sets keys, -ctv values
         const char *old = kv_type ? kv_type : "f16", *comma = strchr(old, ',');
         *value = str_ends_with(str_of(*name), "v")
                      ? text_format("%.*s,%s", (int)strcspn(old, ","), old, *value)

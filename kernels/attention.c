@@ -243,7 +243,7 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         team_end_op(OP_ATTEND);
         return;
     }
-    // A thread takes the pages of a head in order, so that it finds the next keys prefetched.
+    // A thread takes consecutive pages of a head, so the keys that attend() prefetches are its own.
     for (int i; team_next_near(a->n_items * a->n_pages, &i);) {
         AttentionItem item = item_at(a, i / a->n_pages);
         int page = i % a->n_pages;

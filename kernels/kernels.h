@@ -80,8 +80,8 @@ typedef struct {
     void (*add)(float *x, const float *y, int n);
 
     void (*attend)(const AttentionPage *page);
-    // attend() in bf16, with less precision. Used for more than ATTEND_MANY_ABOVE queries if the
-    // cache is not F32. NULL: none.
+    // attend() in bf16, with less precision. Used for more than ATTEND_MANY_ABOVE queries if
+    // neither keys nor values are F32. NULL: none.
     void (*attend_many)(const AttentionPage *page);
 
     // Stores x (n) as a row of F32, F16, Q8_0 or Q4_0 in the KV cache.
