@@ -65,7 +65,7 @@ static int run_command(const Command *command, int argc, char **argv) {
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
     if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA: unknown value \"%s\"; use scalar, avx2, avx512, amx or neon",
+        die(EXIT_USAGE, "LLAMA31_ISA: unknown value \"%s\"; use scalar, avx2, avxvnni, avx512, amx or neon",
             getenv("LLAMA31_ISA"));
     int n_threads = o.model_options.n_threads;
     if (n_threads <= 0) n_threads = team_default_threads();

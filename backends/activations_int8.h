@@ -9,7 +9,8 @@ enum { INT8_SCALE_GROUP = WIDTH == 4 ? 16 : 32 }; // fewest values that share a 
 typedef struct {
     int8_t q[SUPERBLOCK];
     float scale[SUPERBLOCK / INT8_SCALE_GROUP];
-    float sum[SUPERBLOCK_GROUPS]; // scale * (sum of q), for each group of the weights
+    float sum[SUPERBLOCK_GROUPS];   // scale * (sum of q), for each group of the weights
+    int32_t start[SUPERBLOCK / 32]; // -128 * (sum of q), if groups have 32 columns
 } Int8Activations;
 
 static size_t int8_bytes(int n_tokens, int cols) {
@@ -27,7 +28,7 @@ INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, i
             int sums[2] = {0}, at = k % SUPERBLOCK;
             float scale = quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k,
                                         scale_group / 16, a->q + at, sums);
-            if (group == 32) sums[0] += sums[1];
+            if (group == 32) a->start[at / 32] = -128 * (sums[0] += sums[1]);
             a->scale[at / scale_group] = scale;
             for (int i = 0; i < scale_group / group; i++)
                 a->sum[at / group + i] = scale * (float)sums[i];

@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C.
+// AVX2 with FMA and F16C. avx_vnni.c compiles the GEMM of this file for AVX-VNNI.
 //
 // Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
 // time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
@@ -64,15 +64,6 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
         _mm256_store_ps(m->min[g], _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
 }
 
-// Adds the integer dot products of group g, one for each of eight rows, in the order of sums above.
-INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const Int8Activations *x,
-                               int g, int group, bool has_min) {
-    __m256 d = _mm256_cvtepi32_ps(dot) * _mm256_load_ps(w->scale[g]);
-    sum = fmadd(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
-    if (!has_min) return sum;
-    return fnmadd(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
-}
-
 // Returns 16 sums of two products each, in 16 bits.
 INLINE __m256i multiply_bytes(__m256i w, __m256i x, bool is_signed) {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
@@ -83,6 +74,54 @@ INLINE __m256i add_int16_or_32(__m256i a, __m256i b, bool is_int16) {
 }
 INLINE __m256i widen_if(__m256i v, bool is_int16) {
     return is_int16 ? _mm256_madd_epi16(v, _mm256_set1_epi16(1)) : v;
+}
+
+// The dot product of a group of columns in GEMM, and the part of it that is still summed in 16
+// bits.
+typedef struct {
+    __m256i dot, words;
+} GroupDot;
+
+// add_products() adds the products of columns [4 c, 4 c + 4) of the group. n_int16: how many sums
+// of two products are added in 16 bits (int16_sums); 0 if w is signed. start: -128 * (sum of x of
+// the group). scale_dot() multiplies a complete dot product by its scale, rounding once.
+#ifdef __AVXVNNI__
+// vpdpbusd multiplies unsigned by signed bytes and adds four products to an int32, without
+// saturation. Signed weights are multiplied as w + 128: sum((w + 128) x) - 128 * sum(x) = sum(w x).
+// The sum also starts at the bits of BASE, so that it need not be converted (see avx512.c).
+enum { IS_VNNI = 1, BASE_BITS = 0x4b400000 };
+INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
+    if (c == 0) s->dot = _mm256_set1_epi32(BASE_BITS + (n_int16 ? 0 : start));
+    if (n_int16 == 0) w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+    s->dot = _mm256_dpbusd_avx_epi32(s->dot, w, x);
+}
+INLINE __m256 scale_dot(__m256i dot, __m256 scale) {
+    const float BASE = 0x1.8p23f;
+    return _mm256_fmsub_ps((__m256)dot, scale, scale * splat(BASE));
+}
+#else
+enum { IS_VNNI = 0 };
+INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
+    const int at_a_time = n_int16 ? n_int16 : 1, n_added = c % at_a_time;
+    __m256i v = multiply_bytes(w, x, n_int16 == 0);
+    (void)start;
+    s->words = n_added ? _mm256_add_epi16(s->words, v) : v;
+    __asm__("" : "+x"(s->words)); // else gcc 12 keeps products and spills them
+    if (n_added < at_a_time - 1) return;
+    v = widen_if(s->words, true);
+    s->dot = c >= at_a_time ? _mm256_add_epi32(s->dot, v) : v;
+    __asm__("" : "+x"(s->dot));
+}
+INLINE __m256 scale_dot(__m256i dot, __m256 scale) { return _mm256_cvtepi32_ps(dot) * scale; }
+#endif
+
+// Adds the integer dot products of group g, one for each of eight rows, in the order of sums above.
+INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const Int8Activations *x,
+                               int g, int group, bool has_min) {
+    __m256 d = scale_dot(dot, _mm256_load_ps(w->scale[g]));
+    sum = fmadd(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
+    if (!has_min) return sum;
+    return fnmadd(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
 }
 
 // Decode.
@@ -222,9 +261,8 @@ typedef struct {
 _Static_assert(sizeof(Avx2GemmMemory) <= KERNEL_SCRATCH, "fits");
 
 // Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
-// sums (nt, GEMM_CHUNK_ROWS), for one block of columns. n_int16: how many sums of two products are
-// added in 16 bits (int16_sums). For 32 columns of 4-bit weights, 8 rows and a token: 8 products, 8
-// additions and 4 operations to scale them.
+// sums (nt, GEMM_CHUNK_ROWS), for one block of columns. For 32 columns of 4-bit weights, 8 rows and
+// a token: 8 products, 8 additions (none with AVX-VNNI) and 4 operations to scale them.
 //
 // The limits are registers and loads: 6 tokens x 2 vectors of rows are 12 sums, which with two
 // vectors of weights, a broadcast of four activations and a product take all 16 registers. With one
@@ -238,33 +276,25 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     const int n_prefetch = s->n_prefetch;
     const bool is_first = s->k == 0;
     float *sums = m->sums[token] + r;
-    const int at_a_time = n_int16 ? n_int16 : 1;
     __m256 sum[GEMM_TILE_TOKENS][2];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++)
             sum[t][h] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h);
     for (int g = 0; g < SUPERBLOCK / group; g++) {
-        __m256i dot[GEMM_TILE_TOKENS][2], words[GEMM_TILE_TOKENS][2];
+        GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
 #pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
-            const int k = g * group + 4 * c, n_added = c % at_a_time;
+            const int k = g * group + 4 * c;
             __m256i q[2] = {_mm256_load_si256((const __m256i *)(w[0].panel + k * 8)),
                             _mm256_load_si256((const __m256i *)(w[1].panel + k * 8))};
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
                 __m256i four = _mm256_set1_epi32((int)load_u32(x[t].q + k));
 #pragma GCC unroll 2
-                for (int h = 0; h < 2; h++) {
-                    __m256i v = multiply_bytes(q[h], four, n_int16 == 0);
-                    words[t][h] = n_added ? _mm256_add_epi16(words[t][h], v) : v;
-                    __asm__("" : "+x"(words[t][h])); // else gcc 12 keeps products and spills them
-                    if (n_added < at_a_time - 1) continue;
-                    v = widen_if(words[t][h], true);
-                    dot[t][h] = c >= at_a_time ? _mm256_add_epi32(dot[t][h], v) : v;
-                    __asm__("" : "+x"(dot[t][h]));
-                }
+                for (int h = 0; h < 2; h++)
+                    add_products(&d[t][h], q[h], four, c, n_int16, x[t].start[k / 32]);
             }
         }
 #pragma GCC unroll 6
@@ -272,14 +302,15 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
                 sum[t][h] =
-                    add_group_8_rows(sum[t][h], dot[t][h], w + h, x + t, g, group, n_int16 > 0);
+                    add_group_8_rows(sum[t][h], d[t][h].dot, w + h, x + t, g, group, n_int16 > 0);
     }
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h, sum[t][h]);
 }
 
-// Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code.
+// Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code
+// (AVX-VNNI: 0 or 1).
 typedef void (*Avx2Panel)(GemmStep *s, int r, int first, int n_tokens);
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
@@ -296,7 +327,7 @@ DEFINE_PANEL(32, 4)
 DEFINE_PANEL(32, 8)
 
 INLINE Avx2Panel avx2_panel(Type type) {
-    const int n = int16_sums(type);
+    const int fit = int16_sums(type), n = IS_VNNI ? min_int(fit, 1) : fit;
     if (type_info(type)->group == 16) return n == 1 ? panel_16_1 : n == 2 ? panel_16_2 : panel_16_4;
     return n == 0 ? panel_32_0 : n == 1 ? panel_32_1 : n == 4 ? panel_32_4 : panel_32_8;
 }
@@ -352,17 +383,23 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
     float_scores(a, key, n, prefetch);
 }
 
+// The products and additions of 4-bit weights.
 static double avx2_peak(int rounds) {
-    __m256 acc[12], a = splat(1.0f / (float)(rounds + 2)), b = splat(0.5f);
-    for (int j = 0; j < 12; j++) acc[j] = splat((float)j);
+    __m256i w = _mm256_set1_epi8((char)rounds), sum = w;
     for (int i = 0; i < rounds; i++) {
-#pragma GCC unroll 12
-        for (int j = 0; j < 12; j++) acc[j] = fmadd(acc[j], a, b);
+        GroupDot d[6];
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; c++)
+#pragma GCC unroll 6
+            for (int j = 0; j < 6; j++) {
+                __asm__("" : "+x"(w)); // else products are computed once
+                add_products(&d[j], w, w, c, 8, 0);
+            }
+        for (int j = 0; j < 6; j++) sum = _mm256_xor_si256(sum, d[j].dot);
     }
-    for (int j = 1; j < 12; j++) acc[0] = acc[0] + acc[j];
-    volatile float keep = reduce_add(acc[0]);
+    volatile int keep = _mm256_extract_epi32(sum, 0);
     (void)keep;
-    return 12 * 16.0 * rounds;
+    return 6 * 8 * 64.0 * rounds;
 }
 
 // GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
@@ -376,7 +413,7 @@ enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 // clang-format off
 const Kernels kernels_avx2 = {
-    .name = "avx2",
+    .name = IS_VNNI ? "avxvnni" : "avx2",
     .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, GEMV_ROWS, 1, false)
             TYPES_OF_16(KERNEL, gemv, int8, 16, 1, GEMV_ROWS, 1, false)
             TYPES_OF_32(KERNEL, gemv, int8, 32, 1, GEMV_ROWS, 1, false)},
@@ -388,7 +425,7 @@ const Kernels kernels_avx2 = {
     .add = IF_PART(0, vector_add),
     .attend = IF_PART(0, attend),
     .store = IF_PART(0, vector_store),
-    .peak_unit = "FMA float32",
-    .peak = IF_PART(0, avx2_peak),
+    .peak_unit = IS_VNNI ? "VNNI int8" : "AVX2 int8",
+    .peak = IF_PART(2, avx2_peak),
 };
 // clang-format on

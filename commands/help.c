@@ -22,7 +22,7 @@ static const Definition exit_codes[] = {{"0", "success"},
 static const Definition variables[] = {
     {"LLAMA31_MODEL", "default of -m"},
     {"LLAMA31_CACHE", "default of --cache"},
-    {"LLAMA31_ISA", "highest instruction set to use: scalar, avx2, avx512, amx or neon"},
+    {"LLAMA31_ISA", "highest instruction set to use: scalar, avx2, avxvnni, avx512, amx or neon"},
     {"LLAMA31_HISTORY",
      "input history of chat (default ~/.local/state/llama31/history; empty: none)"},
     {"SOURCE_DATE_EPOCH", "current time for chat templates, in seconds since 1970"},

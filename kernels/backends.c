@@ -39,19 +39,25 @@ static bool has_avx2(void) {
 }
 
 #if defined(EMULATED) // tests only, see Makefile
-#define has_avx512 has_avx2
-#define has_amx    has_avx2
+#define has_avx_vnni has_avx2
+#define has_avx512   has_avx2
+#define has_amx      has_avx2
 #else
+static bool has_avx_vnni(void) {
+    const unsigned avx_vnni = 1u << 4;
+    return has_avx2() && has_features(7, 1, EAX, avx_vnni);
+}
+
 static bool has_avx512(void) {
     const unsigned f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, vnni = 1u << 11;
-    return has_features(7, 0, EBX, f | dq | bw | vl) && has_features(7, 0, ECX, vnni) &&
-           saves_registers(0xe0);
+    return has_avx2() && has_features(7, 0, EBX, f | dq | bw | vl) &&
+           has_features(7, 0, ECX, vnni) && saves_registers(0xe0);
 }
 
 static bool has_amx(void) {
     const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
     const unsigned avx512_bf16 = 1u << 5, vbmi = 1u << 1;
-    return has_features(7, 0, EDX, amx_bf16 | amx_tile | amx_int8) &&
+    return has_avx512() && has_features(7, 0, EDX, amx_bf16 | amx_tile | amx_int8) &&
            has_features(7, 1, EAX, avx512_bf16) && has_features(7, 0, ECX, vbmi) &&
            saves_registers(0x60000) && os_enable_amx();
 }
@@ -62,7 +68,7 @@ static bool has_amx(void) {
 
 static bool has_scalar(void) { return true; }
 
-// In the order in which they are overlaid. Each backend requires the features of those before it.
+// In the order in which they are overlaid.
 static const struct {
     const Kernels *table[3]; // the parts of a backend; NULL after the last
     bool (*is_supported)(void);
@@ -70,6 +76,7 @@ static const struct {
     {{&kernels_scalar}, has_scalar},
 #if defined(__x86_64__)
     {{&kernels_avx2_0, &kernels_avx2_1, &kernels_avx2_2}, has_avx2},
+    {{&kernels_avxvnni}, has_avx_vnni},
     {{&kernels_avx512_0, &kernels_avx512_1, &kernels_avx512_2}, has_avx512},
     {{&kernels_amx}, has_amx},
 #elif defined(__aarch64__)
@@ -110,11 +117,12 @@ static void overlay(const Kernels *k) {
 bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
     // The names of all architectures: the name of another one is accepted and caps nothing.
-    if (cap && !str_is_one_of(str_of(cap), "scalar avx2 avx512 amx neon")) return false;
+    if (cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon")) return false;
     codebook_init();
     memset(&kernel, 0, sizeof kernel);
-    for (int i = 0; i < N_BACKENDS && backends[i].is_supported(); i++) {
-        for (int p = 0; p < 3 && backends[i].table[p]; p++) overlay(backends[i].table[p]);
+    for (int i = 0; i < N_BACKENDS; i++) {
+        for (int p = 0; backends[i].is_supported() && p < 3 && backends[i].table[p]; p++)
+            overlay(backends[i].table[p]);
         if (cap && !strcmp(cap, backends[i].table[0]->name)) break;
     }
     return true;

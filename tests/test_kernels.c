@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const char *const backends[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+static const char *const backends[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon"};
 static uint64_t state;
 
 static const char *backend; // the backend under test
@@ -233,6 +233,7 @@ static void documented_order(void) {
     volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is halfway between two floats
     bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // fmaf of mingw-w64 rounds twice
     if (!use_backend()) return;
+    bool is_avx2 = !strcmp(kernel.name, "avx2") || !strcmp(kernel.name, "avxvnni");
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type) || !kernel.gemm[type].has_gemv_bits) continue;
         for (int k = 0; k < 3; k++) {
@@ -245,7 +246,7 @@ static void documented_order(void) {
                 for (int r = 0; r < rows; r++) {
                     float documented =
                         product_as_documented(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
-                                              p.x + t * p.w.cols, !strcmp(kernel.name, "avx2"));
+                                              p.x + t * p.w.cols, is_avx2);
                     int at = t * (rows + GAP) + r;
                     CHECK(gemv[at] == gemm[at] && (gemv[at] == documented || !is_fused),
                           "%s %s: gemv %a, gemm %a, documented order %a", kernel.name,

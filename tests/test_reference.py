@@ -550,7 +550,7 @@ def compare_data(tmp, folder):
         data = read(case["logits"])
         expected, vocab = struct.unpack("<%df" % (len(data) // 4), data), case["vocab"]
         tokens, limit = list(map(int, read(case["ids"]).split())), case["limit"]
-        for isa in ("scalar", "avx2", "avx512", "amx"):
+        for isa in ("scalar", "avx2", "avxvnni", "avx512", "amx"):
             found = logits_of(os.path.join(DATA, folder, case["file"]), tokens, os.path.join(tmp, "logits"), isa)
             rows = [v for pos in case["positions"] for v in found[pos * vocab:(pos + 1) * vocab]]
             error = nmse(rows, expected)
