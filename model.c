@@ -283,9 +283,11 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     if (ws->n_steps == 0) return NULL;
     for (int i = 0; i < ws->n_steps; i++) rope_reserve(&ws->rope, ws->steps[i].pos + 1);
     int n_tiles = make_tiles(ws, attention_tile_steps(&shape));
-    attention_prepare(&ws->attention, &shape, ws->tiles, n_tiles, m->n_threads);
+    int n_threads = m->n_threads;
+    if (ws->n_steps >= 32 && m->n_batch_threads) n_threads = m->n_batch_threads;
+    attention_prepare(&ws->attention, &shape, ws->tiles, n_tiles, n_threads);
 
-    team_run(m->n_threads, forward, &f);
+    team_run(n_threads, forward, &f);
 
     bool is_done = !team_is_interrupted();
     if (is_done) {

@@ -50,8 +50,8 @@ typedef struct {
     const float *final_norm; // (dim)
     Layer *layers;           // (n_layers)
     RopeParams rope;
-    KvShape kv; // shape of the KV cache of its sessions
-    int n_threads;
+    KvShape kv;                     // shape of the KV cache of its sessions
+    int n_threads, n_batch_threads; // the latter for passes of many steps; 0: n_threads
     bool is_batch_invariant; // --deterministic, or no kernel in use depends on the number of rows
                              // (kernels/exactness.h)
     struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)

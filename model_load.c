@@ -323,7 +323,7 @@ static bool is_always_invariant(const Model *m) {
 // The model. On failure everything that was opened is closed again.
 
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
-    *m = (Model){.file = *file};
+    *m = (Model){.file = *file, .n_batch_threads = options->n_batch_threads};
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
     Loader l = {m, err, xalloc((size_t)file->n_tensors + 1, sizeof *l.is_used)};
     bool is_loaded =

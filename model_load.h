@@ -6,10 +6,11 @@
 
 // Options that a model is loaded with. Zero-initialize for the defaults.
 typedef struct {
-    int n_threads; // 0: as many as the process may use
+    int n_threads;       // 0: as many as the process may use
+    int n_batch_threads; // for forward passes of many steps; 0: n_threads
     bool is_batch_invariant;
-    const char *
-        kv_type; // type of the KV cache: "f16", "f32", "q8_0", "q4_0" or "KEYS,VALUES"; NULL: "f16"
+    // Type of the KV cache: "f16", "f32", "q8_0", "q4_0" or "KEYS,VALUES"; NULL: "f16".
+    const char *kv_type;
     const char *rope_rule;         // NULL: as in the file
     double rope_theta, rope_scale; // base of the frequencies, factor of the rule; 0: as in the file
     int rope_orig_ctx;    // length of the context that the factor extends; 0: as in the file

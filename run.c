@@ -65,10 +65,11 @@ static int run_command(const Command *command, int argc, char **argv) {
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
     if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA: unknown value \"%s\"; use scalar, avx2, avxvnni, avx512, amx or neon",
+        die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx or neon",
             getenv("LLAMA31_ISA"));
-    int n_threads = o.model_options.n_threads;
-    if (n_threads <= 0) n_threads = team_default_threads();
+    ModelOptions *m = &o.model_options;
+    int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
+    if (m->n_batch_threads > n_threads) m->n_threads = n_threads, n_threads = m->n_batch_threads;
     enter_sandbox(&o, command->flag);
     return team_serve(n_threads, call_command, &o);
 }

@@ -55,6 +55,8 @@ const Option option_table[] = {
      INT(ctx, 0, MAX_CONTEXT, "N"), "context size in tokens (default 0: as needed)"},
     {{"-t", "--threads"}, (WITH_MODEL & ~CMD_BENCH) | CMD_QUANTIZE,
      INT(model_options.n_threads, 1, 1024, "N"), "threads (default: one per performance core)"},
+    {{"-tb", "--threads-batch"}, COMPUTE, INT(model_options.n_batch_threads, 1, 1024, "N"),
+     "threads for 32 tokens or more at a time (default: as -t)"},
     {{"-t", "--threads"}, CMD_BENCH, STRING(thread_counts, "N,..."),
      "threads; 1,2,4 compares (default: one per performance core)"},
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),

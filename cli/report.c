@@ -100,6 +100,10 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
 const char *threads_reason(const Options *o, int n) {
     static char text[80];
     OsCpus cpus = os_cpus();
+    if (o->model_options.n_batch_threads > 0) {
+        snprintf(text, sizeof text, "-tb: %d for prompts", o->model_options.n_batch_threads);
+        return text;
+    }
     if (o->model_options.n_threads > 0) return "-t";
     if (n != cpus.n_fast) return os_cpu_quota() < cpus.n_fast ? "CPU quota" : "set by OpenMP";
     snprintf(text, sizeof text, "performance cores: %d of %d%s", n, cpus.n_cores,

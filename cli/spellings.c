@@ -9,7 +9,6 @@ static const struct {
                        // IGNORED_VALUE: the possible values (NULL: any); any other argument is
                        // not its value
 } spellings[] = {
-    {SPELLING_OPTION, "-tb --threads-batch", "-t"},
     {SPELLING_OPTION, "--batch-size", "-b"},
     {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
     {SPELLING_OPTION, "--yarn-orig-ctx", "--rope-orig-ctx"},

@@ -42,7 +42,7 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
 
 enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
 
-// A character keeps its mask in the other case.
+// Converts to upper or lower case. A converted character keeps its mask (jinja_value.h).
 static Value str_case(Heap *h, const Args *a) {
     Text t = value_str(h, a->self);
     size_t start = h->out.len;

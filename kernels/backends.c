@@ -43,10 +43,7 @@ static bool has_avx2(void) {
 #define has_avx512   has_avx2
 #define has_amx      has_avx2
 #else
-static bool has_avx_vnni(void) {
-    const unsigned avx_vnni = 1u << 4;
-    return has_avx2() && has_features(7, 1, EAX, avx_vnni);
-}
+static bool has_avx_vnni(void) { return has_avx2() && has_features(7, 1, EAX, 1u << 4); }
 
 static bool has_avx512(void) {
     const unsigned f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, vnni = 1u << 11;

@@ -260,7 +260,7 @@ def text():
     check(quiet.err == b"" and quiet.out == a.out, quiet)
     for args, kw in ((["-p", "The"], {}), (["--prompt=The"], {}), (["-f", path_of("the.txt", b"The")], {}),
                      ([], {"stdin": b"The"}), (["-f", "-"], {"stdin": b"The"}), (["-"], {"stdin": b"The"}),
-                     (["--", "The"], {}), (["-t", "1", "The"], {}), (["-b", "1", "The"], {})):
+                     (["--", "The"], {}), (["-t", "1", "The"], {}), (["-t", "1", "-tb", "3", "The"], {}), (["-b", "1", "The"], {})):
         check(generate("-q", *args, **kw).out == a.out, args, "other output")
     check(generate("-q", "--echo", "The").out == b"The" + a.out, "--echo")
     r = run("run", "-q", "--raw", "-n", "12", "--temp", "0", "The", env={"LLAMA31_MODEL": GOOD})

@@ -229,7 +229,7 @@ def llama_cpp_options(tmp):
         check(f" positions ({types}, " in program("show", *spelled)[0], spelled)
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
-    same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
+    same(program("run", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
     same(program("run", "-no-cnv", "--log-disable", *args), (program("run", "--raw", *args)[0], ""))
     path = os.path.join(tmp, "text")
     with open(path, "w") as f:
