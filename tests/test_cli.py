@@ -187,6 +187,7 @@ def usage():
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "f16,q8_0", "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "q4_0", "x")  # the built-in model has heads of 48
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
+    check(run("show", "-m", GOOD, env={"LLAMA31_ISA": ""}).code == 0, "an empty variable")
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
                  ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):
         r = run(*args)
