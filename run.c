@@ -69,9 +69,10 @@ static int run_command(const Command *command, int argc, char **argv) {
             getenv("LLAMA31_ISA"));
     ModelOptions *m = &o.model_options;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
-    if (m->n_batch_threads > n_threads) m->n_threads = n_threads, n_threads = m->n_batch_threads;
+    if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
     enter_sandbox(&o, command->flag);
-    return team_serve(n_threads, call_command, &o);
+    return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
+                      &o);
 }
 
 // Prints the version. With -v, also prints what determines the bits and the speed of results on

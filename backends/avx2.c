@@ -76,29 +76,27 @@ INLINE __m256i widen_if(__m256i v, bool is_int16) {
     return is_int16 ? _mm256_madd_epi16(v, _mm256_set1_epi16(1)) : v;
 }
 
-// The dot product of a group of columns in GEMM, and the part of it that is still summed in 16
+// The dot product of a group of columns in GEMM. `words` is the part that is still summed in 16
 // bits.
 typedef struct {
     __m256i dot, words;
 } GroupDot;
 
-// add_products() adds the products of columns [4 c, 4 c + 4) of the group. n_int16: how many sums
-// of two products are added in 16 bits (int16_sums); 0 if w is signed. start: -128 * (sum of x of
-// the group). scale_dot() multiplies a complete dot product by its scale, rounding once.
+// Two functions differ between AVX2 and AVX-VNNI. add_products() adds the products of w and x for
+// columns [4 c, 4 c + 4) of the group. n_int16 is the number of sums of two products that are added
+// in 16 bits (int16_sums), or 0 if w is signed; start is -128 * (sum of x over the group).
+// scale_dot() multiplies the complete dot product by its scale, rounding once.
 #ifdef __AVXVNNI__
 // vpdpbusd multiplies unsigned by signed bytes and adds four products to an int32, without
 // saturation. Signed weights are multiplied as w + 128: sum((w + 128) x) - 128 * sum(x) = sum(w x).
-// The sum also starts at the bits of BASE, so that it need not be converted (see avx512.c).
-enum { IS_VNNI = 1, BASE_BITS = 0x4b400000 };
+// The sum also starts at BASE_BITS, so it needs no conversion to float (scale_based_dot).
+enum { IS_VNNI = 1 };
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
     if (c == 0) s->dot = _mm256_set1_epi32(BASE_BITS + (n_int16 ? 0 : start));
     if (n_int16 == 0) w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
     s->dot = _mm256_dpbusd_avx_epi32(s->dot, w, x);
 }
-INLINE __m256 scale_dot(__m256i dot, __m256 scale) {
-    const float BASE = 0x1.8p23f;
-    return _mm256_fmsub_ps((__m256)dot, scale, scale * splat(BASE));
-}
+INLINE __m256 scale_dot(__m256i dot, __m256 scale) { return scale_based_dot(dot, scale); }
 #else
 enum { IS_VNNI = 0 };
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {

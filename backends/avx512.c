@@ -20,12 +20,8 @@
 // Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed bytes and adds four products
 // to an int32, without saturation. Weights are stored as unsigned u = w + offset, and the sum
 // starts at -offset * q, which is computed when the activations are encoded. The result is exact:
-// sum(u x) - offset * sum(x) = sum(w x).
-//
-// Integers to floats without conversion. The sum also starts at 0x4b400000, the bits of the float
-// BASE = 1.5 * 2^23, whose unit in the last place is 1. |d| is below 2^22, so the sum's bits, read
-// as a float, are BASE + d. scale * (BASE + d) - scale * BASE is scale * d rounded once, because
-// scale * BASE is exact: scales of all types have at most 19 significant bits.
+// sum(u x) - offset * sum(x) = sum(w x). The sum also starts at BASE_BITS, so it needs no
+// conversion to float (scale_based_dot).
 #define VECTOR_BITS 512
 #include "avx512_unpack.h"
 #include "attention_float.h"
@@ -33,10 +29,8 @@
 enum {
     SUMS = SUPERBLOCK / 32,
     K_BLOCK = 512, // columns of a block of activations: two superblocks
-    PANEL_ROWS = 32,
-    BASE_BITS = 0x4b400000
+    PANEL_ROWS = 32
 };
-static const float BASE = 0x1.8p23f;
 
 // The activations of a token and K_BLOCK columns. For each block of columns, the tokens follow each
 // other. Scales, starts and sums are in the order of the eight sums of each superblock. Types with
@@ -76,9 +70,7 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
 // minimum.
 INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
                          __m512 x_sum, bool has_min) {
-    __m512 scale_base = scale * splat(BASE);
-    __m512 d = _mm512_fmsub_ps((__m512)dot, scale, scale_base);
-    sum = fmadd(d, x_scale, sum);
+    sum = fmadd(scale_based_dot(dot, scale), x_scale, sum);
     return has_min ? fnmadd(min, x_sum, sum) : sum;
 }
 

@@ -1,6 +1,6 @@
 // AVX2 with AVX-VNNI: the GEMM of avx2.c with vpdpbusd, which multiplies and adds in one
-// instruction where AVX2 takes two to four. The bits are those of AVX2. Intel's CPUs have it since
-// 2021, also those without AVX-512.
+// instruction where AVX2 takes two to four. The bits are those of AVX2. Intel CPUs have had
+// AVX-VNNI since 2021, including those without AVX-512.
 #define PART         2 // GEMM
 #define kernels_avx2 kernels_avxvnni
 #include "avx2.c"

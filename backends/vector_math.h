@@ -26,6 +26,15 @@ static inline void vector_rmsnorm(float *out, const float *x, const float *weigh
         store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
 }
 
+// Integers to floats without a conversion. The float BASE = 1.5 * 2^23 has a unit in the last place
+// of 1, so if a sum of integers starts at its bits, BASE_BITS, and adds a d with |d| < 2^22, the
+// result read as a float is BASE + d. Returns scale * d for such a sum. It is rounded once: scales
+// of all types have at most 19 significant bits, which makes scale * BASE exact.
+enum { BASE_BITS = 0x4b400000 };
+INLINE Floats scale_based_dot(Integers sum, Floats scale) {
+    return fmadd((Floats)sum, scale, scale * splat(-0x1.8p23f));
+}
+
 // e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. The method follows expf
 // in Cephes (Moshier, 1992): x = n ln 2 + r with ln 2 in two parts, so that r is exact, and a
 // polynomial for e^r.

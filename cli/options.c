@@ -56,7 +56,7 @@ const Option option_table[] = {
     {{"-t", "--threads"}, (WITH_MODEL & ~CMD_BENCH) | CMD_QUANTIZE,
      INT(model_options.n_threads, 1, 1024, "N"), "threads (default: one per performance core)"},
     {{"-tb", "--threads-batch"}, COMPUTE, INT(model_options.n_batch_threads, 1, 1024, "N"),
-     "threads for 32 tokens or more at a time (default: as -t)"},
+     "threads for passes of 32 tokens or more (default: -t)"},
     {{"-t", "--threads"}, CMD_BENCH, STRING(thread_counts, "N,..."),
      "threads; 1,2,4 compares (default: one per performance core)"},
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),

@@ -113,8 +113,7 @@ static void overlay(const Kernels *k) {
 
 bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
-    // The names of all architectures: the name of another one is accepted and caps nothing, as does
-    // an empty variable.
+    // The names of all architectures: the name of another one is accepted and caps nothing.
     if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon"))
         return false;
     codebook_init();
