@@ -18,7 +18,12 @@ uint64_t checksum_files(const Gguf *g) {
                 h[i] ^= h[i] >> 29;
             }
         }
-    for (int i = 0; i < 8; i++) all = (all ^ h[i]) * 0xd1342543de82ef95u, all ^= all >> 31;
+
+    for (int i = 0; i < 8; i++) {
+        all = (all ^ h[i]) * 0xd1342543de82ef95u;
+        all ^= all >> 31;
+    }
+
     for (int i = 0; i < g->n_shards; i++) all = (all ^ g->shards[i].bytes) * 0x9e3779b97f4a7c15u;
     return all;
 }

@@ -111,11 +111,13 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     };
     bool has_rope = true;
     double required;
+
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (*values[i].value == 0) *values[i].value = values[i].absent;
         if (values[i].is_read && !family_number(g, values[i].name, true, values[i].value, err))
             return false;
     }
+
     FamilyKey original = family_key(g, "rope.scaling.original_context_length");
     if (gguf_find_value(g, original.text) && !(f->orig_context >= 1 && f->orig_context < INT32_MAX))
         return error_set(err, EXIT_MODEL, "%s: %s: expected a context length, found %g", g->path,
@@ -126,6 +128,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
         !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err))
         return false;
     if (!has_rope) f->no_rope_interval = 1;
+
     return true;
 }
 
@@ -134,11 +137,13 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
     Str architecture;
     *f = (Family){0};
     if (!gguf_get_string(g, "general.architecture", &architecture, err)) return false;
+
     for (int i = 0; i < N_FAMILIES; i++) {
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", families[i].architecture);
         if (str_is(architecture, families[i].architecture)) *f = families[i];
     }
+
     if (!check_parts(g, architecture, f->name, err)) return false;
     if (!f->name)
         return error_set(err, EXIT_MODEL, "%s: general.architecture: expected %s; found \"%.*s\"",
@@ -146,6 +151,7 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
     if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
         return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: not part of a %s model",
                          g->path, f->name);
+
     return read_values(f, g, err);
 }
 

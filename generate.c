@@ -107,9 +107,11 @@ static void append_text(Sequence *s, const Generator *g, int token) {
     if (s->drop_space && piece.len && piece.data[0] == ' ')
         piece = (Str){piece.data + 1, piece.len - 1};
     s->drop_space = s->drop_space && piece.len == 0;
+
     size_t n_before = s->text.len, stop, partial;
     buffer_put(&s->text, piece);
     find_stop_strings(s, n_before, &stop, &partial);
+
     if (stop != SIZE_MAX) {
         s->text.len = stop;
         s->text.data[stop] = 0;
@@ -158,6 +160,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     const Request *r = &s->request;
     int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
                                              : sample_token(s, g, logits, n_before);
+
     if (token < 0) {
         s->finish = FINISH_ERROR;
     } else if (tokenizer_is_stop(g->tokenizer, token) && !r->ignore_eos) {
@@ -168,14 +171,17 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->n_generated++;
         s->pending = token;
         append_text(s, g, token);
+
         bool is_full = n_before >= r->max_context,
              is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
     }
+
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         r->constraint->accept(r->constraint->arg, token);
         if (s->next_forced == s->n_forced) update_forced(s);
     }
+
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
@@ -218,6 +224,7 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     int max = GENERATE_LOOKAHEAD - b->n_lookahead, // tokens to feed after the pending token
         n_positions_left = r->max_context - s->session->n_tokens - 1,
         n_tokens_left = r->max_tokens - s->n_generated - 1;
+
     if (max > n_positions_left) max = n_positions_left;
     if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
@@ -256,15 +263,19 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
             sequences[i]->finish = FINISH_CANCEL;
         b.n_running += sequences[i]->finish == FINISH_NONE;
     }
+
     // In a batch, the additional rows of draft tokens could change the choice of kernels and
     // thereby the last bits of all logits (kernels/exactness.h).
     bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
+
     for (int i = 0; i < n; i++)
         if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))
             feed_pending(g, &b, sequences[i], may_draft);
+
     for (int i = 0; i < n && b.n_decode + b.n_prompt < g->chunk_size; i++)
         if (sequences[i]->finish == FINISH_NONE && !is_decoding(sequences[i]))
             feed_prompt(g, &b, sequences[i]);
+
     return b;
 }
 
@@ -299,6 +310,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
     double sec = now_sec() - start;
+
     if (!logits) return true; // interrupted: the next step cancels the sequences
     *(b.n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
     g->n_decode_passes += b.n_decode > 0;
@@ -314,5 +326,6 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         if (s->n_drafted) speculation_accept(s->drafter, n_accepted - 1);
         if (!was_decoding && g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
     }
+
     return true;
 }

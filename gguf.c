@@ -87,6 +87,7 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     if (!read_uint(c, 4, "kind", 0, GGUF_F64, &kind)) return false;
     v->kind = v->item_kind = (GgufKind)kind;
     v->count = 1;
+
     if (v->kind == GGUF_ARRAY) {
         if (!read_uint(c, 4, "item kind", 0, GGUF_F64, &kind)) return false;
         if (kind == GGUF_ARRAY) return reject(c, c->at - 4, "item kind", "arrays cannot be nested");
@@ -96,6 +97,7 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
         if (!read_uint(c, 8, "count", 0, max, &v->count)) return false;
         if (has_strings) c->n_strings += (size_t)v->count;
     }
+
     v->data = c->data + c->at;
     if (v->item_kind == GGUF_STRING) {
         for (uint64_t i = 0; i < v->count; i++)
@@ -103,9 +105,11 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     } else if (!read_bytes(c, (size_t)v->count * kind_bytes[v->item_kind], "value")) {
         return false;
     }
+
     v->bytes = (size_t)(c->data + c->at - v->data);
     if (v->kind == GGUF_BOOL && *v->data > 1)
         return reject(c, c->at - 1, "value", "expected 0 or 1, found %u", *v->data);
+
     return true;
 }
 
@@ -157,6 +161,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
     size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= file size: no overflow
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
+
     for (int i = 0; i < n && ok; i++) {
         GgufTensor *t = order[i] = &tensors[i];
         size_t offset = (uintptr_t)t->data, end;
@@ -169,6 +174,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
                    "%zu bytes at %zu + %zu exceed the file (%zu bytes); interrupted download?",
                    t->bytes, start, offset, c->size);
     }
+
     if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
     for (int i = 1; i < n && ok; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
@@ -177,6 +183,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
             ok = reject(c, offset_of(c, b->name.data), "offset", "data overlaps tensor %.*s",
                         SHOWN(a->name));
     }
+
     free(order);
     return ok;
 }
@@ -244,22 +251,27 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     uint64_t n_tensors, n_values, shard_no = 0;
     size_t n_weights = 0, alignment;
     Gguf other = {.path = name}, *own = g->n_shards ? &other : g;
+
     g->shards = xrealloc(g->shards, (size_t)g->n_shards + 1, sizeof *g->shards);
     g->shards[g->n_shards++] = file;
+
     bool ok = parse_header(&c, &own->version, &n_tensors, &n_values);
     while (ok && (uint64_t)own->n_values < n_values) {
         own->values = list_grow(own->values, own->n_values, sizeof *own->values);
         ok = parse_metadata(&c, &own->values[own->n_values++]);
     }
+
     ok = ok &&
          build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, name, err);
     ok = ok && parse_alignment(&c, own, &alignment);
+
     int first = g->n_tensors;
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
         g->tensors = list_grow(g->tensors, g->n_tensors, sizeof *g->tensors);
         g->tensors[g->n_tensors].shard = g->n_shards - 1;
         ok = parse_tensor(&c, own, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }
+
     if (ok && g->n_tensors > first)
         ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
     if (own == g) return ok;
@@ -269,6 +281,7 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
                        g->n_shards - 1, (size_t)shard_no);
     free(own->values);
     free(own->value_index);
+
     return ok;
 }
 
@@ -299,10 +312,12 @@ static bool open_shards(Gguf *g, Error *err) {
                          g->path, no);
     if (gguf_find_value(g, "split.count") && !gguf_get_u64(g, "split.count", &count, err))
         return false;
+
     if (count != n && (count > 1 || n > 1))
         return error_set(err, EXIT_MODEL,
                          "%s: split.count: expected %u as in the file name, found %zu", g->path, n,
                          (size_t)count);
+
     for (unsigned i = 2; i <= n; i++) {
         Buffer path = {0};
         FileMapping file;
@@ -311,6 +326,7 @@ static bool open_shards(Gguf *g, Error *err) {
         buffer_free(&path);
         if (!ok) return false;
     }
+
     if (n == 1 || !gguf_find_value(g, "split.tensors.count")) return true;
     return gguf_get_u64(g, "split.tensors.count", &n_tensors, err) &&
            (n_tensors == (uint64_t)g->n_tensors ||
@@ -372,15 +388,22 @@ static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const
 static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_integer) {
     GgufKind kind = v ? v->item_kind : GGUF_STRING;
     if (kind == GGUF_STRING || kind == GGUF_BOOL || v->count == 0) return false;
+
     int size = kind_bytes[kind], unused = 64 - 8 * size;
     if (memcmp(v->data, v->data + size, v->bytes - (size_t)size)) return false;
     bool is_signed = kind == GGUF_I8 || kind == GGUF_I16 || kind == GGUF_I32 || kind == GGUF_I64;
     float f;
+
     *bits = load_uint(v->data, size);
     if (is_signed) *bits = (uint64_t)((int64_t)(*bits << unused) >> unused);
     *x = is_signed ? (double)(int64_t)*bits : (double)*bits;
     *is_integer = kind != GGUF_F32 && kind != GGUF_F64;
-    if (kind == GGUF_F32) memcpy(&f, v->data, sizeof f), *x = (double)f;
+
+    if (kind == GGUF_F32) {
+        memcpy(&f, v->data, sizeof f);
+        *x = (double)f;
+    }
+
     if (kind == GGUF_F64) memcpy(x, v->data, sizeof *x);
     return true;
 }

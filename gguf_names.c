@@ -27,17 +27,20 @@ const char *gguf_describe_type(const Gguf *g, uint32_t type) {
         [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",
         [31] = "Q4_0",   [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL",
         [37] = "IQ4_NL", [38] = "IQ4_NL", [39] = "Q4_K_M", [40] = "Q4_K_M"};
+
     static char text[160];
     const char *file_type = gguf_file_type_name(g);
     const char *alternative = type < TYPE_COUNT ? alternatives[type] : NULL;
     bool has_name = type_info(type) != type_info(TYPE_COUNT),
          is_ik = type >= IK_FIRST && type <= IK_LAST;
     char number[16];
+
     snprintf(number, sizeof number, "%u", type);
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s", has_name ? type_info(type)->name : number,
              is_ik ? " (ik_llama.cpp only; use a mixture of llama.cpp)" : "",
              alternative ? " (use " : "", alternative ? alternative : "", alternative ? ")" : "",
              file_type ? " in a file of type " : "", file_type ? file_type : "");
+
     return text;
 }
 
@@ -58,8 +61,10 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
     };
     static char text[16];
     Str head = {(const char *)data, n < 64 ? n : 64};
+
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_find(head, str_of(formats[i].bytes)) == formats[i].at) return formats[i].format;
     snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
+
     return text;
 }

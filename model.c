@@ -62,6 +62,7 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
            q_dim = (size_t)(c->n_heads * c->head_dim),
            kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
     Workspace *ws = xalloc(1, sizeof *ws);
+
     ws->max_steps = max_steps;
     ws->max_logits = max_logits;
     ws->steps = xalloc(n, sizeof *ws->steps);
@@ -79,12 +80,14 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
     rope_init(&ws->rope, &m->rope);
     reserve_products(ws, (const Tensor *[]){&m->output}, 1);
+
     for (const Layer *l = m->layers; l < m->layers + c->n_layers; l++) {
         reserve_products(ws, (const Tensor *[]){&l->wq, &l->wk, &l->wv}, 3);
         reserve_products(ws, (const Tensor *[]){&l->wo}, 1);
         reserve_products(ws, (const Tensor *[]){&l->w_gate, &l->w_up}, 2);
         reserve_products(ws, (const Tensor *[]){&l->w_down}, 1);
     }
+
     return ws;
 }
 
@@ -166,10 +169,12 @@ static void rotate_and_store(void *arg, int i) {
     float *q = f->ws->q + (size_t)i * (size_t)q_dim;
     float *k = f->ws->k + (size_t)i * (size_t)kv_dim, *v = f->ws->v + (size_t)i * (size_t)kv_dim;
     float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
+
     rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
     rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
     attention_rotate(kv->v_type, v, kv_dim, head_dim);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
+
     for (int h = 0; h < c->n_kv_heads; h++, k += head_dim, v += head_dim) {
         kernel.store(kv->k_type, session_key(step->session, f->layer, h, step->pos), k, head_dim);
         kernel.store(kv->v_type, session_value(step->session, f->layer, h, step->pos), v, head_dim);
@@ -206,7 +211,9 @@ static void forward(void *arg) {
             // further. Kernels are still chosen for n rows, so the bits do not change.
             f.exactness.kernel_rows = exactness_rows(f.exactness, n);
             n = n_needed;
-            x = ws->h, h = ws->x, att = ws->q;
+            x = ws->h;
+            h = ws->x;
+            att = ws->q;
             ops_gather(x, ws->x, ws->logit_steps, n, c->dim);
             ops_gather(att, ws->att, ws->logit_steps, n, c->n_heads * c->head_dim);
         }
@@ -225,6 +232,7 @@ static void forward(void *arg) {
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
     // logits, so here the actual number chooses the kernel.
     if (ws->observe) return;
+
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
     ops_rmsnorm(h, x, m->final_norm, c->norm_eps, n, c->dim);
     multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, n);
@@ -247,6 +255,7 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
             continue;
         }
         tile = &ws->tiles[n_tiles++];
+
         *tile = (AttentionTile){.first_step = i,
                                 .n_steps = 1,
                                 .first_pos = s->pos,
@@ -254,6 +263,7 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
                                 .v = s->session->v,
                                 .layer_stride = (size_t)s->session->cap_pages};
     }
+
     return n_tiles;
 }
 
@@ -280,10 +290,12 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     const Config *c = &m->config;
     AttentionShape shape = {c->n_heads, c->n_kv_heads, c->head_dim, m->kv.k_type, m->kv.v_type};
     Forward f = {.model = m, .ws = ws, .exactness = {kernel_rows, m->is_batch_invariant}};
+
     if (ws->n_steps == 0) return NULL;
     for (int i = 0; i < ws->n_steps; i++) rope_reserve(&ws->rope, ws->steps[i].pos + 1);
     int n_tiles = make_tiles(ws, attention_tile_steps(&shape));
     int n_threads = m->n_threads;
+
     if (ws->n_steps >= 32 && m->n_batch_threads) n_threads = m->n_batch_threads;
     attention_prepare(&ws->attention, &shape, ws->tiles, n_tiles, n_threads);
 
@@ -299,6 +311,7 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
             if (!mapping_is_intact(m->adapters[i].file.shards, 1, &err)) die_error(&err);
         append_tokens(m, ws);
     }
+
     ws->n_steps = ws->n_logits = 0;
     return is_done ? ws->logits : NULL;
 }

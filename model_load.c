@@ -64,9 +64,11 @@ static bool read_config(const Loader *l) {
     Config *c = &l->m->config;
     FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
     double eps;
+
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
         return refuse(l, "this is a LoRA adapter; pass its base model with -m, and the adapter "
                          "with --lora");
+
     if (!family_read(&l->m->family, g, l->err) ||
         !read_count(l, "embedding_length", 1, MAX_DIM, &c->dim) ||
         !read_count(l, "block_count", 1, MAX_LAYERS, &c->n_layers) ||
@@ -75,6 +77,7 @@ static bool read_config(const Loader *l) {
         !read_count(l, "context_length", 1, MAX_CONTEXT, &c->max_context) ||
         !gguf_get_f64(g, eps_key.text, &eps, l->err))
         return false;
+
     if (!(eps > 0 && eps < 1)) return refuse(l, "%s: expected 0 to 1, found %g", eps_key.text, eps);
     c->norm_eps = (float)eps;
 
@@ -98,6 +101,7 @@ static bool read_config(const Loader *l) {
     c->max_context = family_context(&l->m->family, g, c->max_context);
     int value_length = c->head_dim; // values are as wide as keys
     if (!read_optional(l, "attention.value_length", 1, MAX_DIM, &value_length)) return false;
+
     return value_length == c->head_dim ||
            refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
                   c->head_dim, value_length);
@@ -109,16 +113,19 @@ static bool read_vocab_size(const Loader *l) {
     const Gguf *g = &l->m->file;
     const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
     const GgufValue *tokens = gguf_find_value(g, "tokenizer.ggml.tokens");
+
     if (!embed) return true; // load_tensors() reports the missing tensor
     unsigned long long n = embed->dims[1];
     if (tokens && tokens->kind == GGUF_ARRAY && tokens->count != n)
         return refuse(l,
                       "tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
                       (unsigned long long)tokens->count, n);
+
     if (n < 1 || n > MAX_VOCAB)
         return refuse(l, "tensor token_embd.weight: expected 1 to %d rows, found %llu", MAX_VOCAB,
                       n);
     l->m->config.vocab_size = (int)n;
+
     return true;
 }
 
@@ -190,9 +197,11 @@ static bool load_layer(Loader *l, int i, Layer *layer) {
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
     const Family *f = &l->m->family;
     float residual_scale = (float)f->residual_scale;
+
     if (f->has_qk_norm && (!load_norm(l, i, "attn_q_norm", c->head_dim, &layer->q_norm) ||
                            !load_norm(l, i, "attn_k_norm", c->head_dim, &layer->k_norm)))
         return false;
+
     return load_norm(l, i, "attn_norm", c->dim, &layer->attn_norm) &&
            load_norm(l, i, "ffn_norm", c->dim, &layer->ffn_norm) &&
            load_matrix(l, i, "attn_q", q_dim, c->dim, 1, &layer->wq) &&
@@ -212,6 +221,7 @@ static bool check_unused(const Loader *l) {
     const Gguf *g = &l->m->file;
     const GgufTensor *first = NULL;
     int n = 0;
+
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
@@ -221,9 +231,11 @@ static bool check_unused(const Loader *l) {
                               l->m->family.name);
         if (!n++) first = t;
     }
+
     if (n)
         warn("%s: ignoring %d of %d tensors that are not part of a %s model, first %.*s", g->path,
              n, g->n_tensors, l->m->family.name, SHOWN(first->name));
+
     return true;
 }
 
@@ -233,6 +245,7 @@ static bool load_tensors(Loader *l) {
     Model *m = l->m;
     const Config *c = &m->config;
     TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
+
     if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
     m->output = m->embed; // tied, unless the file has an output matrix
     m->embed.scale = (float)m->family.embed_scale;
@@ -247,10 +260,12 @@ static bool load_tensors(Loader *l) {
     if (gguf_find_tensor(&m->file, "output.weight") &&
         !load_matrix(l, NO_LAYER, "output", c->vocab_size, c->dim, m->output.scale, &m->output))
         return false;
+
     for (int i = 0; i < c->n_layers; i++)
         if (!load_layer(l, i, &m->layers[i])) return false;
     for (int i = 0; i < m->n_adapters; i++)
         if (!lora_check(&m->adapters[i], l->err)) return false;
+
     return check_unused(l);
 }
 

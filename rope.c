@@ -121,18 +121,25 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                 {"rope.scaling.factor", &p->factor},
                 {"rope.scaling.low_freq_factor", &p->low_freq_factor},
                 {"rope.scaling.high_freq_factor", &p->high_freq_factor}};
+
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!family_number(g, keys[i].name, false, keys[i].value, err)) return false;
     if (p->low_freq_factor >= p->high_freq_factor)
         return error_set(err, EXIT_MODEL,
                          "%s: rope.scaling: frequency factors %g and %g are invalid", g->path,
                          p->low_freq_factor, p->high_freq_factor);
+
     if (p->factor != 1) p->rule = ROPE_LINEAR; // the rule of a factor without a type
     if (!gguf_find_value(g, type_key.text)) return true;
+
     Str type;
     if (!gguf_get_string(g, type_key.text, &type, err)) return false;
     for (int i = 0; i < ROPE_FILE; i++)
-        if (str_is(type, rule_names[i])) return p->rule = (RopeRule)i, true;
+        if (str_is(type, rule_names[i])) {
+            p->rule = (RopeRule)i;
+            return true;
+        }
+
     return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key.text,
                      SHOWN(type));
 }
@@ -153,16 +160,19 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
     static const char name[] = "rope_freqs.weight";
     const GgufTensor *t = gguf_find_tensor(g, name);
     if (!t) return true;
+
     if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 ||
         t->bytes != (size_t)p->dim / 2 * sizeof(float) || (uintptr_t)t->data % sizeof(float))
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected F32 (%d), found %s (%llu)",
                          g->path, name, p->dim / 2, type_info(t->type)->name,
                          (unsigned long long)t->dims[0]);
+
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
         if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
             return error_set(err, EXIT_MODEL, "%s: tensor %s: divisor %d is %g: must be positive",
                              g->path, name, i, (double)p->divisors[i]);
+
     RopeParams rule = *p;
     rule.rule = ROPE_LLAMA3;
     rule.factor = p->divisors[p->dim / 2 - 1];
@@ -174,6 +184,7 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
         *p = rule;
     else
         p->rule = ROPE_FILE;
+
     return true;
 }
 

@@ -155,6 +155,7 @@ static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) 
         uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
         double sum = 0;        // sum of keys[lo, mid), which are above the pivot
         int mid = lo, at = lo; // at: index of the pivot
+
         for (int i = lo; i < hi; i++) {
             uint64_t key = keys[i];
             if (key == pivot) at = i;
@@ -164,6 +165,7 @@ static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) 
             keys[i] = keys[mid];
             keys[mid++] = key;
         }
+
         if (above + sum >= goal) {
             hi = mid;
             continue;
@@ -174,6 +176,7 @@ static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) 
         keys[mid] = pivot;
         lo = mid + 1;
     }
+
     return 0;
 }
 
@@ -204,6 +207,7 @@ static int collect_candidates(Sampler *s, const float *logits, float threshold) 
         threshold = key_value(s->keys[0]);
         for (int j = 1; j < n; j++) threshold = fminf(threshold, key_value(s->keys[j]));
     }
+
     return n > limit ? keep_best(s, n, limit, true) : n;
 }
 
@@ -223,16 +227,19 @@ static int draw_from_all(Sampler *s, const float *logits, float best, double tot
     double r = draw_uniform(s) * total;
     float inv_temp = 1 / s->options.temp;
     int i = 0, id = 0;
+
     for (; i + SCAN_BLOCK < s->n_vocab; i += SCAN_BLOCK) {
         double block = sum_weights(logits + i, SCAN_BLOCK, best, inv_temp);
         if (r < block) break;
         r -= block;
     }
+
     for (; i < s->n_vocab && r >= 0; i++) {
         double w = (double)exp_negative((best - logits[i]) * inv_temp);
         if (w > 0) id = i;
         r -= w;
     }
+
     return id;
 }
 
@@ -271,16 +278,19 @@ Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     Sampler *s = xalloc(1, sizeof *s);
     s->options = *o;
     s->n_vocab = n_vocab;
+
     if (o->n_bias || has_penalty(o)) {
         s->adjusted = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->adjusted);
         s->counts = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->counts);
     }
+
     s->cap_keys =
         (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE_CANDIDATES : n_vocab) + SCAN_BLOCK;
     if (o->temp > 0) {
         s->keys = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->keys);
         s->scratch = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->scratch);
     }
+
     return s;
 }
 
@@ -300,6 +310,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         int id = logits_argmax(logits, s->n_vocab);
         return id >= 0 && logits[id] > -INFINITY ? id : -1;
     }
+
     float best = max_logit(logits, s->n_vocab), inv_temp = 1 / o->temp;
     if (!(best > -INFINITY)) return -1;
 
@@ -309,6 +320,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     // rounding.)
     double depth = (double)max_depth; // in units of T
     double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
+
     if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
     if (o->top_k <= 0 && o->min_p <= 0) {
         total = sum_weights(logits, s->n_vocab, best, inv_temp);
@@ -320,6 +332,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
     int n = collect_candidates(s, logits, threshold);
     double sum = 0;
+
     for (int i = 0; i < n; i++) {
         float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
         s->keys[i] = make_key(weight, key_id(s->keys[i]));
@@ -336,5 +349,6 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     double r = draw_uniform(s) * sum;
     int i = 0;
     while (i < n - 1 && (r -= (double)key_value(s->keys[i])) >= 0) i++;
+
     return key_id(s->keys[i]);
 }

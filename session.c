@@ -91,8 +91,10 @@ static bool own_last_page(Session *s, int n) {
     if (n % KV_PAGE == 0) return true; // the next position begins a new page
     KvPage *last = s->pages[s->n_pages - 1];
     if (last->n_owners == 1 && !last->map) return true;
+
     KvPage *own = page_new(&s->shape);
     if (!own) return false;
+
     size_t at = 0; // offset of the keys or values of a head
     for (int i = 0, n_heads = s->shape.n_layers * s->shape.n_kv_heads; i < 2 * n_heads; i++) {
         Type type = i < n_heads ? s->shape.k_type : s->shape.v_type;
@@ -100,9 +102,11 @@ static bool own_last_page(Session *s, int n) {
         memcpy(own->data + at, last->data + at, (size_t)(n % KV_PAGE) * row);
         at += KV_PAGE * row;
     }
+
     page_release(last);
     s->n_pages--;
     append_page(s, own);
+
     return true;
 }
 

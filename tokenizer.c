@@ -104,12 +104,14 @@ static void push_pair(EncodeState *e, const char *s, int left) {
     const PiecePart *right = &e->parts[e->parts[left].next];
     MergePair p = {.end = right->end};
     uint32_t rank = merge_rank(e->t, s, &e->parts[left], right, &p.id);
+
     if (rank == NO_RANK) return;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
     if (e->n_heap == e->cap_heap) {
         e->cap_heap = e->cap_heap ? 2 * e->cap_heap : 1024;
         e->heap = xrealloc(e->heap, e->cap_heap, sizeof *e->heap);
     }
+
     size_t i = e->n_heap++;
     for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2)
         e->heap[i] = e->heap[(i - 1) / 2];
@@ -139,6 +141,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     if (n > e->cap_parts) e->parts = xrealloc(e->parts, e->cap_parts = 2 * n, sizeof *e->parts);
     PiecePart *parts = e->parts;
     int n_parts = 0;
+
     for (size_t at = 0; at < n; n_parts++) {
         uint32_t code;
         int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
@@ -149,9 +152,11 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
             (PiecePart){n_parts - 1, n_parts + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, id};
         at += (size_t)len;
     }
+
     parts[n_parts - 1].next = -1;
     e->n_heap = 0;
     for (int i = 0; i < n_parts; i++) push_pair(e, s, i);
+
     while (e->n_heap) {
         MergePair p = pop_pair(e);
         int left = (int)(uint32_t)p.key, right = parts[left].next;
@@ -164,6 +169,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
         push_pair(e, s, parts[left].prev);
         push_pair(e, s, left);
     }
+
     for (int i = 0; i >= 0; i = parts[i].next) {
         if (parts[i].id >= 0)
             ids_push(e->out, parts[i].id);
@@ -183,6 +189,7 @@ static void encode_piece(EncodeState *e, const char *s, size_t n) {
                                                               n <= t->max_bytes;
     uint64_t h = is_cacheable || may_be_token ? token_hash(t, s, n) : 0;
     CachedPiece *cached = is_cacheable ? &e->cache[h >> 40 & e->cache_mask] : NULL;
+
     if (cached && cached->len == n && !memcmp(cached->s, s, n)) {
         for (int i = 0; i < cached->n; i++) ids_push(e->out, e->out->data[cached->first + i]);
     } else {
@@ -192,6 +199,7 @@ static void encode_piece(EncodeState *e, const char *s, size_t n) {
         else
             merge_piece(e, s, n);
     }
+
     // The entry always points to the latest occurrence, whose bytes and ids are still in L1 or L2.
     if (cached) *cached = (CachedPiece){s, (uint32_t)n, first, e->out->len - first};
 }
@@ -216,8 +224,10 @@ static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_contin
         char *text = e->spare; // not reused: cached pieces point into it
         if (t->has_space_prefix && !is_continued) *e->spare++ = ' ';
         e->spare += sentencepiece_unescape((Str){s, n}, e->spare);
-        s = text, n = (size_t)(e->spare - text);
+        s = text;
+        n = (size_t)(e->spare - text);
     }
+
     for (const char *end = s + n, *next; s < end; s = next) {
         next =
             t->is_sentencepiece ? next_spaced_word(t, s, end) : t->pretokenizer->next_piece(s, end);
@@ -312,6 +322,7 @@ void tokenizer_reserve_special(Tokenizer *t, Str text) {
             strchr(">]", s.data[s.len - 1]) && is_special_name(s))
             *type = TOKEN_RESERVED;
     }
+
     for (size_t i = 0; i < text.len; i++) {
         if (!is_ascii_punctuation(text.data[i])) continue;
         for (size_t n = 3; n <= MAX_RESERVED_BYTES && n <= text.len - i; n++) {
@@ -325,5 +336,6 @@ void tokenizer_reserve_special(Tokenizer *t, Str text) {
                 vocabulary_reserve_token(t, ordinary);
         }
     }
+
     vocabulary_add_known_stops(t);
 }

@@ -72,16 +72,19 @@ static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
     char name[8];
     int byte = s.len == 6 ? hex_digit(s.data[3]) * 16 + hex_digit(s.data[4]) : -1;
     snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte & 255);
+
     if (byte < 0 || !str_is(s, name))
         return vocabulary_error(t, err,
                                 "tokens: byte token %d: expected <0x00> to <0xFF>, found \"%.*s\"",
                                 id, SHOWN(s));
+
     if (t->byte_id[byte] >= 0)
         return vocabulary_error(t, err, "tokens: tokens %d and %d are the same byte",
                                 t->byte_id[byte], id);
     t->byte_id[byte] = id;
     t->bytes[t->start[id]] = (char)byte;
     t->start[id + 1] = t->start[id] + 1;
+
     return true;
 }
 
@@ -90,6 +93,7 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
     char *out = t->bytes + t->start[id];
     int n = -1;
+
     if (!is_special_type(t->type[id]))
         n = t->is_sentencepiece ? (int)sentencepiece_unescape(s, out)
                                 : decode_letters(byte_of, s, out);
@@ -97,10 +101,12 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     t->start[id + 1] = t->start[id] + (uint32_t)n;
     if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
     if (is_special_type(t->type[id])) return true;
+
     if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) {
         t->type[id] = TOKEN_UNREACHABLE; // the spaces of a text are encoded as U+2581
         return true;
     }
+
     for (int i = 1; i < n; i++) t->has_split_words &= out[i] != ' ' || out[i - 1] == ' ';
     return true;
 }
@@ -178,6 +184,7 @@ static bool fill_tables(Tokenizer *t, Error *err) {
     while (t->slot_mask + 1 < 2 * (size_t)(t->n - n_specials)) t->slot_mask = 2 * t->slot_mask + 1;
     t->slots = arena_alloc(&t->memory, t->slot_mask + 1, sizeof *t->slots);
     for (t->tag_mask = ~0u; ~t->tag_mask < (uint32_t)t->n;) t->tag_mask <<= 1;
+
     for (int id = 0; id < t->n; id++) {
         if (t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
             t->start[id + 1] == t->start[id])
@@ -187,11 +194,13 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         else if (!add_ordinary(t, id, err))
             return false;
     }
+
     qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
     for (int i = 1; i < t->n_specials; i++)
         if (str_eq(t->specials[i - 1].text, t->specials[i].text))
             return duplicate_token(t, t->specials[i - 1].id, t->specials[i].id, err);
     link_prefixes(t);
+
     return true;
 }
 
@@ -225,10 +234,12 @@ int tokenizer_special_id(const Tokenizer *t, const char *name) {
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
     if (!t->is_special_start[(unsigned char)*s]) return -1;
     if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;
+
     int i = count_specials_upto(t, (Str){s, n}) - 1;
     if (i < 0) return -1;
     Str last = t->specials[i].text;
     size_t n_common = 0; // bytes of s that equal those of `last`
+
     while (n_common < n && n_common < last.len && s[n_common] == last.data[n_common]) n_common++;
     while (i >= 0) {
         const SpecialToken *special = &t->specials[i];
@@ -237,6 +248,7 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
             return special->id;
         i = n_template ? special->prefix : special->user_defined_prefix;
     }
+
     return -1;
 }
 
@@ -291,6 +303,7 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *data = token_array(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
     if (!data) return false;
     t->rank = arena_alloc(&t->memory, (size_t)t->n, sizeof *t->rank);
+
     for (int i = 0; i < t->n; i++) {
         float score;
         uint32_t bits;
@@ -302,6 +315,7 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
         memcpy(&bits, &score, 4);
         t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
     }
+
     return true;
 }
 
@@ -365,16 +379,19 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
     t->adds_bos = t->is_sentencepiece || t->pretokenizer->adds_bos;
     t->has_space_prefix = t->is_sentencepiece;
+
     if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err) ||
         (t->is_sentencepiece &&
          !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)))
         return false;
+
     for (int b = 0; b < 256; b++) {
         int *id = &t->byte_id[b];
         if (*id < 0) *id = vocabulary_find(t, &(char){(char)b}, 1);
         if (*id < 0 && t->is_sentencepiece) *id = t->unknown;
         if (*id < 0) return vocabulary_error(t, err, "tokens: no token for byte 0x%02x", b);
     }
+
     return true;
 }
 
@@ -410,19 +427,23 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     enum { N_CHECKED = 1000 };
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
     if (!list) return false;
+
     int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4, id = 0;
     char *bytes = xrealloc(NULL, list->bytes + 1, 1);
     const uint8_t *cursor = list->data;
     bool is_by_id = n > t->n;
+
     for (int i = 0, last = 0; i < n && i < N_CHECKED && is_by_id; i++, last = id) {
         id = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &(MergeRule){0}, err);
         is_by_id = id >= last;
     }
+
     if (id >= 0 && !is_by_id) {
         t->merges = arena_alloc(&t->memory, (size_t)n, sizeof *t->merges);
         t->first_merge = arena_alloc(&t->memory, (size_t)t->n, sizeof *t->first_merge);
         memset(t->first_merge, -1, (size_t)t->n * sizeof *t->first_merge);
     }
+
     cursor = list->data;
     for (int i = 0; i < n && id >= 0 && t->merges; i++) {
         MergeRule *rule = &t->merges[i];
@@ -437,6 +458,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
                 id = -1;
             }
     }
+
     free(bytes);
     return id >= 0;
 }
@@ -449,6 +471,7 @@ static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     byte_letters_init(byte_of);
     if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
     t->is_sentencepiece = str_is(model, "llama");
+
     if (!t->is_sentencepiece) {
         if (!str_is(model, "gpt2"))
             return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
@@ -466,18 +489,22 @@ static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
             t, err,
             "tokens: expected 1 to 2^30 tokens of up to 2 GB, found %zu tokens of %zu bytes",
             (size_t)tokens->count, tokens->bytes);
+
     size_t n = (size_t)tokens->count;
     t->n = (int)n;
     t->type = arena_alloc(&t->memory, n, 1);
     t->start = arena_alloc(&t->memory, n + 1, sizeof *t->start);
+
     // No token has more bytes than its spelling.
     t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1);
     if (!load_types(t, g, err) || !load_ids(t, g, err) ||
         (t->is_sentencepiece && !load_scores(t, g, err)))
         return false;
+
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
+
     return fill_tables(t, err) && load_defaults(t, g, err) &&
            (t->is_sentencepiece || load_merges(t, g, byte_of, err));
 }

@@ -94,13 +94,16 @@ static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
         memcpy(&word, s, 8);
         h = hash_mix(h ^ word, 0xa0761d6478bd642fu);
     }
+
     if (n >= 4) {
-        memcpy(&first, s, 4), memcpy(&last, s + n - 4, 4);
+        memcpy(&first, s, 4);
+        memcpy(&last, s + n - 4, 4);
         word = first | (uint64_t)last << 32;
     } else if (n) {
         word = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 |
                (unsigned char)s[n - 1];
     }
+
     return hash_mix(h ^ word, 0xe7037ed1a0b428dbu);
 }
 

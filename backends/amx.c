@@ -204,16 +204,21 @@ static void amx_gemm_pack(GemmStep *s, int r, Type type) {
 // Multiplies a panel and prefetches a part of the B that is used next: that of the next block of
 // columns, or the first block of columns of the next tokens, or of the first tokens again.
 static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    (void)t, (void)n, (void)type;
+    (void)t;
+    (void)n;
+    (void)type;
+
     AmxMemory *m = s->memory;
     const int cols = s->p->w->cols, n_tokens = s->p->n_tokens, next_k = s->k + k_block(n_tokens);
     TokenTiles b = tiles_at(s->p->encoded, n_tokens, cols, s->token, s->k), next;
     Prefetch prefetch = {0};
+
     if (next_k < cols)
         next = tiles_at(s->p->encoded, n_tokens, cols, s->token, next_k);
     else
         next = tiles_at(s->p->encoded, n_tokens, cols,
                         s->token + CHUNK_TOKENS < n_tokens ? s->token + CHUNK_TOKENS : 0, 0);
+
     if (!is_one_panel(n_tokens, cols)) {
         size_t n_panels = (size_t)(round_up(s->n_rows, AMX_PANEL) / AMX_PANEL);
         size_t bytes = (size_t)(next.n_token_tiles * next.n_k_tiles) * AMX_TILE_LEN *
@@ -221,6 +226,7 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
         prefetch =
             prefetch_range((const char *)next.tiles + (size_t)(r / AMX_PANEL) * bytes, bytes, 0);
     }
+
     multiply_panel(m->gemm.sums[r / AMX_PANEL], m->gemm.panel, &b, s->k == 0, prefetch);
 }
 
@@ -275,6 +281,7 @@ static float mask_and_max(float *scores, int n, int n_keys) {
         _mm512_store_ps(scores, masked);
         max = max_floats(masked, max);
     }
+
     return reduce_max(max);
 }
 
@@ -362,10 +369,12 @@ static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, i
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K, n_keys = n_key_tiles * AMX_PANEL;
     Submatrix queries = {(const char *)(a->q + (size_t)first * (size_t)dim), (size_t)dim * 4,
                          (size_t)dim * 4, min_int(a->n_q - first, AMX_PANEL), dim};
+
     decode_panel[TYPE_F32](m->attend.queries, &queries, &(Submatrix){0});
     multiply_panel(m->attend.sums, m->attend.queries,
                    &(TokenTiles){m->attend.keys, 2 * n_key_tiles, n_dim_tiles}, true,
                    (Prefetch){0});
+
     for (int i = 0; i < queries.n_rows; i++) {
         float *scores = m->attend.sums + i * AMX_TILE;
         uint16_t *weights = m->attend.weights + i / AMX_TILE * n_key_tiles * AMX_TILE_LEN +
@@ -373,9 +382,11 @@ static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, i
         a->max[first + i] = mask_and_max(scores, a->n_keys[first + i], n_keys);
         a->sum[first + i] = softmax_bf16(weights, scores, a->max[first + i], n_keys);
     }
+
     multiply_panel(m->attend.sums, m->attend.weights,
                    &(TokenTiles){m->attend.values, 2 * n_dim_tiles, n_key_tiles}, true,
                    (Prefetch){0});
+
     for (int i = 0; i < queries.n_rows; i++)
         store_acc(a->acc + (size_t)(first + i) * (size_t)dim, m->attend.sums + i * AMX_TILE, dim);
 }
@@ -399,6 +410,7 @@ static double amx_peak(int rounds) {
         random = random * 1664525 + 1013904223;
         tiles[i] = (uint16_t)(random >> 31 << 15 | (0x3f00 + (random >> 16 & 0xff)));
     }
+
     __asm__ volatile("" ::: "memory");
     tiles_begin();
     _tile_zero(0);
@@ -409,12 +421,14 @@ static double amx_peak(int rounds) {
     _tile_loadd(5, tiles + AMX_TILE_LEN, 64);
     _tile_loadd(6, tiles + 2 * AMX_TILE_LEN, 64);
     _tile_loadd(7, tiles + 3 * AMX_TILE_LEN, 64);
+
     for (int i = 0; i < rounds; i++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 5, 6);
         _tile_dpbf16ps(2, 4, 7);
         _tile_dpbf16ps(3, 5, 7);
     }
+
     _tile_release();
     return 4.0 * 2 * AMX_TILE * AMX_TILE * AMX_TILE_K * rounds;
 }

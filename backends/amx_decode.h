@@ -77,6 +77,7 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];
+
     float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64))),
         base[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
@@ -84,12 +85,14 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
         superblock_pad(&p, 1, padded, n - k, type);
         Avx512Row u = unpack_row_512(type, p);
         __m512 zero = u.scale * (one + splat((float)info->zero_point));
+
         if (info->has_min) zero = zero + u.min;
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, zero);
         IN_MEMORY(scale);
         IN_MEMORY(base);
 #pragma GCC unroll 8
+
         for (int i = 0; i < SUPERBLOCK; i += AMX_TILE_K, tile += AMX_TILE_LEN) {
             if (info->block < SUPERBLOCK && k + i >= n) break;
             __m512 w[2];
@@ -231,6 +234,7 @@ INLINE void decode_16_rows(uint16_t *panel, const Submatrix *m, const Submatrix 
                 row[r] =
                     (const uint8_t *)submatrix_row(m, first + r) + quant_row_bytes(type, (size_t)k);
             unpack_scales(type, row, scale, min);
+
             for (int r = 0; r < AMX_TILE; r++) {
                 if (k == 0) prefetch_row(next, first + r);
                 uint16_t *tile = panel + r * AMX_TILE_K;

@@ -68,23 +68,30 @@ static void attend(const AttentionPage *page) {
     float(*scores)[KV_PAGE] = team_scratch();
     BlockQ8_0 *q8 = (BlockQ8_0 *)((char *)team_scratch() + ATTEND_SCRATCH);
     int n_all = 0; // largest number of keys that a query sees
+
     for (int i = 0; i < a.n_q; i++) n_all = a.n_keys[i] > n_all ? a.n_keys[i] : n_all;
     size_t n = (size_t)n_all, dim = (size_t)a.head_dim;
     Prefetch prefetch = prefetch_range(page->v, n * quant_row_bytes(page->v_type, dim), 2);
+
     if (page->k_type == TYPE_Q4_0) {
         q4_to_q8(q8, page->k, n_all * a.head_dim / 32);
-        a.k = q8, a.k_type = TYPE_Q8_0;
+        a.k = q8;
+        a.k_type = TYPE_Q8_0;
     }
+
     for (int key = 0; key < n_all; key += KEY_TILE)
         attend_scores(&a, key, min_int(KEY_TILE, n_all - key), &prefetch);
     for (int i = 0; i < a.n_q; i++)
         softmax_scores(scores[i], a.n_keys[i], n_all, a.max + i, a.sum + i);
     if (!n_all) memset(a.acc, 0, (size_t)a.n_q * dim * sizeof(float));
     prefetch = prefetch_range(page->next_k, n * quant_row_bytes(page->k_type, dim), 2);
+
     if (page->v_type == TYPE_Q4_0) {
         q4_to_q8(q8, page->v, n_all * a.head_dim / 32);
-        a.v = q8, a.v_type = TYPE_Q8_0;
+        a.v = q8;
+        a.v_type = TYPE_Q8_0;
     }
+
     for (int key = 0; key < n_all; key += VALUE_TILE)
         attend_values(&a, key, min_int(VALUE_TILE, n_all - key), &prefetch);
 }

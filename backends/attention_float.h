@@ -40,6 +40,7 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
         const char *block =
             (const char *)a->v + (size_t)key * row_bytes + (size_t)b * sizeof(BlockQ8_0);
         uint16_t scale[VALUE_TILE];
+
         for (int i = 0; i < VALUE_TILE; i++)
             memcpy(scale + i, block + (size_t)min_int(i, n - 1) * row_bytes, sizeof *scale);
         for (int i = 0; i < a->n_q; i++)
@@ -47,6 +48,7 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
                 store_n(m->weights[i] + h, WIDTH,
                         load_n(m->scores[i] + key + h, WIDTH) *
                             load_as_floats(TYPE_F16, scale, h, WIDTH));
+
         for (int c = 0; c < 32; c += FLOAT_PANEL)
             q8_panel(a->acc + 32 * b + c, (size_t)a->head_dim, block + offsetof(BlockQ8_0, qs) + c,
                      row_bytes, m->weights[0], VALUE_TILE, a->n_q, n, key == 0, FLOAT_PANEL,
@@ -67,10 +69,12 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
     const size_t row_bytes = quant_row_bytes(a->v_type, (size_t)a->head_dim);
     const char *values = (const char *)a->v + (size_t)key * row_bytes;
     bool is_f16 = multiplies_f16(a, a->v_type);
+
     if (a->v_type == TYPE_Q8_0) {
         q8_values(a, key, n, prefetch);
         return;
     }
+
     if (!is_f16) convert_kv_rows(m->rows, n, a->v_type, a->v, key, n, a->head_dim);
     for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
         if (is_f16)

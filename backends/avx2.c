@@ -221,12 +221,14 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
         const uint8_t *row[8];
+
         superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
             superblock_pad(row, 8, m.padded, p->w->cols - k, type);
             gemv_8_rows(sum, &m, row, x, nt, type);
             superblock_next(row, 8, type);
         }
+
         for (int t = 0; t < nt; t++)
             for (int i = 0; i < 8; i++)
                 p->out[(size_t)(first + t) * p->out_stride +
@@ -276,13 +278,16 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     float *sums = m->sums[token] + r;
     __m256 sum[GEMM_TILE_TOKENS][2];
 #pragma GCC unroll 6
+
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++)
             sum[t][h] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h);
+
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
 #pragma GCC unroll 8
+
         for (int c = 0; c < group / 4; c++) {
             const int k = g * group + 4 * c;
             __m256i q[2] = {_mm256_load_si256((const __m256i *)(w[0].panel + k * 8)),
@@ -296,6 +301,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
             }
         }
 #pragma GCC unroll 6
+
         for (int t = 0; t < nt; t++)
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
@@ -303,6 +309,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
                     add_group_8_rows(sum[t][h], d[t][h].dot, w + h, x + t, g, group, n_int16 > 0);
     }
 #pragma GCC unroll 6
+
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h, sum[t][h]);
 }
@@ -395,6 +402,7 @@ static double avx2_peak(int rounds) {
             }
         for (int j = 0; j < 6; j++) sum = _mm256_xor_si256(sum, d[j].dot);
     }
+
     volatile int keep = _mm256_extract_epi32(sum, 0);
     (void)keep;
     return 6 * 8 * 64.0 * rounds;

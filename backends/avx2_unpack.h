@@ -68,6 +68,7 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k, int n_rows) {
     const uint8_t *b = p + k / 32 * type_info(type)->bytes; // the block of a type of 32
     const int s = k / 32, half = k / 128;
     __m256i low;
+
     switch (type) {
     case TYPE_Q8_0: return load_32(b + offsetof(BlockQ8_0, qs));
     case TYPE_Q4_0:
@@ -137,6 +138,7 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
     const BlockIQ2_S *iq2_s = block;
     const BlockIQ3_S *iq3_s = block;
     Words v = {0};
+
     if (type == TYPE_IQ2_XXS || type == TYPE_IQ3_XXS || type == TYPE_IQ1_S) {
         v = sign_words(type, block);
         Words factor = 2 * (type == TYPE_IQ1_S ? v >> 12 & 7 : v >> 28) + 1;
@@ -145,6 +147,7 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
         return with_parity((v & 0x7f) | (v & 0x3f80) << 1 | (v & 0x1fc000) << 2 |
                            (v & 0xfe00000) << 3);
     }
+
     for (int h = 0; h < 2 && type != TYPE_IQ3_S; h++) { // 16 scales, of 4 bits or of 3
         const uint8_t *nibbles = (type == TYPE_IQ2_S ? iq2_s->scales : iq2_xs->scales) + 4 * h;
         uint64_t s =
@@ -153,15 +156,18 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
                 : _pdep_u64(load_u32(nibbles), nibble);
         store_byte_scales(2 * s + ones, d, scale + 8 * h);
     }
+
     if (type == TYPE_IQ3_S)
         store_byte_scales(2 * _pdep_u64(load_u32(iq3_s->scales), nibble) + ones, d, scale);
     if (type == TYPE_IQ2_S) v = (Words)load_32(iq2_s->signs);
     if (type == TYPE_IQ3_S) v = (Words)load_32(iq3_s->signs);
+
     if (type == TYPE_IQ2_XS) {
         __m256i sevens = _mm256_packus_epi16(_mm256_srli_epi16(load_32(iq2_xs->qs), 9),
                                              _mm256_srli_epi16(load_32(iq2_xs->qs + 32), 9));
         v = with_parity((Words)_mm256_permute4x64_epi64(sevens, 0xd8));
     }
+
     for (int g = 0; g < 8 && type == TYPE_IQ1_M; g++)
         v[g] = _pdep_u32(_pext_u32(load_u16(iq1_m->qh + 2 * g), 0x8888), (uint32_t)ones) * 255;
     return v;
@@ -189,7 +195,8 @@ INLINE void iq3_s_indices(const BlockIQ3_S *b, uint16_t index[64]) {
 // The codebook entries of the 32 weights of group g.
 INLINE __m256i load_entries(Type type, const void *block, const uint16_t *iq3_s_index, int g) {
     CodebookGroup group = codebook_group(type, block, g);
-    const int8_t *const *e = group.entries8, *const *f = group.entries4;
+    const int8_t *const *e = group.entries8;
+    const int8_t *const *f = group.entries4;
     for (int k = 0; type == TYPE_IQ3_S && k < 8; k++)
         group.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_S_AT)[iq3_s_index[8 * g + k]];
     if (codebook_info(type)->entry_len == 4)
@@ -208,12 +215,15 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
     uint16_t d = codebook_d(type, block), index[64];
     __m256i signs =
         (__m256i)codebook_signs(type, block, f16_at(&d) * codebook_info(type)->factor, scale);
+
     if (type == TYPE_IQ3_S) iq3_s_indices(block, index);
+
     // A byte shuffle stays within a 128-bit lane, so the lower lane gets the sign bits of the first
     // 16 weights of all eight groups, and the upper lane those of the second 16.
     signs = _mm256_shufflelo_epi16(_mm256_shufflehi_epi16(signs, 0xd8), 0xd8);
     signs = _mm256_permutevar8x32_epi32(signs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 #pragma GCC unroll 8
+
     for (int g = 0; g < 8; g++) {
         __m256i v = load_entries(type, block, index, g),
                 sign = _mm256_shuffle_epi8(signs,
@@ -256,6 +266,7 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
     case TYPE_Q5_K:
     case TYPE_Q6_K:
     case TYPE_TQ2_0:
+
         for (int i = 0; i < info->bytes / 16; i++)
             transpose_rows(bytes + 4 * i, p, (size_t)(16 * i));
         for (int c = 0; c < 8; c++)
@@ -265,7 +276,9 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
         return true;
     default: break;
     }
+
     if (!info->nibble_offset) return false;
+
     // Of 16 bytes, the high nibbles are 16 columns after the low nibbles; in Q4_K, 32 columns.
     for (int i = 0; i < 8; i++) {
         const int low = type == TYPE_Q4_K ? i / 2 * 16 + i % 2 * 4 : 8 * i,
@@ -278,5 +291,6 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
             panel[high + d] = nibble_values(type, _mm256_srli_epi16(r[d], 4));
         }
     }
+
     return true;
 }

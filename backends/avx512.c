@@ -146,6 +146,7 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
     __m512 acc[2][2];
     const uint8_t *p[4];
     uint8_t padded[4][SUPERBLOCK_MAX_BYTES];
+
     for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
     for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = splat(0);
     for (int k = 0; k < w->cols; k += SUPERBLOCK) {
@@ -156,6 +157,7 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
         superblock_next(p, 4, type);
         x += superblock ? m->n_tokens : 0;
     }
+
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) {
             float lanes[16], *s = lanes + i % 2 * SUMS;
@@ -191,6 +193,7 @@ INLINE void pack_nibbles(const PanelSource *s, Type type) {
     const __m512i low = _mm512_set1_epi8(15);
     const int step = info->block == 32 ? info->bytes : 16, high = type == TYPE_Q4_K ? 32 : 16;
     const bool is_iq4 = info->zero_point == 128;
+
     for (int c = 0; c < SUPERBLOCK / 32; c++) {
         __m512i r[4];
         uint8_t *to = s->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
@@ -203,6 +206,7 @@ INLINE void pack_nibbles(const PanelSource *s, Type type) {
             _mm512_store_si512(to + 64 * d + high * 16, is_iq4 ? iq4_values_512(v1) : v1);
         }
     }
+
     unpack_scales(type, s->p, s->scale, s->min);
 }
 
@@ -228,10 +232,12 @@ INLINE void pack_q6_k(const PanelSource *s) {
         prefetch_lines(s->prefetch, 2 * s->n_prefetch);
         transpose_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
 #pragma GCC unroll 2
+
         for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and those 64 further on
             uint8_t *to = s->out + (128 * (i / 2) + 16 * (i % 2) + 32 * c) * 16;
             transpose_rows(v, s->p, (size_t)(from + 32 * c));
 #pragma GCC unroll 4
+
             for (int d = 0; d < 4; d++) {
                 __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
                         q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
@@ -248,6 +254,7 @@ INLINE void pack_q6_k(const PanelSource *s) {
 INLINE void pack_by_row(const PanelSource *s, Type type) {
     uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scale[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
+
     const bool is_codebook = codebook_info(type)->entry_len;
     for (int i = 0; i < 16; i++) {
         if (i % 2) prefetch_lines(s->prefetch, s->n_prefetch);
@@ -255,6 +262,7 @@ INLINE void pack_by_row(const PanelSource *s, Type type) {
         if (is_codebook) _mm512_store_ps(scale[i], u.scale);
         for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.q[j]);
     }
+
     transpose_dwords(s->out, 64, q, sizeof q[0], SUPERBLOCK / 4, 1);
     if (is_codebook)
         transpose_dwords(s->scale, 64, scale, sizeof scale[0], SUPERBLOCK_GROUPS,
@@ -294,6 +302,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
     Prefetch prefetch = *s->prefetch; // in registers
     PanelSource p = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
+
     for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
         const uint8_t *row[16];
         superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, 1, s->p->row_end, s->k, type);
@@ -313,6 +322,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
                 pack_by_row(&p, type);
         }
     }
+
     *s->prefetch = prefetch;
 }
 
@@ -463,6 +473,7 @@ INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefe
     const __m512i even_then_odd =
         _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
                          22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+
     for (int i = 0; i < n; i += 8) {
         __m512i r[4];
         if (i % 16 == 0) prefetch_lines(prefetch, 4);
@@ -516,6 +527,7 @@ static void split_query(Int16Query *out, const float *x, int n) {
         __m512 v[2] = {_mm512_loadu_ps(x + 32 * b), _mm512_loadu_ps(x + 32 * b + 16)};
         __m512i sum = _mm512_setzero_si512();
         float inverse, scale = int8_scale(max_abs_bits(v, 2), &inverse);
+
         for (int h = 0; h < 2; h++) {
             __m512 y = v[h] * splat(inverse * 256); // NaN becomes 0, the scale being NaN
             __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
@@ -525,6 +537,7 @@ static void split_query(Int16Query *out, const float *x, int n) {
             _mm_storeu_si128((void *)(out->low[b].qs + 16 * h), low);
             sum = _mm512_add_epi32(sum, q);
         }
+
         out->high[b].d = out->low[b].d = 0;
         out->scale[b] = scale / 256;
         out->start[b] = -128 * _mm512_reduce_add_epi32(sum);
@@ -552,8 +565,10 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
         __m512 scale = b % 2 ? high_half : low_half;
         __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            high[t] = _mm512_setzero_si512(), low[t] = _mm512_set1_epi32(x[t].start[b]);
+        for (int t = 0; t < nt; t++) {
+            high[t] = _mm512_setzero_si512();
+            low[t] = _mm512_set1_epi32(x[t].start[b]);
+        }
         for (int i = begin; i < end; i++) {
             __m512i w = keys[i] ^ _mm512_set1_epi8((char)128);
 #pragma GCC unroll 6
@@ -584,6 +599,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
     Int16Query *queries = memory->queries;
     __m512i *keys = (__m512i *)m->keys;
     const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+
     for (int i = 0; key == 0 && i < a->n_q; i++)
         split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
     for (int h = 0; h < KEY_TILE; h += 16) {

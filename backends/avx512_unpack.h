@@ -311,6 +311,7 @@ INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
     uint32_t high;
     __m512i all;
     __m128i s;
+
     switch (type) {
     case TYPE_Q2_K: return _mm512_cvtepu8_epi32(load_16(p)) & _mm512_set1_epi32(15);
     case TYPE_Q3_K: // scales_q3_k
@@ -363,32 +364,39 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     const TypeInfo *info = type_info(type);
     Avx512Row u;
     __m256i trits[8];
+
     if (type == TYPE_TQ1_0) integers_tq1_0(trits, (const void *)p);
     for (int j = 0; j < 4; j++)
         u.q[j] = type == TYPE_TQ1_0 ? join_halves(trits[2 * j], trits[2 * j + 1])
                                     : integers_64(type, p, j);
+
     if (info->block == 32) {
         u.scale = info->bytes == 18 ? f16_of_blocks_18(p) : f16_of_blocks(p, info->bytes);
         if (info->has_min) u.min = splat(0) - f16_of_blocks(p + 2, info->bytes);
         return u;
     }
+
     if (info->block < SUPERBLOCK) {
         u.scale = f16_of_large_blocks(p, info->block);
         return u;
     }
+
     if (type == TYPE_Q4_K || type == TYPE_Q5_K) {
         row_scales_q4_k(&u, p);
         return u;
     }
+
     u.scale = f16_to_all(block_d(type, p));
     if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) return u;
     __m512 s = _mm512_cvtepi32_ps(row_scale_integers(type, p));
     const float factor = codebook_info(type)->factor;
+
     if (codebook_info(type)->entry_len) s = fmadd(s, splat(2 * factor), splat(factor));
     u.scale = s * u.scale;
     if (type == TYPE_Q2_K) {
         __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);
         u.min = _mm512_cvtepi32_ps(high) * f16_to_all(load_u16(p + offsetof(BlockQ2_K, dmin)));
     }
+
     return u;
 }

@@ -82,6 +82,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
     GemmStep s = {.p = p, .n_sums = plan.n_sums, .memory = team_scratch(), .prefetch = &prefetch};
     int packed_rows = plan.sweep_tokens ? plan.chunk_rows : plan.panel_rows;
     int sweep_tokens = plan.sweep_tokens ? plan.sweep_tokens : plan.chunk_tokens;
+
     for (s.row = p->row_begin; s.row < p->row_end; s.row += plan.chunk_rows)
         for (s.token = 0; s.token < p->n_tokens; s.token += plan.chunk_tokens) {
             s.n_rows = min_int(p->row_end - s.row, plan.chunk_rows);
@@ -92,6 +93,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
                       ((size_t)(s.k / plan.block_cols) * (size_t)p->n_tokens + (size_t)s.token) *
                           plan.token_bytes;
                 if (plan.begin) plan.begin(&s, type);
+
                 for (int first = 0; first < s.n_rows; first += packed_rows) {
                     int end = min_int(first + packed_rows, s.n_rows);
                     for (int r = first; r < end; r += plan.panel_rows) plan.pack(&s, r, type);
@@ -100,6 +102,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
                             plan.multiply(&s, r, t, min_int(s.n - t, sweep_tokens), type);
                 }
             }
+
             plan.store(&s, p->out + (size_t)s.token * p->out_stride + s.row, p->out_stride);
         }
 }

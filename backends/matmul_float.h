@@ -35,11 +35,13 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
     const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;
     Floats sum[4][FLOAT_GEMV_TOKENS][FLOAT_GEMV_SUMS];
     const char *p[4];
+
     for (int i = 0; i < 4; i++) {
         p[i] = (const char *)m->w->data + (size_t)row[i] * m->w->row_bytes;
         for (int t = 0; t < nt; t++)
             for (int s = 0; s < FLOAT_GEMV_SUMS; s++) sum[i][t][s] = splat(0);
     }
+
     int k = 0;
     for (; k + step <= n; k += step) {
         Floats v[2][FLOAT_GEMV_TOKENS];
@@ -47,11 +49,13 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
             for (int h = 0; h < 2; h++)
                 v[h][t] = load_n(x + (size_t)t * (size_t)n + k + WIDTH * h, WIDTH);
 #pragma GCC unroll 4
+
         for (int i = 0; i < 4; i++) {
             if (step * bytes >= 64 || k * bytes % 64 == 0)
                 for (int b = 0; b < step * bytes; b += 64)
                     __builtin_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE + b);
 #pragma GCC unroll 2
+
             for (int h = 0; h < 2; h++) {
                 Floats weights = load_as_floats(type, p[i], k + WIDTH * h, WIDTH);
 #ifdef __AVX512F__
@@ -64,11 +68,13 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
             }
         }
     }
+
     for (; k < n; k += WIDTH)
         for (int i = 0; i < 4; i++)
             for (int t = 0; t < nt; t++)
                 sum[i][t][0] = fmadd(load_as_floats(type, p[i], k, n - k),
                                      load_n(x + (size_t)t * (size_t)n + k, n - k), sum[i][t][0]);
+
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) {
             Floats total = sum[i][t][0];

@@ -66,11 +66,13 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     const int bytes = superblock_bytes(type), block = type_info(type)->block;
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)kvalues_iq4nl);
     bool is_k = type == TYPE_Q4_K || type == TYPE_Q5_K; // low nibbles of 32 bytes, then high ones
+
     UNROLL
     for (int i = 0; i < 8; i++) {
         const uint8_t *at =
             block < SUPERBLOCK ? p + (i + 1) * (bytes / 8) - 16 : p + bytes - 128 + 16 * i;
         uint8x16_t v = vld1q_u8(at), low = v & vdupq_n_u8(15), high = vshrq_n_u8(v, 4);
+
         if (type == TYPE_Q8_0) {
             low = vld1q_u8(at - 16), high = v;
         } else if (type == TYPE_Q4_0) { // 16 (q - 8)
@@ -84,10 +86,12 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
             low = vsliq_n_u8(low, bits, 4) & vdupq_n_u8(31);
             high = vsliq_n_u8(high, vshrq_n_u8(bits, 1), 4) & vdupq_n_u8(31);
         }
+
         int first = is_k ? i / 2 * 4 + i % 2 : 2 * i;
         out->q[first] = vreinterpretq_s8_u8(low);
         out->q[first + (is_k ? 2 : 1)] = vreinterpretq_s8_u8(high);
     }
+
     if (is_k) k_scales(p, out);
     if (block < SUPERBLOCK) f16_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
     if (type == TYPE_Q4_1) f16_scales(p + 2, bytes / 8, -1, out->min);
@@ -117,6 +121,7 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
     const int halves = type_info(type)->group / 16; // halves that share a scale
     uint16_t d = codebook_d(type, p);
     uint64_t scales[2] = {0};
+
     UNROLL
     for (int i = 0; i < 16; i++) {
         CodebookGroup g = codebook_group(type, p, i / 2);
@@ -125,6 +130,7 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
         int8x16_t v,
             negative = vreinterpretq_s8_u8(vtstq_u8(
                 vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8))), bit));
+
         if (info->entry_len == 4)
             v = vreinterpretq_s8_s32((int32x4_t){(int32_t)load_u32(f[0]), (int32_t)load_u32(f[1]),
                                                  (int32_t)load_u32(f[2]), (int32_t)load_u32(f[3])});
@@ -134,9 +140,11 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
             out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), negative | vdupq_n_s8(1));
         else
             out->q[i] = vsubq_s8(v ^ negative, negative);
+
         uint64_t s = g.scales >> 8 * (i % 2) & 255;
         if (i % halves == 0) scales[i / halves / 8] |= s << 8 * (i / halves % 8);
     }
+
     int8_scales(vcreate_s8(scales[0]), f16_at(&d) * info->factor, out->scale);
     if (halves == 1) int8_scales(vcreate_s8(scales[1]), f16_at(&d) * info->factor, out->scale + 2);
 }
@@ -147,6 +155,7 @@ INLINE void unpack_few_bits(Type type, const uint8_t *p, NeonRow *out) {
     const uint8x16_t byte = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
     const int8x16_t shift = {0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6};
     const int block = type_info(type)->block, per_byte = block / 16;
+
     UNROLL
     for (int i = 0; i < 16; i++) {
         const uint8_t *at = p + 16 * i / block * 18 + 2 + 16 * i % block / per_byte;
@@ -158,6 +167,7 @@ INLINE void unpack_few_bits(Type type, const uint8_t *p, NeonRow *out) {
                 vdupq_n_u8(3);
         out->q[i] = vreinterpretq_s8_u8(vsubq_u8(v, vdupq_n_u8(1)));
     }
+
     for (int g = 0; g < 8; g++) ((float *)out->scale)[g] = f16_at(p + 32 * g / block * 18);
 }
 

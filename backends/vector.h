@@ -324,6 +324,7 @@ INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t of
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, load_16(p[8] + offset));
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, load_16(p[12] + offset));
     }
+
     Integers a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
     Integers c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
     out[0] = _mm512_unpacklo_epi64(a, c);

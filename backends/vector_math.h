@@ -114,7 +114,9 @@ INLINE void convert_row(Type type, const void *row, float *out, int n) {
             store_n(out + i + k, WIDTH, first);
             store_n(out + i + k + WIDTH, WIDTH, second);
         }
+
     if (type == TYPE_Q8_0) return;
+
     int i = 0;
 #pragma GCC unroll 4
     for (; i + WIDTH <= n; i += WIDTH) store_n(out + i, WIDTH, load_as_floats(type, row, i, WIDTH));

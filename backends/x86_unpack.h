@@ -185,6 +185,7 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
         _mm256_setr_m128i(load_16(b->qs + 32), _mm_cvtsi32_si128((int)load_u32(b->qh)))};
     __m256i digit[2][5];
 #pragma GCC unroll 2
+
     for (int h = 0; h < 2; h++) {
         __m256i low = _mm256_unpacklo_epi8(zero, bytes[h]),
                 high = _mm256_unpackhi_epi8(zero, bytes[h]);
@@ -192,13 +193,16 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
         for (int n = 0; n < 5; n++) {
             digit[h][n] = _mm256_packus_epi16(_mm256_mulhi_epu16(low, three),
                                               _mm256_mulhi_epu16(high, three));
-            low = _mm256_mullo_epi16(low, three), high = _mm256_mullo_epi16(high, three);
+            low = _mm256_mullo_epi16(low, three);
+            high = _mm256_mullo_epi16(high, three);
         }
     }
+
     const __m256i *s = digit[1];
     for (int n = 0; n < 5; n++) out[n] = digit[0][n];
     out[5] = _mm256_permute2x128_si256(s[0], s[1], 0x20);
     out[6] = _mm256_permute2x128_si256(s[2], s[3], 0x20);
+
     __m256i last = _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(s[0], s[1]),
                                          _mm256_unpacklo_epi32(s[2], s[3])); // in its upper half
     out[7] = _mm256_blend_epi32(s[4], last, 0xf0);

@@ -22,10 +22,14 @@ static const uint8_t sigma[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 static uint64_t rotate(uint64_t x, int n) { return x >> n | x << (64 - n); }
 
 static void mix(uint64_t v[16], int a, int b, int c, int d, uint64_t x, uint64_t y) {
-    v[a] += v[b] + x, v[d] = rotate(v[d] ^ v[a], 32);
-    v[c] += v[d], v[b] = rotate(v[b] ^ v[c], 24);
-    v[a] += v[b] + y, v[d] = rotate(v[d] ^ v[a], 16);
-    v[c] += v[d], v[b] = rotate(v[b] ^ v[c], 63);
+    v[a] += v[b] + x;
+    v[d] = rotate(v[d] ^ v[a], 32);
+    v[c] += v[d];
+    v[b] = rotate(v[b] ^ v[c], 24);
+    v[a] += v[b] + y;
+    v[d] = rotate(v[d] ^ v[a], 16);
+    v[c] += v[d];
+    v[b] = rotate(v[b] ^ v[c], 63);
 }
 
 // Compression function F: mixes one block into the state h. `count` is the number of bytes hashed

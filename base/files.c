@@ -50,17 +50,20 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_too_long = false;
     size_t start = out->len;
     ssize_t n;
+
     do {
         n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
         if (n > 0) out->len += (size_t)n;
         is_too_long = !is_file && out->len - start > MAX_STREAM_BYTES;
     } while ((n > 0 && !is_too_long) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
+
     if (n < 0) error_file(err, path);
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
     if (is_too_long)
         return error_set(err, EXIT_RUNTIME, "%s: a pipe or device with more than %d MiB", path,
                          MAX_STREAM_BYTES >> 20);
+
     return n == 0;
 }
 
@@ -121,6 +124,7 @@ char *file_resolve_links(const char *path, Error *err) {
     char link[4096];
     Buffer at = {0};
     buffer_puts(&at, path);
+
     for (int i = 0; i < MAX_LINKS; i++) {
         ssize_t n = readlink(at.data, link, sizeof link);
         if (n < 0) return at.data;
@@ -129,9 +133,11 @@ char *file_resolve_links(const char *path, Error *err) {
         at.len = *link == '/' || !slash ? 0 : (size_t)(slash + 1 - at.data);
         buffer_append(&at, link, (size_t)n);
     }
+
     buffer_free(&at);
     errno = ELOOP;
     error_file(err, path);
+
     return NULL;
 }
 
@@ -263,23 +269,28 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
     bool exists = stat(path, &st) == 0, is_file = !exists || S_ISREG(st.st_mode);
     *j = (Journal){.path = path, .fd = -1, .is_file = is_file};
     if (exists && !check_output(&st, path, flags, err)) return false;
+
     int how = is_file ? O_RDWR | O_APPEND | O_CREAT : O_WRONLY | O_NOCTTY;
+
     // The lock belongs to the file, not to the path. If journal_replace() of another run has
     // replaced the file between open and lock, open the new file.
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         j->fd = open(path, how | O_CLOEXEC, flags & FILE_PRIVATE ? 0600 : 0666);
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
         if (!is_file) return true;
+
         if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) { // else: no locks here
             close(j->fd);
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
         }
+
         if (stat(path, &at_path) == 0 && is_same_file(&st, &at_path)) {
             mark_in_use(&st);
             return true;
         }
         close(j->fd);
     }
+
     return error_set(err, EXIT_RUNTIME, "%s: replaced by another run again and again", path);
 }
 
@@ -314,12 +325,14 @@ bool journal_replace(Journal *j, Str content, Error *err) {
     OutFile f = {.path = j->path, .fd = -1};
     if (fstat(j->fd, &st)) return error_file(err, j->path);
     if (!begin_output(&f, &st, 0, err)) return false;
+
     bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
     char attribute[256];
     os_get_attribute(j->fd, attribute, sizeof attribute);
     if (*attribute) os_set_attribute(f.fd, attribute);
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
     ok = ok && commit_output(&f, err);
+
     if (ok) {
         close(j->fd);
         *j = (Journal){.path = j->path, .fd = f.fd, .is_file = true};
@@ -327,6 +340,7 @@ bool journal_replace(Journal *j, Str content, Error *err) {
         ok = (fcntl(j->fd, F_SETFL, O_APPEND) == 0 && fstat(j->fd, &st) == 0) ||
              error_file(err, j->path);
     }
+
     if (ok) mark_in_use(&st);
     outfile_discard(&f);
     return ok;

@@ -32,12 +32,14 @@ static void grow_slots(InternTable *t) {
         slots[at] = t->slots[i];
     }
     free(t->slots);
-    t->slots = slots, t->n_slots = n;
+    t->slots = slots;
+    t->n_slots = n;
 }
 
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
     uint32_t hash = hash_bytes(key, len);
     if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
+
     size_t at = hash & (t->n_slots - 1);
     for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
         int i = t->slots[at].key - 1;
@@ -47,6 +49,7 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
         if (is_new) *is_new = false;
         return i;
     }
+
     if ((size_t)t->n + 1 >= t->key_cap) {
         t->key_cap = 2 * t->key_cap + 64;
         t->begin = xrealloc(t->begin, t->key_cap, sizeof *t->begin);
@@ -54,14 +57,17 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
         t->values = xrealloc((void *)t->values, t->key_cap, sizeof *t->values);
         if (!t->n) t->begin[0] = 0;
     }
+
     size_t begin = t->begin[t->n], end = begin + (len + 7) / 8 * 8;
     if (end >= t->arena_cap) // never NULL, even if all keys are empty
         t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
     if (len) memcpy(t->arena + begin, key, len);
-    t->len[t->n] = len, t->values[t->n] = NULL;
+    t->len[t->n] = len;
+    t->values[t->n] = NULL;
     t->begin[t->n + 1] = end;
     t->slots[at] = (struct InternSlot){hash, t->n + 1};
     if (is_new) *is_new = true;
+
     return t->n++;
 }
 
@@ -71,6 +77,10 @@ void intern_clear(InternTable *t) {
 }
 
 void intern_free(InternTable *t) {
-    free(t->begin), free(t->len), free((void *)t->values), free(t->arena), free(t->slots);
+    free(t->begin);
+    free(t->len);
+    free((void *)t->values);
+    free(t->arena);
+    free(t->slots);
     *t = (InternTable){0};
 }

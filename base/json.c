@@ -55,17 +55,25 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     size_t start = p->at - 1;
     int c = peek(p);
     const char *name = c > 0 ? strchr(names, c) : NULL;
-    if (name) return p->at++, *code = (unsigned char)meanings[name - names], true;
+
+    if (name) {
+        p->at++;
+        *code = (unsigned char)meanings[name - names];
+        return true;
+    }
+
     if (c != 'u') return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
     p->at++;
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
+
     uint32_t low = 0;
     bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
     if (is_pair) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
+
     if (low < 0xdc00 || low > 0xdfff) return expected_at(p, start, "a surrogate pair");
     *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
     return true;
@@ -78,18 +86,21 @@ static bool parse_string(JsonParser *p, Str *out) {
         if (c < 0x20)
             return expected_at(p, p->at,
                                c < 0 ? "a closing quote" : "an escaped control character");
+
         if (c == '\\') {
             p->at++;
             if (!parse_escape(p, &code)) return false;
             end += utf8_encode(code, end);
             continue;
         }
+
         int len = utf8_decode(p->text + p->at, p->n - p->at, &code);
         if (!len) return expected_at(p, p->at, "valid UTF-8");
         memcpy(end, p->text + p->at, (size_t)len);
         end += len;
         p->at += (size_t)len;
     }
+
     p->at++;
     *out = (Str){start, (size_t)(end - start)};
     return true;
@@ -109,19 +120,23 @@ static bool parse_number(JsonParser *p, Json *out) {
         p->at++; // no leading zeros
     else if (!skip_digits(p))
         return false;
+
     if (peek(p) == '.') {
         p->at++;
         if (!skip_digits(p)) return false;
     }
+
     if (peek(p) == 'e' || peek(p) == 'E') {
         p->at++;
         if (peek(p) == '+' || peek(p) == '-') p->at++;
         if (!skip_digits(p)) return false;
     }
+
     char *copy = memcpy(p->bytes + start, p->text + start, p->at - start);
     p->bytes[p->at] = 0;
     out->string = (Str){copy, p->at - start};
     out->number = strtod(copy, NULL);
+
     return out->number - out->number == 0 ? true
                                           : expected_at(p, start, "a number that fits a double");
 }
@@ -163,7 +178,12 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
     const Json **link = &parent->child;
     if (depth == MAX_DEPTH) return expected_at(p, p->at, "at most 64 levels");
     p->at++;
-    if (peek_token(p) == close) return p->at++, true;
+
+    if (peek_token(p) == close) {
+        p->at++;
+        return true;
+    }
+
     for (;;) {
         Json *item = &p->nodes[p->n_nodes++];
         *item = (Json){0};
@@ -173,6 +193,7 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
             if (peek_token(p) != ':') return expected_at(p, p->at, "':'");
             p->at++;
         }
+
         if (!parse_value(p, item, depth + 1)) return false;
         *link = item;
         link = &item->next;
@@ -182,6 +203,7 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
             return expected_at(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
         p->at++;
     }
+
     p->at++;
     return close == ']' || check_keys(p, parent);
 }
@@ -189,15 +211,20 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
 static bool parse_value(JsonParser *p, Json *v, int depth) {
     int c = peek_token(p);
     switch (c) {
-    case '{': return v->kind = JSON_OBJECT, parse_items(p, v, depth);
-    case '[': return v->kind = JSON_ARRAY, parse_items(p, v, depth);
-    case '"': return v->kind = JSON_STRING, parse_string(p, &v->string);
-    case 't': return v->kind = JSON_BOOL, v->boolean = true, parse_word(p, "true");
-    case 'f': return v->kind = JSON_BOOL, parse_word(p, "false");
+    case '{': v->kind = JSON_OBJECT; return parse_items(p, v, depth);
+    case '[': v->kind = JSON_ARRAY; return parse_items(p, v, depth);
+    case '"': v->kind = JSON_STRING; return parse_string(p, &v->string);
+    case 't':
+        v->kind = JSON_BOOL;
+        v->boolean = true;
+        return parse_word(p, "true");
+    case 'f': v->kind = JSON_BOOL; return parse_word(p, "false");
     case 'n': return parse_word(p, "null");
     }
+
     if (c != '-' && (c < '0' || c > '9')) return expected_at(p, p->at, "a JSON value");
-    return v->kind = JSON_NUMBER, parse_number(p, v);
+    v->kind = JSON_NUMBER;
+    return parse_number(p, v);
 }
 
 // An upper bound of the number of values: one, and one per comma or opening bracket outside
@@ -223,24 +250,28 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) ||
         !size_add(bytes, n + 1, &bytes))
         return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
+
     if (doc->cap < bytes) {
         json_free(doc);
         doc->arena = malloc(bytes);
         if (!doc->arena) return error_set(err, EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
         doc->cap = bytes;
     }
+
     Json *nodes = doc->arena;
     JsonParser p = {.text = text,
                     .n = n,
                     .nodes = nodes,
                     .keys = (const Json **)(void *)(nodes + n_nodes),
                     .err = err};
+
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
     p.n_nodes = 1;
     if (!parse_value(&p, nodes, 0)) return false;
     if (peek_token(&p) >= 0) return expected_at(&p, p.at, "the end");
     doc->root = nodes;
+
     return true;
 }
 
@@ -271,16 +302,19 @@ void json_quote(Buffer *out, Str s) {
     for (size_t i = 0, len; i < s.len; i += len) {
         uint32_t code;
         len = (size_t)utf8_decode(s.data + i, s.len - i, &code);
+
         const char *special = len == 1 && code ? strchr(plain, (int)code) : NULL;
-        if (!len)
-            buffer_append(out, "\xef\xbf\xbd", 3), len = 1;
-        else if (special)
+        if (!len) {
+            buffer_append(out, "\xef\xbf\xbd", 3);
+            len = 1;
+        } else if (special)
             buffer_printf(out, "\\%c", names[special - plain]);
         else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
             buffer_printf(out, "\\u%04x", code);
         else
             buffer_append(out, s.data + i, len);
     }
+
     buffer_puts(out, "\"");
 }
 

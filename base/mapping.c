@@ -22,13 +22,16 @@ enum { PREFETCH_BYTES = 4 << 20 }; // per madvise call
 bool mapping_open(FileMapping *m, const char *path, Error *err) {
     struct stat st;
     *m = (FileMapping){.fd = -1};
+
     // Non-blocking, so that a FIFO or a terminal is refused instead of waited for.
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return error_file(err, path);
+
     bool ok = fstat(fd, &st) == 0 || error_file(err, path);
     if (ok && !S_ISREG(st.st_mode))
         ok = error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
                        S_ISDIR(st.st_mode) ? "directory" : "device");
+
     if (ok && st.st_size > 0) {
         size_t bytes = (size_t)st.st_size;
         void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -42,6 +45,7 @@ bool mapping_open(FileMapping *m, const char *path, Error *err) {
         }
         ok = error_file(err, path);
     }
+
     close(fd);
     return ok;
 }
@@ -79,11 +83,14 @@ void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
     size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     PrefetchTask *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
     *p = (PrefetchTask){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
+
     for (int i = 0; i < n; i++) {
         if (list[i].fd >= 0) p->list[p->n++] = list[i];
         bytes += list[i].bytes;
     }
+
     pthread_t thread;
+
     // A larger file would evict its own beginning, which is needed first. The system places a page
     // on the memory node of the thread that reads it: on several nodes, the threads that compute
     // read the file, each its share of every matrix.

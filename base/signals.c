@@ -15,16 +15,19 @@ static void on_signal(int number) {
         *interrupted = 1;
         return;
     }
+
     files_cleanup();
     if (restore) restore();
     if (number == SIGBUS) {
         write_all(STDERR_FILENO, changed, sizeof changed - 1);
         _exit(EXIT_RUNTIME);
     }
+
     if (number == SIGINT) {
         if (isatty(STDERR_FILENO)) write_all(STDERR_FILENO, "\n", 1); // after the ^C
         _exit(EXIT_INTERRUPTED);
     }
+
     // Raised again with its default action, so that the parent sees the signal. It is delivered
     // when this handler returns.
     signal(number, SIG_DFL);

@@ -191,6 +191,7 @@ static int edit_distance(const char *a, const char *b) {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b);
     int d[MAX + 1][MAX + 1];
+
     if (na > MAX || nb > MAX) return MAX;
     for (size_t i = 0; i <= na; i++) {
         for (size_t j = 0; j <= nb; j++) {
@@ -203,6 +204,7 @@ static int edit_distance(const char *a, const char *b) {
             d[i][j] = best;
         }
     }
+
     return d[na][nb];
 }
 

@@ -85,7 +85,10 @@ static Hash128 page_checksum(const char *data, size_t n) {
     uint64_t sum[8] = {0}, sums[8] = {0}, w[8];
     for (size_t i = 0; i < n; i += sizeof w) {
         memcpy(w, data + i, sizeof w);
-        for (int j = 0; j < 8; j++) sum[j] += w[j], sums[j] += sum[j];
+        for (int j = 0; j < 8; j++) {
+            sum[j] += w[j];
+            sums[j] += sum[j];
+        }
     }
     return hash_add(hash_add((Hash128){0}, sum, sizeof sum), sums, sizeof sums);
 }
@@ -102,11 +105,13 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
         h = hash_add(h, version, sizeof version);
         is_whole |= !ctime_ns;
     }
+
     if (is_whole) return hash_add(h, &(uint64_t){checksum_files(g)}, sizeof(uint64_t));
     for (int i = 0; i < g->n_values; i++) {
         h = hash_add(h, g->values[i].key.data, g->values[i].key.len);
         h = hash_add(h, g->values[i].data, g->values[i].bytes);
     }
+
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         h = hash_add(h, t->name.data, t->name.len);
@@ -118,6 +123,7 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
                          n_left < SAMPLE_BYTES ? n_left : SAMPLE_BYTES);
         }
     }
+
     return h;
 }
 
@@ -131,13 +137,16 @@ static Hash128 model_hash(const Model *m) {
                   m->kv.k_type, m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim,
                   r->rule, r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor,
                   r->high_freq_factor, r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
+
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
     h = hash_add_gguf(h, &m->file, false);
+
     for (int i = 0; i < m->n_adapters; i++) {
         h = hash_add(h, &m->adapters[i].scale, sizeof m->adapters[i].scale);
         h = hash_add_gguf(h, &m->adapters[i].file, true);
     }
+
     return h;
 }
 
@@ -195,6 +204,7 @@ static MappedPage map_page(const char *path) {
     struct stat st;
     Error err;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
     if (fd < 0) return map;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && check_trust(&st, path, &err) &&
         st.st_size >= PAGE_ALIGN) {
@@ -203,6 +213,7 @@ static MappedPage map_page(const char *path) {
         map.data = data == MAP_FAILED ? NULL : data;
         if (map.data) madvise(map.data, map.bytes, MADV_WILLNEED);
     }
+
     close(fd);
     return map;
 }
@@ -231,26 +242,35 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     DIR *d = opendir(dir);
     struct stat own;
     int n = 0;
+
     *files = NULL;
-    if (!d || fstat(dirfd(d), &own)) n = -1, error_file(err, dir);
+    if (!d || fstat(dirfd(d), &own)) {
+        n = -1;
+        error_file(err, dir);
+    }
+
     if (n == 0 && !check_trust(&own, dir, err)) n = -1;
     if (n < 0 && d) closedir(d);
     if (n < 0) return n;
+
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t len = strlen(e->d_name);
         bool is_page = len == 35 && !strcmp(e->d_name + 32, ".kv") &&
                        strspn(e->d_name, "0123456789abcdef") == 32;
+
         if (!is_page && strncmp(e->d_name, ".page-", 6)) continue;
         if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
             !S_ISREG(st.st_mode))
             continue;
         *files = list_grow(*files, n, sizeof **files);
+
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
             .bytes = (uint64_t)st.st_size, .used = os_mtime_ns(&st), .is_page = is_page};
         memcpy(f->name, e->d_name, len + 1);
     }
+
     closedir(d);
     if (n) qsort(*files, (size_t)n, sizeof **files, compare_use);
     return n;
@@ -261,10 +281,12 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
     bool is_good = false;
     MappedPage map = map_page(path);
     PageHead h = {0};
+
     if (map.data) memcpy(&h, map.data, sizeof h);
     bool has_tokens = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens <= INT_MAX &&
                       h.n_tokens < map.bytes / sizeof(int);
     size_t at = has_tokens ? head_bytes((size_t)h.n_tokens) : 0;
+
     if (has_tokens && at <= map.bytes && h.page_bytes == map.bytes - at && h.page_bytes % 64 == 0) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash128 name = page_name(h.model, tokens, h.n_tokens);
@@ -274,9 +296,11 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
         file->model = h.model.a;
         file->n_tokens = (int)h.n_tokens;
     }
+
     if (map.data) munmap(map.data, map.bytes);
     free(expected);
     free(path);
+
     return is_good;
 }
 
@@ -363,16 +387,19 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     Error err;
     if (bytes > c->max_bytes) return false;
     if (c->n_writes++ % WRITES_PER_SCAN && c->bytes + bytes <= c->max_bytes) return true;
+
     int n = cache_list(c->dir, &files, &err);
     int64_t stale = (int64_t)(time(NULL) - STALE_SEC) * NSEC_PER_SEC;
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
+
     for (int i = 0; i < n; i++) {
         if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
         char *path = text_format("%s/%s", c->dir, files[i].name);
         if (unlink(path) == 0) c->bytes -= files[i].bytes;
         free(path);
     }
+
     free(files);
     return n >= 0;
 }
@@ -386,6 +413,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
         build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
     char *temporary = text_format("%s/%s", c->dir, ".page-XXXXXX");
     bool is_done = true;
+
     if (evict_pages(c, head.len + page_bytes)) {
         int fd = mkstemp(temporary);
         is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
@@ -396,6 +424,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
             warn("%s: %s; continuing without writing to the cache", c->dir, strerror(errno));
         if (!is_done && fd >= 0) unlink(temporary);
     }
+
     free(temporary);
     buffer_free(&head);
     return is_done;

@@ -59,6 +59,7 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
     JsonDoc doc = {0};
     buffer_puts(&lines, "");
     transcript_put(d, &lines);
+
     // Dropped messages exist only as lines of the transcript, so the lines are parsed.
     for (char *line = strtok(lines.data, "\n"); line; line = strtok(NULL, "\n")) {
         json_parse(&doc, line, strlen(line), &(Error){0}); // never fails: written by transcript_put
@@ -68,6 +69,7 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
         buffer_put(out, content && !has_calls ? content_strip(content->string) : str_of(line));
         buffer_puts(out, "\n\n");
     }
+
     json_free(&doc);
     buffer_free(&lines);
 }
@@ -76,11 +78,13 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
     JsonDoc doc = {0};
     bool ok = true;
     *n_truncated = 0;
+
     for (size_t number = 1; ok && text.len; number++) {
         const char *end = memchr(text.data, '\n', text.len);
         Str line = {text.data, end ? (size_t)(end - text.data) : text.len};
         Message m;
         Error why;
+
         text = (Str){text.data + line.len + !!end, text.len - line.len - !!end};
         if (str_is_blank(line)) continue;
         if (json_parse(&doc, line.data, line.len, &why) && message_read(doc.root, &m, &why))
@@ -90,6 +94,7 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         else
             ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", name, number, why.text);
     }
+
     json_free(&doc);
     return ok;
 }

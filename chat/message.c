@@ -3,7 +3,10 @@
 #include <ctype.h>
 
 Str content_skip_space(Str s) {
-    while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;
+    while (s.len && isspace((unsigned char)s.data[0])) {
+        s.data++;
+        s.len--;
+    }
     return s;
 }
 
@@ -67,20 +70,25 @@ bool message_read(const Json *object, Message *out, Error *err) {
     if (!role)
         return error_set(err, EXIT_RUNTIME,
                          "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
+
     if (!message_is_role(role->string))
         return error_set(err, EXIT_RUNTIME,
                          "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
                          SHOWN(role->string));
+
     if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
     bool has_calls = calls && calls->n_items;
     bool has_content = content && content->kind != JSON_NULL;
+
     if (has_content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
+
     Buffer json = {0}, text = {0};
     if (has_content && !read_content(content, &text, err)) return buffer_free(&text), false;
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
     JsonWriter w = json_object(&json);
+
     json_write_string(&w, "role", name);
     for (const Json *m = object->child; m; m = m->next) {
         if (m == role) continue;
@@ -90,8 +98,10 @@ bool message_read(const Json *object, Message *out, Error *err) {
         else
             json_write_value(&w, NULL, m, m == calls ? put_arguments : NULL);
     }
+
     json_end_object(&w);
     *out = (Message){buffer_str(&json), str_copy(name), str_copy(buffer_str(&text)), has_calls};
     buffer_free(&text);
+
     return true;
 }

@@ -64,12 +64,15 @@ static bool take_objects(Reply *r, Str s) {
     JsonDoc doc = {0};
     bool ok = true;
     int n = r->n_calls;
+
     for (;;) {
         while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
         if (!s.len) break;
+
         size_t len = *s.data == '{' || *s.data == '[' ? bracketed_length(s) : 0;
         if (!len || !json_parse(&doc, s.data, len, &(Error){0})) ok = false;
         if (!ok) break;
+
         const Json *call = doc.root->kind == JSON_ARRAY ? doc.root->child : doc.root;
         for (; ok && call; call = call->next) {
             const Json *name = json_get_string(call, "name"), *args = json_get(call, "arguments");
@@ -80,11 +83,14 @@ static bool take_objects(Reply *r, Str s) {
             json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
             add_tool_call(r, name->string, &text);
         }
+
         s = skip(s, len);
     }
+
     json_free(&doc);
     ok = ok && r->n_calls > n;
     if (!ok) drop_calls(r);
+
     return ok;
 }
 
@@ -101,9 +107,11 @@ static bool take_python_call(Reply *r, Str s) {
     Buffer text = {0};
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
         return false;
+
     Str rest = {s.data + n + 6, s.len - n - 7};
     bool ok = true;
     JsonWriter w = json_object(&text);
+
     while (ok && (rest = content_strip(rest)).len) {
         size_t key = word_length(rest, "_"), value = 0;
         ok = key && key < rest.len && rest.data[key] == '=';
@@ -121,6 +129,7 @@ static bool take_python_call(Reply *r, Str s) {
         ok = !rest.len || *rest.data == ',';
         if (rest.len) rest = skip(rest, 1);
     }
+
     json_end_object(&w);
     JsonDoc doc = {0};
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
@@ -129,6 +138,7 @@ static bool take_python_call(Reply *r, Str s) {
         add_tool_call(r, (Str){s.data, n}, &text);
     else
         buffer_free(&text);
+
     return ok;
 }
 
@@ -216,8 +226,10 @@ void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api) {
     if (r->reasoning.data) json_write_string(w, "reasoning_content", r->reasoning);
     if (!r->n_calls) return;
     json_begin_array(w, "tool_calls");
+
     for (int i = 0; i < r->n_calls; i++) {
         json_begin_object(w, NULL);
+
         // Mistral's templates require ids of nine letters and digits.
         json_write_format(w, "id", "\"call%05d\"", (r->n_calls_before + i + 1) % 100000);
         json_write_string(w, "type", str_of("function"));
@@ -230,6 +242,7 @@ void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api) {
         json_end_object(w);
         json_end_object(w);
     }
+
     json_end_array(w);
 }
 

@@ -53,6 +53,7 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
         if (!strcmp(builtin_templates[i].name, name)) source = builtin_templates[i].source;
         buffer_printf(&names, "%s%s", i ? ", " : "", builtin_templates[i].name);
     }
+
     tpl->name = name;
     tpl->is_none = !strcmp(name, "none");
     if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) {
@@ -64,6 +65,7 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
         error_set(err, EXIT_USAGE, "--template: expected FILE.jinja or one of %s; found \"%s\"",
                   names.data, name);
     }
+
     buffer_free(&text);
     buffer_free(&names);
     return (tpl->with_tools = tpl->plain);
@@ -119,11 +121,13 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     Ids ids = {0};
     Error err;
     TemplateInput in = {.messages = messages, .n_messages = 3, .wants_answer = true};
+
     buffer_puts(&plain, "");
     if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
+
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer);
     if (from && strchr(from, *question)) find_stop_text(tpl, from + 1);
@@ -141,9 +145,11 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     Str source = gguf_get_text(g, "tokenizer.chat_template");
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
     int64_t sec;
+
     *tpl = (Template){0};
     time_t now = epoch && parse_i64(epoch, &sec) ? (time_t)sec : time(NULL);
     const struct tm *today = epoch ? gmtime(&now) : localtime(&now);
+
     tpl->today = today ? *today : (struct tm){.tm_mday = 1};
     if (!name && !source.len) name = template_for_vocabulary(g, t);
     if (!(name ? open_named(tpl, name, err) : open_from_model(tpl, g, source, err))) return false;
@@ -153,6 +159,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
+
     return true;
 }
 
@@ -169,6 +176,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     Buffer *all = &tpl->variables;
     JsonDoc doc = {0};
     Error why = {0};
+
     if (!value || value == text)
         return error_set(err, EXIT_USAGE, "--template-var: expected NAME=JSON, found \"%s\"", text);
     Str name = {text, (size_t)(value++ - text)};
@@ -177,6 +185,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
                         "--template-var %.*s: %s; a string needs quotes, as in NAME='\"text\"'",
                         SHOWN(name), why.text);
     JsonWriter w = {all, all->len > 0};
+
     if (all->len)
         all->len--; // removes the closing brace
     else
@@ -187,6 +196,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     ok = ok && (json_parse(&doc, all->data, all->len, &why) ||
                 error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name)));
     json_free(&doc);
+
     return ok;
 }
 

@@ -13,20 +13,24 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
     Str forms[2] = {content_strip(buffer_str(&s->answer)), content_strip(buffer_str(&s->shown))};
     Str rest = {text.data + s->text.len, text.len - s->text.len}, found = content_skip_space(rest);
     int i = 0;
+
     while (i < 2 &&
            (found.len < forms[i].len || !str_eq((Str){found.data, forms[i].len}, forms[i])))
         i++;
     if (i == 2) return;
     if (forms[i].len) extend_text(s, text, mask, rest.len - found.len + forms[i].len);
     for (int k = 0; k < s->answer_ids.len; k++) ids_push(&s->ids, s->answer_ids.data[k]);
+
     // Llama 3.1 ends a tool call with <|eom_id|>, where templates write <|eot_id|>.
     int eom = tokenizer_special_id(t, "<|eom_id|>"), eot = tokenizer_special_id(t, "<|eot_id|>");
     Str end = tokenizer_piece(t, eot, true);
+
     if (eom >= 0 && s->answer_stop == eom && eot >= 0 && text.len - s->text.len >= end.len &&
         mask[s->text.len] && !memcmp(text.data + s->text.len, end.data, end.len)) {
         extend_text(s, text, mask, end.len);
         ids_push(&s->ids, eom);
     }
+
     s->resume_points =
         xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
     s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
@@ -39,14 +43,21 @@ void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const cha
     while (same < text.len && same < s->text.len && text.data[same] == s->text.data[same] &&
            mask[same] == s->mask.data[same])
         same++;
-    if (s->has_answer && same == s->text.len) find_answer(s, t, text, mask), same = s->text.len;
+
+    if (s->has_answer && same == s->text.len) {
+        find_answer(s, t, text, mask);
+        same = s->text.len;
+    }
+
     s->has_answer = false;
     while (s->n_resume_points && s->resume_points[s->n_resume_points - 1].text > same)
         s->n_resume_points--;
+
     ResumePoint from =
         s->n_resume_points ? s->resume_points[s->n_resume_points - 1] : (ResumePoint){0};
     s->ids.len = from.ids;
     s->text.len = s->mask.len = from.text;
+
     if (from.text == 0) {
         s->n_resume_points = 0;
         template_tokenize(t, text, mask, &s->ids);
@@ -54,6 +65,7 @@ void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const cha
         tokenizer_encode_masked(t, text.data + from.text, mask + from.text, text.len - from.text,
                                 true, &s->ids);
     }
+
     extend_text(s, text, mask, text.len - from.text);
 }
 

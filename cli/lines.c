@@ -52,12 +52,15 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
         size_t n_new = b->len - l->scanned;
         char *newline = n_new ? memchr(b->data + l->scanned, '\n', n_new) : NULL;
         size_t end = newline ? (size_t)(newline - b->data) : b->len;
+
         if (newline) return return_line(l, end, end + 1, line);
         if (l->at_end && (l->begin < b->len || l->is_long)) return return_line(l, end, end, line);
         if (l->at_end) return LINE_END;
+
         char *space = reserve_read(l);
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0)
             return LINE_NONE;
+
         ssize_t n = read(l->fd, space, READ_BYTES);
         if (n < 0 && generate_interrupted && (errno == EINTR || errno == EAGAIN)) return LINE_NONE;
         if (n < 0 && errno != EINTR && !file_wait(l->fd, POLLIN)) die_file(l->path);

@@ -42,6 +42,7 @@ void markdown_put(Markdown *m, Str text, Buffer *out) {
         char c = text.data[i];
         len = utf8_escape(text.data + i, text.len - i, "\n\t", shown);
         if (m->n_run && c != m->marker) put_run(m, c, out);
+
         if (c && strchr("*`#", c)) {
             m->marker = c;
             m->n_run++;

@@ -16,6 +16,7 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
+
     const Config *c = &m->config;
     if (tokenizer_n_vocab(*t) != c->vocab_size)
         die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
@@ -24,6 +25,7 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
         die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->ctx, m->family.window);
     if (o->ctx > c->max_context)
         warn("-c %d: the model was trained for %d positions", o->ctx, c->max_context);
+
     if (o->is_verbose)
         fprintf(stderr,
                 "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, "

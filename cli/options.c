@@ -280,11 +280,17 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
-    if (option->kind == OPTION_FLAG) return *(bool *)field = v != 0, true;
+
+    if (option->kind == OPTION_FLAG) {
+        *(bool *)field = v != 0;
+        return true;
+    }
+
     if (!(v >= min && v <= max) || (is_int && v != floor(v)))
         return error_set(err, EXIT_USAGE,
                          "%s: expected a %snumber from %.10g to %.10g, found %.10g", label,
                          is_int ? "whole " : "", min, max, v);
+
     if (is_seed)
         set_seed(o, (int64_t)v);
     else if (is_int)
@@ -293,6 +299,7 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
         *(float *)field = (float)v;
     else
         *(double *)field = option->kind == OPTION_INVERSE ? 1 / v : v;
+
     return true;
 }
 
@@ -326,8 +333,12 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     LoraOption lora;
     int64_t whole = 0;
     double v = 0;
-    if (option->kind >= OPTION_STRING && option->kind <= OPTION_DIRECTORY)
-        return *(const char **)field = text, true;
+
+    if (option->kind >= OPTION_STRING && option->kind <= OPTION_DIRECTORY) {
+        *(const char **)field = text;
+        return true;
+    }
+
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_STRINGS: {
@@ -337,6 +348,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         (*list)[(*n)++] = str_of(text);
         return true;
     }
+
     case OPTION_LORA:
         expected = "FILE or FILE:SCALE";
         if (!parse_lora(text, &lora)) break;
@@ -360,6 +372,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         if (!parse_f64(text, &v)) break;
         return option_set_number(o, option, label, v, err);
     }
+
     return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
 }
 
@@ -369,9 +382,11 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
     int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
+
     snprintf(typed, sizeof typed, "%.*s", n, arg);
     const char *name = typed, *value = equals ? equals + 1 : argv[*i + 1];
     const Option *option = option_find(o, command, name, NULL);
+
     if (!option) {
         Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
         if (spelling == SPELLING_REFUSED) return false;
@@ -382,6 +397,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
         }
         option = option_find(o, command, name, NULL);
     }
+
     if (!option) return option_find(o, command, typed, err);
     if (!module_check(option->module, typed, err)) return false;
     if (option->kind == OPTION_FLAG && equals)
@@ -389,14 +405,17 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
     *i += option->kind != OPTION_FLAG && !equals;
+
     return option_set(o, option, typed, value, err);
 }
 
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err) {
     bool has_ended = false; // after "--"
+
     // --help works anywhere, even if other options are wrong.
     for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
+
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
         bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
@@ -407,6 +426,7 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
         else if (!parse_option(o, command, argv, &i, err))
             return false;
     }
+
     if (o->is_verbose && o->ignored.len)
         fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);
     return true;

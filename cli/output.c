@@ -56,7 +56,8 @@ void progress_end(void) {
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
     enum { MIN_TOKENS = 32 }; // a shorter prefill takes a second or two at most
     double sec = now_sec() - start_sec;
-    unsigned long long done = n_done, all = n;
+    unsigned long long done = n_done;
+    unsigned long long all = n;
     if (!n && n_done)
         progress_print(o, "read %llu tokens, %.0f tok/s", done, sec > 0 ? (double)done / sec : 0);
     else if (n > MIN_TOKENS && !n_done)

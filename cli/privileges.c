@@ -76,6 +76,7 @@ const char *history_path(const Options *o) {
     static Buffer path;
     const char *named = getenv("LLAMA31_HISTORY");
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+
     path.len = 0;
     if (o->no_history || named) return o->no_history || !*named ? NULL : named;
     if (state && *state == '/')
@@ -85,11 +86,13 @@ const char *history_path(const Options *o) {
     else
         return NULL;
     buffer_puts(&path, "/llama31/history");
+
     for (char *at = path.data + 1; (at = strchr(at, '/')); at++) {
         *at = 0;
         mkdir(path.data, 0700);
         *at = '/';
     }
+
     return path.data;
 }
 
@@ -120,8 +123,10 @@ void enter_sandbox(const Options *o, unsigned command) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
     bool is_required = !strcmp(mode, "require");
+
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
+
     // Without any path, no file of the system would be readable.
     add_path(&paths, "/dev/null", SANDBOX_READ);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
@@ -130,10 +135,12 @@ void enter_sandbox(const Options *o, unsigned command) {
     if (command == CMD_CHAT) add_chat(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
     if (is_disabled(o) || command == CMD_HELP) return;
+
     unsigned layers = sandbox_enter(paths.items, paths.n);
     const char *missing = !layers                     ? "seccomp and Landlock"
                           : !(layers & SANDBOX_FILES) ? "Landlock (files)"
                                                       : "seccomp (system calls)";
+
     if (layers == SANDBOX_ALL) return;
     if (is_required) die(EXIT_RUNTIME, "--sandbox require: this system lacks %s", missing);
     if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing);

@@ -12,7 +12,10 @@ bool argument_is_model(const char *arg) {
 // continues with a number, a dash or a tag, or not at all.
 static bool is_of_family(const char *name, const char *family) {
     const char *slash = strrchr(name, '/'), *at = slash ? slash + 1 : name;
-    while (*family && (*at | 0x20) == *family) at++, family++;
+    while (*family && (*at | 0x20) == *family) {
+        at++;
+        family++;
+    }
     return !*family && strchr("-:0123456789", *at) && !strpbrk(name, " \n");
 }
 
@@ -46,6 +49,7 @@ void prompt_read(const Options *o, Buffer *out) {
     buffer_puts(out, "");
     if (o->prompt) buffer_puts(out, o->prompt);
     if (o->file) append_file(o, o->file, out);
+
     for (int i = 0; i < o->n_args; i++) {
         if (i) buffer_puts(out, " ");
         if (strcmp(o->args[i], "-"))
@@ -53,6 +57,7 @@ void prompt_read(const Options *o, Buffer *out) {
         else
             append_file(o, "-", out);
     }
+
     if (o->prompt || o->file || o->n_args) return;
     if (isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: no prompt; pass TEXT, -f FILE or standard input", o->command);

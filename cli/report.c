@@ -88,10 +88,12 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s",
                       (double)g->n_decode_passes / g->decode_sec * decode_weight_gb(g->model));
+
     if (speculation.n_drafted && o->is_verbose)
         buffer_printf(&text, " | accepted %llu of %llu draft tok",
                       (unsigned long long)speculation.n_accepted,
                       (unsigned long long)speculation.n_drafted);
+
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);

@@ -25,9 +25,11 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
         message_free(&messages[1]);
         return ok;
     }
+
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
     tokenizer_encode(t, prompt, p->options->has_special, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
+
     return true;
 }
 

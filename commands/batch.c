@@ -105,10 +105,12 @@ static void show_progress(Batch *b, bool is_last) {
     double interval = b->options.progress_json ? 1 : 0.2; // seconds
     if (!b->shows_progress || (!is_last && now - b->last_progress < interval)) return;
     b->last_progress = now;
+
     const Generator *g = &b->generator;
     long n = b->n_done + b->n_skipped;
     double per_sec = g->decode_sec > 0 ? (double)g->n_decode / g->decode_sec : 0;
     double left = seconds_left(b, sec);
+
     if (b->options.progress_json) {
         Buffer line = {0};
         JsonWriter w = json_object(&line);
@@ -146,10 +148,12 @@ static void print_summary(const Batch *b) {
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
+
     if (speculation.n_drafted && b->options.is_verbose)
         fprintf(stderr, " | accepted %llu of %llu draft tok",
                 (unsigned long long)speculation.n_accepted,
                 (unsigned long long)speculation.n_drafted);
+
     fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
             (long long)b->options.sample.seed);
 }
@@ -177,26 +181,31 @@ static void add_line(Batch *b, LineState state, Str line) {
     Error err;
     long number = b->input.number;
     bool is_own = (number - 1) % b->n_shards == b->shard - 1, is_text = b->options.is_lines;
+
     if (is_text && str_ends_with(line, "\r")) line.len--;
     if (state == LINE_READY && str_is_blank(line)) return;
     Record *r = record_new(number, b->last_form, &b->pipeline);
     const char *code = parse_line(b, r, state, line, &err);
+
     if (code) {
         r->has_id = false;
         r->id.len = 0;
         buffer_printf(&r->id, "line %ld", number);
     }
+
     bool is_done = !id_add(&b->output.done, &r->id); // the id is unique: adding it changes nothing
     b->n_skipped += is_own && is_done;
     if (!is_own || is_done) {
         record_free(r);
         return;
     }
+
     if (!code && !record_parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) r->n_choices = 1;
     r->n_unfinished = r->n_choices;
     if (code) record_fail(r, code, err.text);
+
     for (int i = 0; i < r->n_choices; i++) {
         Record *choice = i ? record_new_choice(r, i) : r;
         b->window[b->n_window++] = choice;
@@ -245,6 +254,7 @@ static SharedPrefix find_prefix(const Batch *b, const Ids *prompt, const Record 
         int n = common_prefix(prompt, b->prefixes[i]->tokens, b->prefixes[i]->n_tokens);
         if (n > best.n_now) best = (SharedPrefix){b->prefixes[i], i, n, n};
     }
+
     for (int i = 0; i < b->n_running; i++) {
         const Record *r = b->running[i];
         if (r == except) continue;
@@ -253,6 +263,7 @@ static SharedPrefix find_prefix(const Batch *b, const Ids *prompt, const Record 
         if (n_now > best.n_now) best = (SharedPrefix){r->session, -1, n_now, best.n_soon};
         if (n > best.n_soon) best.n_soon = n;
     }
+
     return best;
 }
 
@@ -274,11 +285,13 @@ static bool keep_prefix(Batch *b, Record *r) {
         if (n <= keep || n < MIN_SHARED) continue;
         if (n - find_prefix(b, &w->prompt, r).n_soon >= MIN_SHARED) keep = n;
     }
+
     if (keep > r->session->n_tokens) keep = r->session->n_tokens;
     if (keep < MIN_SHARED) return false;
     if (b->n_prefixes == MAX_PREFIXES) session_free(remove_prefix(b, 0));
     session_rewind(r->session, keep);
     b->prefixes[b->n_prefixes++] = r->session;
+
     return true;
 }
 
@@ -329,14 +342,17 @@ static void start_waiting(Batch *b) {
     for (int i = 0; i < b->n_window && b->n_waiting && b->n_running < b->max_running; i++) {
         Record *r = b->window[i];
         if (r->state != RECORD_WAITING) continue;
+
         SharedPrefix prefix = find_prefix(b, &r->prompt, NULL);
         if (prefix.n_soon - prefix.n_now >= min_shared(r))
             continue; // another record is computing it
+
         if (reserve_memory(b, r)) {
             start_record(b, r); // searches again: the prefix may have been freed
             continue;
         }
         if (b->n_running) return;
+
         Error err;
         size_t n = max_positions(r);
         error_set(&err, EXIT_RUNTIME,
@@ -352,9 +368,11 @@ static void collect_finished(Batch *b) {
     for (int i = b->n_running - 1; i >= 0; i--) {
         Record *r = b->running[i];
         if (r->sequence.finish == FINISH_NONE || r->sequence.finish == FINISH_CANCEL) continue;
+
         size_t n_behind = (size_t)(--b->n_running - i);
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
         record_finish(r);
+
         if (r->parent == r) {
             b->n_prompt += (uint64_t)r->prompt.len;
             b->n_shared += (uint64_t)r->n_shared;
@@ -376,15 +394,18 @@ static void write_done(Batch *b) {
             b->window[n++] = r;
             continue;
         }
+
         if (is_parent) {
             batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
             b->n_failed += r->has_failed;
             b->output.n_incomplete += r->is_incomplete && !r->has_failed;
         }
+
         b->window_tokens -= (size_t)r->prompt.len;
         record_free(r);
     }
+
     b->n_window = n;
 }
 
@@ -409,11 +430,13 @@ static void parse_shard(Batch *b, const char *text) {
     } else if (text && (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end])) {
         k = 0;
     }
+
     if (k < 1 || k > n)
         die(EXIT_USAGE,
             "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and "
             "SLURM_ARRAY_TASK_COUNT of a job array, found \"%s\"",
             text);
+
     b->shard = k;
     b->n_shards = n;
 }
@@ -428,11 +451,13 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
     pipeline_open(&b->pipeline, o);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
+
     // KV caches may use 90 % of the memory that the weights leave. If the weights take more than
     // three quarters of the memory, parts of them are evicted and read again in any case: then KV
     // caches may use 90 % of a quarter of the memory.
     size_t available = os_memory_available(), weights = model_weight_bytes(&b->pipeline.model);
     size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
+
     b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
     b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     generator_open(&b->pipeline, &b->generator, o->chunk, b->max_running);
@@ -448,8 +473,10 @@ int command_batch(const Options *o) {
     static Batch batch;
     Batch *b = &batch;
     Error err;
+
     b->options = *o;
     open_batch(b);
+
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
@@ -460,6 +487,7 @@ int command_batch(const Options *o) {
         collect_finished(b);
         write_done(b);
     }
+
     Journal *journal = &b->output.journal;
     if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
     show_progress(b, true);
@@ -467,10 +495,12 @@ int command_batch(const Options *o) {
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with --resume to continue",
              count_of(b->n_running, "unfinished answer"));
+
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",
              count_of(b->output.n_incomplete, "answer"));
+
     return generate_interrupted               ? EXIT_INTERRUPTED
            : b->n_failed + b->output.n_failed ? EXIT_RECORDS
            : b->output.n_incomplete           ? EXIT_INCOMPLETE

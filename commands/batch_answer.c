@@ -24,6 +24,7 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
     Buffer seen = {0}, name = {0};
     buffer_puts(&seen, "");
     json_begin_object(w, NULL);
+
     for (int i = 0; i < n; i++) {
         Str piece = tokenizer_piece(t, l->top[i].id, true);
         name.len = 0;
@@ -35,6 +36,7 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
         json_write_key(w, piece);
         json_write_number(w, NULL, (double)l->top[i].logprob);
     }
+
     json_end_object(w);
     buffer_free(&seen);
     buffer_free(&name);
@@ -71,6 +73,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     const Tokenizer *t = r->pipeline->tokenizer;
     bool is_chat = r->parent->form == FORM_CHAT;
     int n_logprobs = r->parent->n_logprobs;
+
     json_write_int(w, "index", r->index);
     if (is_chat) {
         json_begin_object(w, "message");
@@ -82,6 +85,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     } else {
         json_write_string(w, "text", reply->content);
     }
+
     if (n_logprobs < 0) {
         json_write_null(w, "logprobs");
     } else if (is_chat) {
@@ -92,6 +96,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     } else {
         write_completion_logprobs(w, t, r, n_logprobs);
     }
+
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(reply, s)));
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }
@@ -102,6 +107,7 @@ static void write_choice(const Record *r) {
     Record *parent = r->parent;
     JsonWriter w = json_object(&parent->choices[r->index]);
     Reply reply;
+
     completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
                      0);
     if (parent->form == FORM_SHORT) {
@@ -112,6 +118,7 @@ static void write_choice(const Record *r) {
     } else {
         write_openai_choice(&w, r, &reply);
     }
+
     json_end_object(&w);
     reply_free(&reply);
 }
@@ -150,6 +157,7 @@ void record_finish(Record *r) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
+
     write_choice(r);
     parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
@@ -174,6 +182,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     parent->n_unfinished--;
     if (parent->has_failed) return; // another choice has reported an error
     parent->has_failed = true;
+
     char *text = text_format("line %ld: %s", parent->line, message);
 
     JsonWriter w = begin_answer(parent);

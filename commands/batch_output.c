@@ -24,11 +24,13 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
                *line = json_get(root, "line"), *error = json_get(root, "error"),
                *code = json_get(error, "code");
     bool is_temporary = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
+
     *kind = !error || error->kind == JSON_NULL ? RESULT_ANSWER
             : is_temporary                     ? RESULT_RETRY
                                                : RESULT_ERROR;
     id->len = 0;
     if (record_put_id(id, custom_id ? custom_id : json_get(root, "id"))) return true;
+
     // Otherwise it is an error in a line without a readable id.
     if (!custom_id && line && line->kind == JSON_NUMBER) {
         buffer_printf(id, "line %.0f", line->number);
@@ -36,6 +38,7 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
         Str number = {own->string.data + strlen(prefix), own->string.len - strlen(prefix)};
         buffer_printf(id, "line %.*s", SHOWN(number));
     }
+
     return id->len;
 }
 
@@ -49,9 +52,11 @@ static void read_results(BatchOutput *out, Buffer *kept) {
     Str line;
     Error err;
     LineState state;
+
     out->n_retry = 0;
     out->n_truncated = 0;
     lines_open(&l, out->journal.path, MAX_RESULT);
+
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
         ResultKind kind;
         bool ok = json_parse(&doc, line.data, line.len, &err);
@@ -65,6 +70,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
                 err.text);
         out->n_retry += kind == RESULT_RETRY;
         if (kind == RESULT_RETRY) continue;
+
         if (kept) {
             buffer_put(kept, line);
             buffer_puts(kept, "\n");
@@ -74,6 +80,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
             out->n_incomplete += json_get(doc.root, "incomplete") != NULL;
         }
     }
+
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
     close(l.fd);
     buffer_free(&l.bytes);
@@ -98,6 +105,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
     struct stat st;
     Error err;
     bool is_stdout = !o->output || !strcmp(o->output, "-");
+
     if (is_stdout) {
         if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
         bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
@@ -105,6 +113,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
             (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
         return;
     }
+
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
     if (o->is_resume)
@@ -138,21 +147,29 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     const ModelOptions *m = &o->model_options;
     Options unseeded = *o;
     Buffer input = {0};
+
     unseeded.sample.seed = 0;
     options_put_settings(&unseeded, &input);
     buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
                   o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
                   m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
                   m->rope_scale, m->rope_orig_ctx);
+
     buffer_put(&input, p->system);
-    for (int i = 0; i < o->n_stops; i++) buffer_put(&input, o->stops[i]), buffer_puts(&input, "|");
+    for (int i = 0; i < o->n_stops; i++) {
+        buffer_put(&input, o->stops[i]);
+        buffer_puts(&input, "|");
+    }
+
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
     put_file(&input, &p->model.file);
+
     for (int i = 0; i < p->model.n_adapters; i++) {
         buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
         put_file(&input, &p->model.adapters[i].file);
     }
+
     buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
     uint64_t checksum = has_checksum ? checksum_files(&p->model.file) : 0;
     for (int i = 0; i < p->model.n_adapters && has_checksum; i++)
@@ -166,16 +183,20 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
     enum { WITHOUT_CHECKSUM = 3 + 16 }; // bytes of "fp_HASH"
     char old[64] = "";
     Buffer new = {0};
+
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
+
     const char *old_seed = strrchr(old, '_');
     if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
     put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
+
     if (old_seed && strcmp(old, new.data))
         die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
             out->journal.path,
             strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed",
             old, new.data);
+
     repair(out, o);
     os_set_attribute(out->journal.fd, new.data);
     buffer_free(&new);

@@ -98,11 +98,13 @@ static bool parse_stop(Record *r, const Json *v, Error *err) {
                          MAX_STOPS, n);
     r->options.stops = xalloc((size_t)n, sizeof *r->options.stops);
     r->options.n_stops = 0;
+
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
             return mismatch(err, "stop", "strings that are not empty", item);
         r->options.stops[r->options.n_stops++] = str_copy(item->string);
     }
+
     return true;
 }
 
@@ -117,6 +119,7 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return mismatch(err, "logit_bias", "an object of numbers", v);
     r->options.sample.bias = NULL;
     r->options.sample.n_bias = 0;
+
     for (const Json *j = v->child; j; j = j->next) {
         char key[24];
         int64_t id;
@@ -129,6 +132,7 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
         float bias = j->number == -100 ? -INFINITY : (float)j->number;
         options_add_bias(&r->options, (LogitBias){(int)id, bias});
     }
+
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
@@ -150,8 +154,10 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
     const Json *type = json_get(v, "type");
     const Json *schema = json_get(json_get(v, "json_schema"), "schema");
     if (json_is(type, "text")) return true;
-    if (json_is(type, "json_object"))
-        return r->spec.schema_text = str_of("{\"type\":\"object\"}"), true;
+    if (json_is(type, "json_object")) {
+        r->spec.schema_text = str_of("{\"type\":\"object\"}");
+        return true;
+    }
     if (!json_is(type, "json_schema"))
         return mismatch(err, "response_format", "text, json_object or json_schema", type);
     if (!schema)
@@ -174,7 +180,10 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
 
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
     bool is_schema = str_is(v->key, "json_schema"), is_regex = str_is(v->key, "regex");
-    if (is_schema && v->kind != JSON_STRING) return r->spec.schema = v, true;
+    if (is_schema && v->kind != JSON_STRING) {
+        r->spec.schema = v;
+        return true;
+    }
     if (v->kind != JSON_STRING) return mismatch(err, is_regex ? "regex" : "grammar", "a string", v);
     *(is_schema ? &r->spec.schema_text : is_regex ? &r->spec.regex : &r->spec.grammar) = v->string;
     return true;
@@ -238,22 +247,27 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (str_is(v->key, fields[i].name))
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
+
     const Option *option = find_option(&r->options, v->key);
     if (!option)
         return !r->options.is_strict ||
                error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+
     char name[40], text[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     if (is_null) return true;
     if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
         return mismatch(err, name, "a number or a boolean", v);
+
     bool is_flag = v->kind == JSON_BOOL;
     if (is_flag != (option->kind == OPTION_FLAG))
         return mismatch(err, name, is_flag ? "a number" : "true or false", v);
+
     if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
         snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
         return option_set(&r->options, option, name, text, err);
     }
+
     if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
         return mismatch(err, name, "a whole number of 64 bits", v);
     return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
@@ -268,18 +282,22 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
     ConstraintSpec *spec = &r->spec;
     Buffer *schema = &r->tool_schema;
     int n = 0;
+
     if (!name && !json_is(choice, "required"))
         return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
                         choice);
+
     if (spec->schema || spec->schema_text.data || spec->grammar.data || spec->regex.data ||
         spec->choices)
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
+
     buffer_puts(schema, "{\"anyOf\":[");
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function"),
                    *parameters = get(function, "parameters");
         Str tool_name = json_get_string(function, "name")->string;
+
         if (name && !str_eq(name->string, tool_name)) continue;
         buffer_puts(schema, n++ ? "," : "");
         buffer_puts(schema, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
@@ -292,9 +310,11 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
         buffer_puts(schema,
                     "},\"required\":[\"name\",\"parameters\"],\"additionalProperties\":false}");
     }
+
     buffer_puts(schema, "]}");
     spec->schema_text = buffer_str(schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
+
     return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
@@ -322,10 +342,12 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
     if (p->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
                          "messages: the model has no chat template; choose one with --template");
+
     Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
     Buffer tools = {0};
     bool ok = parse_tools(r, body, &tools, err);
     int n = 0, i = 0;
+
     if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
         messages[n++] = message_make(str_of("system"), p->system);
     for (const Json *m = v->child; m && ok; m = m->next, i++) {
@@ -337,12 +359,14 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
                            "tool_calls: the chat template %s does not support them", p->tpl.name);
         if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
+
     TemplateInput in = {
         .messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
     ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
     while (n--) message_free(&messages[n]);
     free(messages);
     buffer_free(&tools);
+
     return ok;
 }
 
@@ -394,6 +418,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
     if (prompt && tools && !is_neutral(tools))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
+
     return prompt ? parse_prompt(r, prompt, err) : parse_messages(r, body, err);
 }
 
@@ -401,7 +426,9 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 static bool make_constraint(Record *r, Error *err) {
     ConstraintSpec *spec = &r->spec;
     ConstraintCache *cache = r->pipeline->constraints;
-    spec->is_ordered = !r->options.any_order, spec->may_think = r->options.may_think;
+    spec->is_ordered = !r->options.any_order;
+    spec->may_think = r->options.may_think;
+
     bool ok = constraint_new(cache, spec, &r->constraint, NULL, err);
     if (ok && !r->constraint)
         ok = constraint_from_options(cache, &r->options, false, &r->constraint, err);
@@ -411,6 +438,7 @@ static bool make_constraint(Record *r, Error *err) {
     free((void *)spec->choices);
     *spec = (ConstraintSpec){0};
     buffer_free(&r->tool_schema);
+
     return ok;
 }
 
@@ -419,13 +447,16 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     if (root && (!body || !parse_body(r, body, err))) return false;
     if (!root && !encode_text(r, text, r->options.is_raw, err)) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+
     // The seed has 32 bits, because JSON readers may store numbers as double.
     if (!r->options.has_seed)
         r->options.sample.seed =
             (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
+
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
     bool is_text = !root || get(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
+
     return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
                                 err) &&
            make_constraint(r, err);
@@ -467,10 +498,12 @@ void record_free(Record *r) {
     constraint_free(r->constraint);
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
+
     if (r->options.stops != defaults->stops) {
         for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
         free(r->options.stops);
     }
+
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
     buffer_free(&r->id);
     free(r->prompt.data);

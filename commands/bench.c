@@ -82,8 +82,10 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
     if (*test == 'p') b->prefill_per_sec = 1 / sec;
-    if (*test == 'd' && !b->decode_per_sec)
-        b->decode_per_sec = 1 / sec, b->decode_bandwidth = gb / b->read_gb;
+    if (*test == 'd' && !b->decode_per_sec) {
+        b->decode_per_sec = 1 / sec;
+        b->decode_bandwidth = gb / b->read_gb;
+    }
 }
 
 static double median(double *v, int n) {
@@ -100,6 +102,7 @@ static void bench_prefill(Bench *b, int n) {
     Error err;
     double sec[PREFILL_ROUNDS], depth = n / 2.0;
     int *tokens = xalloc((size_t)n, sizeof *tokens);
+
     for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
     for (int round = 0; round < PREFILL_ROUNDS; round++) {
         Session *s = session_new(&b->model.kv);
@@ -113,6 +116,7 @@ static void bench_prefill(Bench *b, int n) {
         sec[round] = (now_sec() - start) / n;
         session_free(s);
     }
+
     free(tokens);
     int n_passes = (n + b->chunk - 1) / b->chunk;
     report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
@@ -125,12 +129,14 @@ static void bench_decode(Bench *b, int depth, int batch) {
     Error err;
     Session *sessions[batch];
     double *sec = xalloc((size_t)b->decode_rounds, sizeof *sec);
+
     for (int i = 0; i < batch; i++) {
         sessions[i] = session_new(&b->model.kv);
         check(session_pad(sessions[i], depth, &err) &&
                   session_reserve(sessions[i], depth + b->decode_rounds + 1, &err),
               &err);
     }
+
     for (int round = -1; round < b->decode_rounds; round++) { // -1: warm-up
         double start = now_sec();
         for (int i = 0; i < batch; i++) {
@@ -140,6 +146,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
         model_forward(&b->model, b->ws, 0);
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
+
     report_test(b, "decode", b->decode_rounds * batch, depth, batch, median(sec, b->decode_rounds),
                 pass_bytes(&b->model, batch, depth) / batch,
                 pass_operations(&b->model, batch, batch, depth) / batch);
@@ -152,18 +159,22 @@ static double first_token_sec(const Options *o) {
     Model m;
     Error err;
     double start = now_sec();
+
     check(model_open(&m, o->model, &o->model_options, &err), &err);
     Tokenizer *t = tokenizer_open(&m.file, &err);
     check(t != NULL, &err);
+
     Workspace *ws = workspace_new(&m, 1, 1);
     Session *s = session_new(&m.kv);
     check(workspace_feed(ws, s, &(int){0}, 1, 0, &err) == 1, &err);
     logits_argmax(model_forward(&m, ws, 0), m.config.vocab_size);
+
     double sec = now_sec() - start;
     session_free(s);
     workspace_free(ws);
     tokenizer_close(t);
     model_close(&m);
+
     return sec;
 }
 
@@ -191,13 +202,16 @@ static void run_tests(Bench *b, const char *list) {
     Error err;
     int64_t n;
     b->test = 0;
+
     for (const char *at = list, *next; *at; at = next, b->test++) {
         next = take_number(at + 1, &n);
         if (!strchr("pdb", *at) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
             die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
+
         bool is_prefill = *at == 'p';
         int batch = *at == 'b' ? (int)n : 1, depth = *at == 'd' ? (int)n : 0;
         int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
+
         if (positions > b->model.config.max_context ||
             !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
             if (!b->options->is_json)
@@ -205,6 +219,7 @@ static void run_tests(Bench *b, const char *list) {
                               (long long)n);
             continue;
         }
+
         b->ws = workspace_new(&b->model, is_prefill ? b->chunk : batch, batch);
         if (is_prefill)
             bench_prefill(b, (int)n);
@@ -246,15 +261,18 @@ int command_bench(const Options *o) {
     JsonWriter *w = &b->json;
     int64_t n;
     const char *counts = o->thread_counts ? o->thread_counts : "";
+
     *b = (Bench){.options = o,
                  .is_scaling = strchr(counts, ','),
                  .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
                  .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
                  .json.out = &b->out};
+
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
     const char *tests = o->tests ? o->tests : all;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     model_open_or_die(o, &b->model, &b->tokenizer);
+
     double first_sec = first_token_sec(o), sec = 0;
     if (o->is_json) {
         json_begin_object(w, NULL);
@@ -265,12 +283,14 @@ int command_bench(const Options *o) {
         json_write_format(w, "first_token_sec", "%.4f", first_sec);
         json_begin_array(w, "results");
     }
+
     do {
         counts = take_number(counts, &n);
         if (n > 0) b->model.n_threads = (int)n;
         b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
         b->peak_gflop = bench_peak_gflop(b->model.n_threads);
         b->decode_per_sec = 0;
+
         if (b->is_scaling && !o->is_json)
             buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
                           count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
@@ -281,6 +301,7 @@ int command_bench(const Options *o) {
         sec += now_sec();
         team_profile = false;
     } while (*counts);
+
     progress_end();
     if (o->is_json) {
         json_end_array(w);
@@ -293,6 +314,7 @@ int command_bench(const Options *o) {
     } else {
         print_report(b, first_sec);
     }
+
     if (o->is_profile) print_profile(sec);
     return EXIT_OK;
 }

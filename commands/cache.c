@@ -29,9 +29,11 @@ int command_cache(const Options *o) {
     const char *dir = o->n_args ? o->args[0] : o->cache;
     CacheFile *files;
     Error err;
+
     if (!dir || !*dir) die(EXIT_USAGE, "cache: needs DIR, or $LLAMA31_CACHE");
     int n = cache_list(dir, &files, &err), n_models = 0, n_removed = 0;
     if (n < 0) die_error(&err);
+
     CachedModel *models = xalloc((size_t)n + 1, sizeof *models);
     uint64_t bytes = 0, bytes_removed = 0;
     for (CacheFile *file = files; file < files + n; file++) {
@@ -44,8 +46,10 @@ int command_cache(const Options *o) {
             bytes_removed += file->bytes;
             continue;
         }
+
         bytes += file->bytes;
         if (!is_valid) continue;
+
         CachedModel *m = models;
         while (m < models + n_models && m->model != file->model) m++;
         if (m == models + n_models) models[n_models++].model = file->model;
@@ -54,6 +58,7 @@ int command_cache(const Options *o) {
         if (file->n_tokens > m->n_tokens) m->n_tokens = file->n_tokens;
         if (file->used > m->last_used) m->last_used = file->used;
     }
+
     print_models(models, n_models);
     printf("%.1f MiB in all\n", (double)bytes / (1 << 20));
     if (o->is_empty || o->is_verify)
@@ -61,5 +66,6 @@ int command_cache(const Options *o) {
                (double)bytes_removed / (1 << 20));
     free(models);
     free(files);
+
     return EXIT_OK;
 }

@@ -28,6 +28,7 @@ static void chat_open(Chat *c, const Options *o) {
     Error err;
     c->options = *o;
     pipeline_open(&c->pipeline, &c->options);
+
     int most = c->pipeline.model.config.max_context;
     if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
     if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
@@ -62,14 +63,18 @@ int command_chat(const Options *o) {
     static Chat c;
     static Buffer text;
     int n_interrupts = 0;
+
     chat_open(&c, o);
     signals_defer();
     greet(&c);
+
     for (;;) {
         buffer_puts(&c.edited, "");
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         bool is_editing = c.edited.len;
+
         c.edited.len = 0;
+
         bool is_given_up = result == EDITOR_INTERRUPTED ||
                            (result <= EDITOR_PASTED && str_is_blank(buffer_str(&text)));
         if (is_editing && is_given_up) {
@@ -77,6 +82,7 @@ int command_chat(const Options *o) {
             continue;
         }
         if (result == EDITOR_CLOSED || (result == EDITOR_INTERRUPTED && ++n_interrupts == 2)) break;
+
         if (result == EDITOR_INTERRUPTED) {
             note(&c.options, "(Ctrl-C again, or Ctrl-D, ends the chat)");
             continue;
@@ -91,6 +97,7 @@ int command_chat(const Options *o) {
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
+
     if (c.is_unsaved) chat_save(&c, false); // a last attempt
     if (c.is_unsaved) c.exit_code = EXIT_RUNTIME;
     return generate_interrupted             ? EXIT_INTERRUPTED

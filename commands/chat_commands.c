@@ -26,12 +26,15 @@ static void command_set(Chat *c, const char *text) {
     char name[40], value[40], option[42];
     Error err;
     int n = sscanf(text, " %39s %39s", name, value);
+
     if (n < 1) show_settings(c);
     if (n == 1)
         chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
+
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
+
     const Option *found = option_find(&c->options, CMD_SET, option, &err);
     if (!found || !option_set(&c->options, found, option, value, &err))
         chat_error(c, "/set: %s", err.text);
@@ -65,16 +68,20 @@ static void command_file(Chat *c, const char *path) {
     struct stat st;
     size_t before = c->attached.len;
     bool is_regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+
     if (before) buffer_puts(&c->attached, "\n\n");
+
     bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
               file_read(path, &c->attached, &err);
     if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
+
     if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
         note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     } else {
         c->attached.len = before;
         chat_error(c, "%s", err.text);
     }
+
     free(ids.data);
 }
 
@@ -111,11 +118,13 @@ static void command_save(Chat *c, const char *path) {
     Error err;
     Buffer text = {0};
     bool is_forced = !strncmp(path, "--force ", 8);
+
     if (is_forced) path += 8 + strspn(path + 8, " ");
     buffer_puts(&text, "");
     (str_ends_with(str_of(path), ".md") ? transcript_put_markdown : transcript_put)(&c->dialogue,
                                                                                     &text);
     is_forced |= has_prefix_of(path, buffer_str(&text));
+
     if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
@@ -147,6 +156,7 @@ static void command_copy(Chat *c, const char *text) {
     int i = dialogue_last(&c->dialogue, "assistant");
     Str answer = i < 0 ? (Str){0} : c->dialogue.messages[i].content;
     Buffer out = {0};
+
     buffer_puts(&out, "\x1b]52;c;");
     put_base64(&out, answer);
     buffer_puts(&out, "\a");
@@ -161,6 +171,7 @@ static void command_copy(Chat *c, const char *text) {
         output_write(fd, "terminal", out.data, out.len);
         note(&c->options, "(sent to the clipboard: %zu bytes)", answer.len);
     }
+
     buffer_free(&out);
 }
 
@@ -219,12 +230,14 @@ static void command_tool(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
     JsonDoc doc = {0};
     int n_results = 0;
+
     while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
     const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
     const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &(Error){0})
                             ? json_get(doc.root, "tool_calls")
                             : NULL;
     const Json *call = calls ? calls->child : NULL;
+
     for (int i = 0; i < n_results && call; i++) call = call->next;
     if (!call) {
         chat_say(c, "ipython", str_of(text));
@@ -233,15 +246,18 @@ static void command_tool(Chat *c, const char *text) {
                    *name = json_get_string(json_get(call, "function"), "name");
         Buffer json = {0};
         JsonWriter w = json_object(&json);
+
         json_write_string(&w, "role", str_of("tool"));
         json_write_string(&w, "content", str_of(text));
         if (id) json_write_string(&w, "tool_call_id", id->string);
         if (name) json_write_string(&w, "name", name->string);
         json_end_object(&w);
+
         Message m = {buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false};
         chat_add(c, m, !call->next);
         if (call->next) note(&c->options, "(another call waits for its result)");
     }
+
     json_free(&doc);
 }
 
@@ -286,6 +302,7 @@ bool chat_command(Chat *c, const char *text) {
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
     if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
     text += n + strspn(text + n, " \t");
+
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
         if (commands[i].takes_file && !*text)
@@ -294,6 +311,7 @@ bool chat_command(Chat *c, const char *text) {
             commands[i].run(c, text);
         return commands[i].run;
     }
+
     chat_error(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
                did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
@@ -307,6 +325,7 @@ static void complete_path(Str typed, Buffer *out) {
     size_t n = typed.len;
     while (n > 0 && typed.data[n - 1] != '/') n--;
     buffer_append(&folder, typed.data, n);
+
     DIR *d = opendir(n ? folder.data : ".");
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
@@ -318,6 +337,7 @@ static void complete_path(Str typed, Buffer *out) {
         buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
         buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
     }
+
     if (d) closedir(d);
     buffer_free(&folder);
 }
@@ -326,6 +346,7 @@ void chat_complete(Str before, Buffer *out) {
     size_t begin = before.len;
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
+
     Str word = {before.data + begin, before.len - begin};
     for (int i = 0; i < N_COMMANDS; i++) {
         size_t n = strlen(commands[i].name);
@@ -335,6 +356,7 @@ void chat_complete(Str before, Buffer *out) {
                  str_begins_with(before, commands[i].name))
             complete_path(word, out);
     }
+
     for (int i = 0; str_begins_with(before, "/set ") && begin == 5 && i < n_option_rows; i++) {
         const Option *o = &option_table[i];
         for (int k = 0; (o->commands & CMD_SET) && k < 3 && o->names[k]; k++)

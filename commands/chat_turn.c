@@ -22,11 +22,13 @@ void chat_error(const Chat *c, const char *fmt, ...) {
         note(NULL, "%s", text.data);
     else
         warn("%s", text.data);
+
     if (c->options.is_json) {
         JsonWriter w = json_object(&out);
         json_write_string(&w, "error", buffer_str(&text));
         text_print_json(&w);
     }
+
     buffer_free(&text);
 }
 
@@ -50,13 +52,20 @@ void chat_save(Chat *c, bool is_appended) {
     Buffer text = {0};
     const char *session = c->options.session_file;
     bool by_line = session && is_appended && !c->is_unsaved;
+
     if (!session && !c->last_path) return;
     buffer_puts(&text, "");
     (by_line ? transcript_put_last : transcript_put)(&c->dialogue, &text);
+
     bool ok = !session  ? chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err)
               : by_line ? journal_append(&c->journal, buffer_str(&text), &err)
                         : journal_replace(&c->journal, buffer_str(&text), &err);
-    if (!ok) warn("%s", err.text), c->last_path = NULL;
+
+    if (!ok) {
+        warn("%s", err.text);
+        c->last_path = NULL;
+    }
+
     c->is_unsaved = session && !ok;
     buffer_free(&text);
 }
@@ -148,12 +157,17 @@ static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     const Template *tpl = &a->chat->pipeline.tpl;
-    while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) text++, n--;
+    while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) {
+        text++;
+        n--;
+    }
+
     if (!n) return true;
     if (!a->has_text) {
         if (begins_with_call(a)) note(&a->chat->options, "tool call:");
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
     }
+
     a->has_text = true;
     if (a->chat->options.is_json) return true;
     if (a->in_reasoning) {
@@ -161,9 +175,11 @@ static bool show_piece(void *arg, const char *text, size_t n) {
         size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
         text_dim(true);
         text_write(text, n_dim);
-        text += n_dim, n -= n_dim;
+        text += n_dim;
+        n -= n_dim;
         if (end != SIZE_MAX) text_dim(a->in_reasoning = false);
     }
+
     if (n) show_text(a, text, n, false);
     return true;
 }
@@ -174,22 +190,30 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     Str stops[o->n_stops + 2];
     int n_stops = 0;
     Request r;
+
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
+
     // An answer of the built-in model is one paragraph, unless -n says how long it may be.
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
+
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }
-    r.stops = stops, r.n_stops = n_stops;
-    r.emit = show_piece, r.arg = a;
+
+    r.stops = stops;
+    r.n_stops = n_stops;
+    r.emit = show_piece;
+    r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
     prefill_with_progress(o, &c->generator, s, &r, c->session);
+
     while (generate_step(&c->generator, &s, 1)) {
     }
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
+
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
     if (!ends_line && !o->is_json) text_write("\n", 1);
 }
@@ -203,12 +227,14 @@ static void stream_answer(Chat *c, const Sequence *s) {
     Ids ids = {0};
     Buffer raw = {0};
     size_t bytes = 0, len;
+
     completion_ids(s, &ids);
     for (int i = 0; i < ids.len; i++) bytes += tokenizer_piece(t, ids.data[i], false).len;
     for (; s->finish == FINISH_STOP && s->stop_token < 0 && ids.len > 0; ids.len--, bytes -= len) {
         len = tokenizer_piece(t, ids.data[ids.len - 1], false).len;
         if (bytes - len < s->text.len) break;
     }
+
     reply_put_raw(t, ids.data, ids.len, &raw);
     token_stream_add_answer(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text),
                             s->stop_token);
@@ -244,9 +270,12 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
         text_print_json(&w);
     }
+
     note_stats(&c->options, g, s->request.sample.seed);
-    c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
-    c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
+    c->n_prefill += g->n_prefill;
+    c->n_decode += g->n_decode;
+    c->prefill_sec += g->prefill_sec;
+    c->decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
     g->prefill_sec = g->decode_sec = 0;
 }
@@ -258,19 +287,23 @@ void chat_answer(Chat *c) {
     Answer a = {.chat = c, .sequence = &s};
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
+
     if (update_stream(c) < 0) return;
     int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
     while (n_same < stream->len - 1 && n_same < c->session->n_tokens &&
            c->session->tokens[n_same] == stream->data[n_same])
         n_same++;
     session_rewind(c->session, n_same);
+
     if (c->options.show_tokens) {
         fputs("tokens:", stderr);
         for (int i = n_same; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
         fputs("\n", stderr);
     }
+
     a.in_reasoning = reply_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
+
     bool has_text = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_text || s.finish == FINISH_STOP)
         keep_answer(c, &s, &r);

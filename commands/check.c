@@ -25,8 +25,10 @@ static void check_leaf(void *arg, int i) {
     const GgufTensor *t = &check->g->tensors[leaf->tensor];
     size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)gguf_n_rows(t);
     const uint8_t *data = (const uint8_t *)t->data + leaf->first_row * row_bytes;
+
     blake2b(data, (size_t)leaf->n_rows * row_bytes, leaf->digest);
     if (!quant_is_supported(t->type)) return;
+
     float *x = xalloc(cols, sizeof *x);
     for (uint64_t r = 0; r < leaf->n_rows; r++) {
         quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
@@ -37,6 +39,7 @@ static void check_leaf(void *arg, int i) {
                       check->g->path, SHOWN(t->name), (unsigned long long)(leaf->first_row + r));
         team_unlock();
     }
+
     free(x);
 }
 

@@ -55,7 +55,10 @@ static void put_zsh_option(const Command *c, const Option *option, const char *n
         put_quoted(option->value, ":\\");
         printf(is_file(option) ? ":_files" : has_choices(option) ? ":(" : ":");
     }
-    if (has_choices(option)) put_choices(option), printf(")");
+    if (has_choices(option)) {
+        put_choices(option);
+        printf(")");
+    }
     printf("'");
 }
 
@@ -72,7 +75,12 @@ static void put_fish_option(const Command *c, const Option *option, const char *
            : is_file(option)     ? " -rF"
            : has_choices(option) ? " -xa '"
                                  : " -x");
-    if (has_choices(option)) put_choices(option), printf("'");
+
+    if (has_choices(option)) {
+        put_choices(option);
+        printf("'");
+    }
+
     printf(" -d '");
     put_quoted(option->help, "\\");
     printf("'\n");
@@ -97,10 +105,12 @@ bool completion_print(const char *name) {
     const Shell *shell = shells, *end = shells + sizeof shells / sizeof *shells;
     while (shell < end && strcmp(shell->name, name)) shell++;
     if (shell == end) return false;
+
     const Command *last_command = command_table + n_commands;
     const char *script = put_script(shell->script, "@COMMANDS@");
     for (const Command *c = command_table; c < last_command; c++) shell->put_command(c);
     script = put_script(script, "@OPTIONS@");
+
     for (const Command *c = command_table; c < last_command; c++) {
         printf(shell->begin_options, c->name);
         for (const Option *row = option_table; row < option_table + n_option_rows; row++)
@@ -108,6 +118,7 @@ bool completion_print(const char *name) {
                 shell->put_option(c, row, row->names[k]);
         printf("%s", shell->end_options);
     }
+
     printf("%s", script);
     return true;
 }

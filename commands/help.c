@@ -112,6 +112,7 @@ static void print_man_page(void) {
     const char *tables = strstr(manual_sections, "@TABLES@");
     puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"");
     printf("%.*s.SH COMMANDS\n", (int)(tables - manual_sections), manual_sections);
+
     for (const Command *c = command_table; c < command_table + n_commands; c++) {
         printf(".TP\n\\fB%s\\fR ", c->name);
         print_roff(c->usage);
@@ -120,6 +121,7 @@ static void print_man_page(void) {
         print_roff(c->example);
         printf(".EE\n");
     }
+
     puts(".SH OPTIONS\nAs \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR. The commands that "
          "accept an option\nfollow it in parentheses.");
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
@@ -133,6 +135,7 @@ static void print_man_page(void) {
                 printf("%s%s", n++ ? ", " : "(", command_table[i].name);
         puts(")");
     }
+
     print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
     print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
     printf("%s", strchr(tables, '\n') + 1);

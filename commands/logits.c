@@ -36,13 +36,16 @@ int command_logits(const Options *o) {
     static Workspace *ws;
     static Session *session;
     Error err;
+
     if (!o->ids || !o->output)
         die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
+
     int n_vocab = model.config.vocab_size;
     ids_read(o, n_vocab, &ids);
     if (o->ids[0] == '@') file_register_input(o->ids + 1);
     if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
+
     int context = o->ctx ? o->ctx : model.config.max_context;
     if (model.family.window > 0 && context > model.family.window)
         context = (int)model.family.window;
@@ -59,6 +62,7 @@ int command_logits(const Options *o) {
     if (!is_stdout && !outfile_open(&out, o->output, flags, &err)) die_error(&err);
     ws = workspace_new(&model, chunk, chunk);
     session = session_new(&model.kv);
+
     for (int first = 0; first < ids.len; first += chunk) {
         int n_left = ids.len - first;
         int skip = o->last_only ? n_left - 1 : 0; // tokens without logits
@@ -72,6 +76,7 @@ int command_logits(const Options *o) {
         output_write(is_stdout ? STDOUT_FILENO : out.fd, o->output, logits,
                      n_logits * sizeof *logits);
     }
+
     if (!is_stdout && !outfile_close(&out, &err)) die_error(&err);
     return EXIT_OK;
 }

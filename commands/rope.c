@@ -88,7 +88,8 @@ static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
     for (int i = 0; i < half; i++) {
         float c, s;
         rope_cis(rope, pos, i, &c, &s);
-        re += (double)c, im += (double)s;
+        re += (double)c;
+        im += (double)s;
         lengths += sqrt(re * re + im * im);
     }
     out[DISTANCE] = pos;
@@ -111,13 +112,16 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[UNSCALED_WAVELENGTH] = 2 * M_PI / out[UNSCALED];
     out[RAMP] = ramp(rope, out[UNSCALED] / out[FREQUENCY]);
     out[UNSCALED_ANGLE] = (double)rope_cis(&t->unscaled, pos, i, &c, &s);
-    out[UNSCALED_COS] = (double)c, out[UNSCALED_SIN] = (double)s;
+    out[UNSCALED_COS] = (double)c;
+    out[UNSCALED_SIN] = (double)s;
     out[ANGLE] = (double)rope_cis(rope, pos, i, &c, &s);
-    out[COS] = (double)c, out[SIN] = (double)s;
+    out[COS] = (double)c;
+    out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
     bool is_half = rope->params.has_half_pairs;
     const float *x = t->vector + (is_half ? i : 2 * i);
-    out[X] = (double)x[0], out[Y] = (double)x[is_half ? rope->params.dim / 2 : 1];
+    out[X] = (double)x[0];
+    out[Y] = (double)x[is_half ? rope->params.dim / 2 : 1];
     out[ROTATED_X] = out[X] * out[COS] - out[Y] * out[SIN];
     out[ROTATED_Y] = out[X] * out[SIN] + out[Y] * out[COS];
 }
@@ -139,11 +143,13 @@ static void choose_columns(RopeTable *t) {
     bool is_all = list && !strcmp(list, "all"), is_list = list && !is_all;
     bool is_comparison = t->options->compare && !list && t->kind == PAIRS;
     Buffer word = {0};
+
     for (int i = 0; i < N_COLUMNS; i++) {
         int kinds = is_all ? columns[i].kinds : columns[i].defaults;
         bool is_extra = i >= N_KEYS && (is_list || (is_comparison && i != FREQUENCY));
         t->is_shown[i] = (kinds & (int)t->kind) && !is_extra;
     }
+
     while (is_list && next_word(&list, &word)) {
         int i = 0;
         while (i < N_COLUMNS && strcmp(columns[i].name, word.data)) i++;
@@ -157,6 +163,7 @@ static void choose_columns(RopeTable *t) {
                                              : "--rotate without --decay");
         t->is_shown[i] = true;
     }
+
     buffer_free(&word);
 }
 
@@ -171,17 +178,25 @@ static void choose_positions(RopeTable *t) {
         if (t->kind == DISTANCES && context >= 512) t->step = context / 256;
         return;
     }
+
     char *copy = (char *)str_copy(str_of(text)).data, *to = strstr(copy, ".."),
          *colon = to ? strchr(to, ':') : NULL;
     if (colon) *colon = 0;
     if (to) *to = 0;
+
     bool ok = parse_i64(copy, &a) && (!to || parse_i64(to + 2, &b)) &&
               (!colon || parse_i64(colon + 1, &step));
-    if (!to) b = a - 1, a = 0;
+    if (!to) {
+        b = a - 1;
+        a = 0;
+    }
+
     if (!ok || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
         die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"",
             1 << 30, text);
-    t->first = (int)a, t->last = (int)b, t->step = (int)step;
+    t->first = (int)a;
+    t->last = (int)b;
+    t->step = (int)step;
     free(copy);
 }
 
@@ -207,11 +222,13 @@ static void choose_params(RopeTable *t) {
     const Options *o = t->options;
     const ModelOptions *m = &o->model_options;
     Error err;
+
     if (!o->rope_dim) {
         if (!model_open(&model, o->model, m, &err)) die_error(&err);
         t->params = model.rope;
         return;
     }
+
     if (o->rope_dim % 2) die(EXIT_USAGE, "--dim: expected an even number, found %d", o->rope_dim);
     t->params = rope_params_default(o->rope_dim);
     if (!rope_params_override(&t->params, m->rope_rule, m->rope_theta, m->rope_scale,
@@ -224,9 +241,11 @@ static void init_ropes(RopeTable *t) {
     RopeParams p = t->params;
     Buffer rule = {0};
     Error err;
+
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
     if (list && p.factor == 1)
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
+
     while (list && next_word(&list, &rule)) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
@@ -235,6 +254,7 @@ static void init_ropes(RopeTable *t) {
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
+
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);
     buffer_free(&rule);
@@ -261,6 +281,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
     static double values[MAX_RULES][N_COLUMNS];
     bool is_json = t->options->is_json;
     const char *separator = "";
+
     for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
     if (is_json) json_begin_object(w, NULL);
     for (int c = 0; c < N_COLUMNS; c++)
@@ -270,6 +291,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
             snprintf(name, sizeof name, "%s%s%s",
                      is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
                      is_compared ? "." : "", columns[c].name);
+
             if (c == BAND) {
                 double share = values[k][RAMP];
                 snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
@@ -279,12 +301,14 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
             } else {
                 snprintf(value, sizeof value, "%.9g", values[k][c]);
             }
+
             if (is_json)
                 json_write_format(w, name, "%s", value);
             else
                 buffer_printf(w->out, "%s%s", separator, is_header ? name : value);
             separator = ",";
         }
+
     if (is_json)
         json_end_object(w);
     else
@@ -296,6 +320,7 @@ int command_rope(const Options *o) {
     static RopeTable t;
     Buffer out = {0};
     JsonWriter w = {.out = &out};
+
     t = (RopeTable){.options = o, .step = 1};
     if (o->has_decay && o->rotate) die(EXIT_USAGE, "--decay: cannot be combined with --rotate");
     t.kind = o->has_decay ? DISTANCES : o->rotate ? VECTOR : o->positions ? TABLE : PAIRS;
@@ -304,11 +329,13 @@ int command_rope(const Options *o) {
     choose_positions(&t);
     init_ropes(&t);
     choose_columns(&t);
+
     int n_pairs = t.kind == DISTANCES ? 1 : t.params.dim / 2;
     if (o->is_json)
         write_params(&t, &w);
     else
         write_row(&t, 0, 0, true, &w);
+
     for (int64_t pos = t.first; pos <= t.last && !generate_interrupted; pos += t.step)
         for (int i = 0; i < n_pairs; i++) {
             write_row(&t, (int)pos, i, false, &w);
@@ -316,11 +343,13 @@ int command_rope(const Options *o) {
             text_write(out.data, out.len);
             out.len = 0;
         }
+
     if (o->is_json) {
         json_end_array(&w);
         text_print_json(&w);
     } else {
         text_print(&out);
     }
+
     return generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -45,6 +45,7 @@ static void print_json(const Pipeline *p, const Sequence *s, int n) {
         }
         json_end_array(&w);
     }
+
     text_print_json(&w);
 }
 
@@ -87,6 +88,7 @@ int command_run(const Options *o) {
     ConstraintState *constraint;
     Request request;
     Error err;
+
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
 
     // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
@@ -103,6 +105,7 @@ int command_run(const Options *o) {
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err))
         die_error(&err);
+
     if (constraint) constraint_attach(constraint, &request);
 
     // A single text is printed while it is generated. From here on no file is opened, so the
@@ -110,6 +113,7 @@ int command_run(const Options *o) {
     // what has been generated is still reported.
     int n = o->n_choices ? o->n_choices : 1;
     int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
+
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
     if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
@@ -139,5 +143,6 @@ int command_run(const Options *o) {
     if (!n_incomplete) return EXIT_OK;
     warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
          count_of(n_incomplete, "text"));
+
     return EXIT_INCOMPLETE;
 }

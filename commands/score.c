@@ -13,6 +13,7 @@ static int feed_task(Scorer *s, ScoreTask *task) {
     const int *tokens = task->ids.data + task->n_fed;
     int first = task->first_scored - 1 - task->n_fed, n = task->ids.len - 1 - task->n_fed;
     int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // tokens of this chunk
+
     if (first < 0) first = 0;
     if (n > s->chunk - n_cached) n = s->chunk - n_cached;
     n = workspace_feed(s->workspace, task->session, tokens, n, first, &err);
@@ -22,6 +23,7 @@ static int feed_task(Scorer *s, ScoreTask *task) {
     task->n_fed += n;
     s->n_fed += (uint64_t)n;
     task->n_logits = n > first ? n - first : 0;
+
     return n_cached + n;
 }
 
@@ -58,7 +60,8 @@ void score_run(Scorer *s, ScoreTask *const *tasks, int n) {
 }
 
 void score_expect(Scorer *s, uint64_t n_total) {
-    s->n_fed = 0, s->n_total = n_total;
+    s->n_fed = 0;
+    s->n_total = n_total;
     s->fed_since = now_sec();
 }
 
@@ -66,13 +69,16 @@ int command_score(const Options *o) {
     static Scorer s;
     static KlReference reference;
     bool is_text = o->perplexity || o->ids, is_questions = o->is_jsonl && !is_text;
+
     if (!!o->perplexity + !!o->ids + !!o->choices + is_questions != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
         die(EXIT_USAGE,
             "score: needs one of --choices A,B PROMPT, --jsonl, --perplexity FILE and --ids LIST");
+
     if (o->kl && !is_text) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
     s.start = now_sec();
     pipeline_open(&s.pipeline, o);
+
     // A pass computes as many rows of logits as fit MAX_LOGITS_BYTES.
     int max_rows = MAX_LOGITS_BYTES / 4 / s.pipeline.model.config.vocab_size;
     s.parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
@@ -81,10 +87,12 @@ int command_score(const Options *o) {
     if (max_rows > s.chunk) max_rows = s.chunk;
     s.workspace = workspace_new(&s.pipeline.model, s.chunk, max_rows);
     if (!is_text) s.cache = prefix_cache_open(&s.pipeline, s.chunk);
+
     if (o->kl) {
         s.reference = &reference;
         kl_open(s.reference, o, &s.pipeline.model, s.chunk, max_rows);
     }
+
     (is_text ? score_perplexity : is_questions ? score_questions : score_choices)(&s);
     return EXIT_OK;
 }

@@ -39,9 +39,11 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
     bool is_plain = p->tpl.is_none || p->options->is_raw;
     Ids alone = {0};
     Error err;
+
     q->choices = xalloc((size_t)q->n, sizeof *q->choices);
     if (!prompt_encode(p, prompt, p->options->is_raw, &alone, &err)) die_error(&err);
     q->n_shared = alone.len;
+
     for (int i = 0; i < q->n; i++) {
         Ids *ids = &q->choices[i].ids;
         if (is_plain) {
@@ -58,6 +60,7 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
             tokenizer_encode(p->tokenizer, q->texts[i], false, ids);
         }
     }
+
     free(alone.data);
     if (q->n_shared < 1) die(EXIT_USAGE, "score: the prompt needs at least one token");
 }
@@ -68,9 +71,11 @@ static void question_print(const Question *q, bool is_json) {
     JsonWriter w = {.out = &out};
     int best = 0;
     double sum = 0; // of the probabilities, relative to the best choice
+
     for (int i = 1; i < q->n; i++)
         if (q->choices[i].logprob > q->choices[best].logprob) best = i;
     for (int i = 0; i < q->n; i++) sum += exp(q->choices[i].logprob - q->choices[best].logprob);
+
     if (is_json) {
         json_begin_object(&w, NULL);
         if (q->id && q->id->kind == JSON_STRING) json_write_string(&w, "id", q->id->string);
@@ -79,10 +84,12 @@ static void question_print(const Question *q, bool is_json) {
     } else {
         buffer_printf(&out, "%9s %12s %12s %6s\n", "share", "logprob", "per token", "tokens");
     }
+
     for (int i = 0; i < q->n; i++) {
         int n_tokens = q->choices[i].ids.len - q->n_shared;
         double logprob = q->choices[i].logprob, per_token = n_tokens ? logprob / n_tokens : 0;
         double share = exp(logprob - q->choices[best].logprob) / sum;
+
         if (is_json) {
             json_begin_object(&w, NULL);
             json_write_string(&w, "text", q->texts[i]);
@@ -99,6 +106,7 @@ static void question_print(const Question *q, bool is_json) {
             buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
     }
+
     if (is_json) {
         json_end_array(&w);
         json_write_string(&w, "best", q->texts[best]);
@@ -113,11 +121,14 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     const Options *o = s->pipeline.options;
     const Model *m = &s->pipeline.model;
     int n_tasks = 0, max_tasks = n;
+
     for (int i = 0; i < n; i++) max_tasks += questions[i].n;
     ScoreTask **tasks = xalloc((size_t)max_tasks, sizeof *tasks);
+
     // Prompts that are prefilled together have the bits of single prompts only if the model is
     // batch-invariant.
     PrefixCache *cache = n == 1 || m->is_batch_invariant ? s->cache : NULL;
+
     for (Question *q = questions; q < questions + n; q++) {
         Ids prompt = {q->choices->ids.data, q->n_shared, 0};
         ScoreTask *task = tasks[n_tasks++] = &q->prompt;
@@ -127,6 +138,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
         task->n_fed = task->n_from_cache;
         if (s->n_total) s->n_total -= (uint64_t)task->n_from_cache;
     }
+
     score_run(s, tasks, n_tasks);
     n_tasks = 0;
     for (Question *q = questions; q < questions + n; q++) {
@@ -139,11 +151,13 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
             tasks[n_tasks++] = task;
         }
     }
+
     score_run(s, tasks, n_tasks);
     for (Question *q = questions; q < questions + n; q++) {
         question_print(q, o->is_json || o->is_jsonl);
         question_free(q);
     }
+
     free(tasks);
 }
 
@@ -208,9 +222,11 @@ void score_questions(Scorer *s) {
     static LineReader l;
     LineState state = LINE_NONE;
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
+
     lines_open(&l, s->pipeline.options->file, SCORE_MAX_LINE);
     close_file_access(s->pipeline.options);
     score_expect(s, 0);
+
     while (state != LINE_END) {
         int n = 0;
         for (; n < s->parallel; n++) {
@@ -221,5 +237,6 @@ void score_questions(Scorer *s) {
         }
         answer_questions(s, questions, n);
     }
+
     free(questions);
 }

@@ -26,11 +26,14 @@ void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int ma
     *r = (KlReference){.n_vocab = m->config.vocab_size};
     r->fd = open(o->kl, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0 || pread(r->fd, magic, sizeof magic, 0) < 0) die_file(o->kl);
+
     if (memcmp(magic, "GGUF", 4)) {
         open_logits(r, o->kl);
         return;
     }
+
     close(r->fd);
+
     ModelOptions options = {.n_threads = m->n_threads,
                             .is_batch_invariant = o->model_options.is_batch_invariant,
                             .kv_type = o->model_options.kv_type};
@@ -49,6 +52,7 @@ static double kl_divergence(const float *p, const float *q, int n, bool *agree) 
         if (p[i] > p[best_p]) best_p = i;
         if (q[i] > q[best_q]) best_q = i;
     }
+
     for (int i = 0; i < n; i++) {
         double log_p = (double)p[i] - (double)p[best_p], log_q = (double)q[i] - (double)q[best_q];
         double e = exp(log_p);
@@ -56,6 +60,7 @@ static double kl_divergence(const float *p, const float *q, int n, bool *agree) 
         sum_q += exp(log_q);
         sum += e * (log_p - log_q);
     }
+
     *agree = best_p == best_q;
     double d = sum / sum_p - log(sum_p) + log(sum_q);
     return d < 0 ? 0 : d; // rounding
@@ -72,6 +77,7 @@ void kl_compare(KlReference *r, int pos, const float *logits) {
         if (pread(r->fd, r->row, bytes, (off_t)((uint64_t)pos * bytes)) != (ssize_t)bytes)
             die_file(r->path);
     }
+
     double d = kl_divergence(reference, logits, r->n_vocab, &agree);
     if (!isfinite(d)) die(EXIT_RUNTIME, "the logits contain NaN or infinity");
     r->divergences = list_grow(r->divergences, r->n, sizeof *r->divergences);
@@ -84,6 +90,7 @@ void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
     double sum = 0, agreement = (double)r->n_agreed / r->n; // share of positions
     for (size_t i = 0; i < n; i++) sum += r->divergences[i];
     doubles_sort(r->divergences, n);
+
     double mean = sum / r->n, p99 = r->divergences[(n * 99 + 99) / 100 - 1],
            max = r->divergences[n - 1];
     if (!is_json) {
@@ -93,6 +100,7 @@ void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
                       mean, p99, max, 100 * agreement, r->n);
         return;
     }
+
     json_begin_object(w, "kl");
     json_write_number(w, "mean", mean);
     json_write_number(w, "p99", p99);

@@ -36,6 +36,7 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     const Tokenizer *t = s->pipeline.tokenizer;
     const LineReader *l = &p->lines;
     Error err;
+
     task->first_scored = 1; // every token after the first
     if (p->source == TEXTS) {
         if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
@@ -44,12 +45,15 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
             die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
         return true;
     }
+
     if (p->ids.len - p->at < p->n_ctx) return false;
     for (int i = 0; i < p->n_ctx; i++) ids_push(&task->ids, p->ids.data[p->at++]);
     if (p->source == IDS) return true; // one task
+
     // As llama-perplexity: BOS replaces the first token, the second half is scored.
     if (tokenizer_adds_bos(t)) task->ids.data[0] = tokenizer_bos(t);
     task->first_scored = p->n_ctx / 2 + 1;
+
     return true;
 }
 
@@ -66,6 +70,7 @@ static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
             if (s->reference && s->reference->workspace)
                 task->reference = session_new(&s->reference->model.kv);
         }
+
         score_run(s, list, n);
         for (ScoreTask *task = tasks; task < tasks + n; task++) {
             p->nll -= task->logprob;
@@ -76,6 +81,7 @@ static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
             session_free(task->reference);
         }
     }
+
     for (int i = 0; i < max_tasks; i++) free(tasks[i].ids.data);
     free(tasks);
     free(list);
@@ -86,10 +92,12 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
     const Options *o = s->pipeline.options;
     Buffer text = {0};
     Error err;
+
     if (p->source == WINDOWS) {
         if (!file_read(o->perplexity, &text, &err)) die_error(&err);
         close_file_access(o);
         encode_text(s->pipeline.tokenizer, buffer_str(&text), &p->ids);
+
         if (p->ids.len < p->n_ctx)
             die(EXIT_USAGE,
                 "--perplexity: %d tokens are less than a window of %d; use a smaller -c, or a "
@@ -102,6 +110,7 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
         if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
         p->n_ctx = p->ids.len;
     }
+
     buffer_free(&text);
     if (s->reference && !s->reference->workspace && s->reference->n_rows != p->ids.len)
         die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
@@ -113,6 +122,7 @@ static void print_result(Scorer *s, const Perplexity *p) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
     double perplexity = exp(p->nll / (double)p->n_tokens), sec = now_sec() - s->start;
+
     if (o->is_json) {
         json_begin_object(&w, NULL);
         json_write_number(&w, "perplexity", perplexity);
@@ -129,6 +139,7 @@ static void print_result(Scorer *s, const Perplexity *p) {
         if (s->reference) kl_report(s->reference, &w, false);
         text_print(&out);
     }
+
     note(o, "%llu tok %.1f tok/s", (unsigned long long)p->n_fed, (double)p->n_fed / sec);
 }
 
@@ -138,18 +149,21 @@ void score_perplexity(Scorer *s) {
     bool is_texts =
         o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
     int max_context = s->pipeline.model.config.max_context;
+
     p.source = is_texts ? TEXTS : o->ids ? IDS : WINDOWS;
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
     if (s->reference && !s->reference->workspace && p.source != IDS)
         die(EXIT_USAGE, "--kl %s: logits need --ids, the tokens they belong to", o->kl);
+
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, SCORE_MAX_LINE);
         close_file_access(o);
     } else {
         read_tokens(s, &p);
     }
+
     score_expect(s, is_texts ? 0 : (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1)));
     run_tasks(s, &p, is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);

@@ -20,15 +20,18 @@ static void print_types(const Gguf *g) {
     size_t n_weights = 0, n_bytes = 0, type_bytes[TYPE_COUNT] = {0};
     int n_of_type[TYPE_COUNT] = {0};
     char bytes[24], weights[24];
+
     for (const GgufTensor *t = g->tensors; t < g->tensors + g->n_tensors; t++) {
         n_weights += (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
         n_bytes += t->bytes;
         type_bytes[t->type] += t->bytes;
         n_of_type[t->type]++;
     }
+
     printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", g->n_tensors,
            scaled(bytes, (double)n_bytes, "B"), scaled(weights, (double)n_weights, " weights"),
            n_weights ? 8.0 * (double)n_bytes / (double)n_weights : 0);
+
     for (int type = 0; type < TYPE_COUNT; type++)
         if (n_of_type[type])
             printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)type)->name,
@@ -51,9 +54,11 @@ static void print_tokenizer(const Gguf *g) {
         printf("%-14snone that can be used: %s\n", "tokenizer", err.text);
         return;
     }
+
     Str kind = gguf_get_text(g, "tokenizer.ggml.model");
     Template tpl;
     bool has_template = template_open(&tpl, NULL, g, t, &err);
+
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data,
            tokenizer_n_vocab(t), tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
     printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
@@ -68,16 +73,19 @@ static void print_family(const Model *m) {
     const Family *f = &m->family;
     const Layer *l = m->layers;
     Buffer list = {0};
+
     if (f->has_half_pairs) buffer_printf(&list, ", RoPE pairs (i, i + %d)", m->rope.dim / 2);
     if (f->no_rope_interval == 1) buffer_puts(&list, ", no RoPE");
     if (f->no_rope_interval > 1)
         buffer_printf(&list, ", no RoPE in every %dth layer", f->no_rope_interval);
     if (l->q_norm) buffer_puts(&list, ", norms of q and k");
     if (l->wq.bias || l->wk.bias || l->wv.bias) buffer_puts(&list, ", biases of q, k and v");
+
     if (f->has_scales)
         buffer_printf(&list, ", embedding x %g, residual x %g, scores x %g, logits / %g",
                       f->embed_scale, f->residual_scale,
                       (double)family_attn_scale(f, m->config.head_dim, 0), f->logit_scale);
+
     if (f->temperature > 0) buffer_printf(&list, ", attention temperature %g", f->temperature);
     if (f->window > 0) buffer_printf(&list, ", sliding window of %g", f->window);
     printf("%-14s%s (%s)%s\n", "family", f->name, f->architecture,
@@ -107,6 +115,7 @@ static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
     char size[24], kv_type[KV_TYPE_TEXT];
+
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
            m->file.n_shards > 1 ? ", sharded" : "");
     print_origin(&m->file);
@@ -127,10 +136,12 @@ static void print_model(const Model *m, const Options *o) {
 
     int context = o->ctx ? o->ctx : c->max_context;
     if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
+
     double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, kv_type_text(&m->kv, kv_type), kv / 1024);
+
     size_t available = os_memory_available();
     double n_fit = ((double)available - weights) / kv;
     if (available < SIZE_MAX)
@@ -138,6 +149,7 @@ static void print_model(const Model *m, const Options *o) {
                          : "%-14s%s: the weights and %.0f of %d positions fit\n",
                "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
                context);
+
     printf("%-14s%s\n", "kernels", kernel.name);
     printf("%-14s%d (%s)\n", "threads", m->n_threads, threads_reason(o, m->n_threads));
     if (o->is_verbose)
@@ -152,6 +164,7 @@ static void print_model(const Model *m, const Options *o) {
         double probe = weights < MIN_PROBE ? MIN_PROBE : weights < MAX_PROBE ? weights : MAX_PROBE;
         bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
     }
+
     printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
            scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
@@ -161,12 +174,14 @@ static void print_json(const Gguf *g, const Model *m) {
     const char *mixture = gguf_file_type_name(g);
     Buffer out = {0};
     JsonWriter w = json_object(&out);
+
     json_write_string(&w, "file", str_of(g->path));
     if (!m) {
         json_write_int(&w, "n_tensors", 0);
         text_print_json(&w);
         return;
     }
+
     const Config *c = &m->config;
     json_write_string(&w, "architecture", str_of(m->family.architecture));
     json_write_int(&w, "n_layers", c->n_layers);
@@ -195,6 +210,7 @@ static void check_weights(const Options *o, const Gguf *g) {
     Error err;
     mapping_prefetch(g->shards, g->n_shards, false);
     if (!weights_check(g, team_default_threads(), checksum, &err)) die_error(&err);
+
     Str stored = gguf_get_text(g, CHECKSUM_KEY);
     if (o->is_verify && !stored.data)
         die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);
@@ -202,6 +218,7 @@ static void check_weights(const Options *o, const Gguf *g) {
         die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path, SHOWN(stored),
             checksum);
     if (o->is_json) return;
+
     printf("%-14s%s, all weights finite%s\n", "checksum", checksum,
            o->is_verify                       ? ", as stored"
            : gguf_find_value(g, CHECKSUM_KEY) ? ""
@@ -212,6 +229,7 @@ int command_show(const Options *o) {
     static Gguf file;
     static Model model;
     Error err;
+
     if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
     if (file.n_tensors == 0) {
         if (o->is_json) {
@@ -222,6 +240,7 @@ int command_show(const Options *o) {
         }
         return EXIT_OK;
     }
+
     if (o->is_check || o->is_verify) check_weights(o, &file);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
     if (o->is_json) {
@@ -231,5 +250,6 @@ int command_show(const Options *o) {
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);
     }
+
     return EXIT_OK;
 }

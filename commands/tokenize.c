@@ -24,6 +24,7 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     static JsonDoc doc;
     Error err;
     size_t n_truncated;
+
     if (!file_read(o->chat_file, &text, &err)) die_error(&err);
     Str all = str_skip_bom(buffer_str(&text));
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
@@ -31,6 +32,7 @@ static void read_conversation(const Options *o, TemplateInput *in) {
         in->wants_answer = true;
         return;
     }
+
     if (!transcript_parse(&d, all, o->chat_file, &n_truncated, &err)) die_error(&err);
     if (n_truncated || !d.n)
         die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}",
@@ -83,6 +85,7 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
             buffer_puts(&out, "\"\n");
         }
     }
+
     if (out.len) fwrite(out.data, 1, out.len, stdout);
     buffer_free(&out);
 }
@@ -140,7 +143,13 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
     size_t n = times->len / sizeof *us;
     for (size_t i = 0; i < n; i++) sum += us[i];
     doubles_sort(us, n);
-    if (n) mean = sum / (double)n, p99 = us[(n - 1) * 99 / 100], max = us[n - 1];
+
+    if (n) {
+        mean = sum / (double)n;
+        p99 = us[(n - 1) * 99 / 100];
+        max = us[n - 1];
+    }
+
     if (o->has_stats)
         printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,"
                "\"mask_max_us\":%.2f}\n",
@@ -173,11 +182,13 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static Buffer times; // double: microseconds of each mask
     static ConstraintState *constraint;
     Error err;
+
     if (has_constraint &&
         !constraint_from_options(constraint_cache_new(t), o, true, &constraint, &err))
         die_error(&err);
     lines_open(&lines, o->file, MAX_LINE);
     close_file_access(o);
+
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         ids.len = 0;
         tokenizer_encode(t, lines_text(&lines, &doc), o->has_special, &ids);
@@ -189,6 +200,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
     }
+
     if (constraint) print_times(o, constraint_compile_sec(constraint), &times);
 }
 
@@ -212,6 +224,7 @@ int command_tokenize(const Options *o) {
     Error err;
     bool has_constraint = o->json_schema || o->grammar || o->regex;
     bool has_text = !o->chat_file && !o->is_jsonl;
+
     check_options(o, has_constraint);
     Options exact = *o;
     exact.keep_newline = true; // every byte counts
@@ -230,5 +243,6 @@ int command_tokenize(const Options *o) {
         print_text(o, t, &ids);
     else if (!o->is_jsonl && !o->is_rendered)
         print_ids(o, t, &ids);
+
     return EXIT_OK;
 }

@@ -71,8 +71,14 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
     if (s->schema_text.data) buffer_put(key, s->schema_text);
-    if (s->grammar.data) buffer_puts(key, "grammar "), buffer_put(key, s->grammar);
-    if (s->regex.data) buffer_puts(key, "regex "), buffer_put(key, s->regex);
+    if (s->grammar.data) {
+        buffer_puts(key, "grammar ");
+        buffer_put(key, s->grammar);
+    }
+    if (s->regex.data) {
+        buffer_puts(key, "regex ");
+        buffer_put(key, s->regex);
+    }
     if (s->n_choices) buffer_puts(key, "choices ");
     for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
@@ -106,10 +112,12 @@ static bool keep_within_limits(ConstraintCache *cache) {
             n_bytes += (*link)->n_bytes;
             if (!(*link)->n_users) oldest = link;
         }
+
         if (oldest && (n > MAX_COMPILED || n_bytes > MAX_BYTES)) {
             drop(oldest);
             continue;
         }
+
         size_t share = TABLE_BYTES / (n + 1) > MIN_SHARE ? TABLE_BYTES / (n + 1) : MIN_SHARE;
         for (CompiledConstraint *c = cache->newest; c; c = c->next)
             matcher_set_limit(c->tables, share);
@@ -242,11 +250,17 @@ static bool reasoning_accept(ConstraintState *s, int id) {
         memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
         s->tail.len = N_CLOSE;
     }
+
     buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
-    if (s->phase == REASONING_START && s->tail.len == N_OPEN)
-        s->phase = REASONING_INSIDE, s->tail.len = 0;
-    if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close))
-        s->phase = REASONING_SPACE, s->tail.len = 0;
+    if (s->phase == REASONING_START && s->tail.len == N_OPEN) {
+        s->phase = REASONING_INSIDE;
+        s->tail.len = 0;
+    }
+
+    if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close)) {
+        s->phase = REASONING_SPACE;
+        s->tail.len = 0;
+    }
     return true;
 }
 
@@ -272,11 +286,13 @@ static void mask_logits(void *arg, float *logits) {
     ConstraintState *s = arg;
     const Tokenizer *t = s->cache->tokenizer;
     int n = tokenizer_n_vocab(t);
+
     // The constrained text may begin in place of <think>, and in place of white space after
     // </think>.
     bool is_text = s->phase != REASONING_INSIDE && (s->phase == REASONING_NONE || !s->tail.len);
     bool is_end = constraint_is_complete(s);
     const uint64_t *mask = constraint_mask(s);
+
     for (int id = 0; id < n; id++) {
         bool is_allowed = (is_text && mask[id / 64] >> (id & 63) & 1) ||
                           (s->phase != REASONING_NONE && reasoning_allows(s, id)) ||
@@ -308,12 +324,16 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     bool has_space_prefix = tokenizer_has_space_prefix(t);
     Buffer all = {0};
     Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
+
     if (has_space_prefix) before = (Str){"\n", 1};
-    buffer_put(&all, before), buffer_put(&all, text);
+    buffer_put(&all, before);
+    buffer_put(&all, text);
     tokenizer_encode(t, buffer_str(&all), false, out);
+
     size_t n_before = before.len + has_space_prefix, n = 0; // bytes
     int k = 0;                                              // tokens
     while (k < out->len && n < n_before) n += tokenizer_piece(t, out->data[k++], false).len;
+
     if (n == n_before && k < out->len) {
         out->len -= k;
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
@@ -321,6 +341,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
         out->len = 0;
         if (!has_space_prefix) tokenizer_encode(t, text, false, out);
     }
+
     buffer_free(&all);
 }
 
@@ -341,17 +362,22 @@ static int force_tokens(void *arg, int *out) {
     Buffer text = {0};
     Ids ids = {0};
     int n = 0;
+
     if (s->phase != REASONING_NONE || s->drops_space) return 0;
     if (matcher_is_done(s->matcher)) return -1;
     matcher_forced(s->matcher, &text);
+
     if (text.len > 1) {
         encode_continuation(s, buffer_str(&text), &ids);
         // The last token is left out, because the text after it may change its tokenization.
         n = count_matching(s, buffer_str(&text), &ids) - 1;
     }
+
     if (n > GENERATE_LOOKAHEAD) n = GENERATE_LOOKAHEAD;
     if (n > 0) memcpy(out, ids.data, (size_t)n * sizeof *out);
-    free(ids.data), buffer_free(&text);
+    free(ids.data);
+    buffer_free(&text);
+
     return n > 0 ? n : 0;
 }
 

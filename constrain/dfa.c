@@ -12,8 +12,13 @@ static bool fail_too_large(const Budget *budget) {
 }
 
 void dfa_free(Dfa *d) {
-    free(d->next), free(d->accept), free(d->bounds), free(d->class_of);
-    free(d->call_begin), free(d->calls), free(d->starts);
+    free(d->next);
+    free(d->accept);
+    free(d->bounds);
+    free(d->class_of);
+    free(d->call_begin);
+    free(d->calls);
+    free(d->starts);
     *d = (Dfa){0};
 }
 
@@ -129,6 +134,7 @@ static bool make_classes(SubsetBuilder *b) {
     uint64_t *in = xalloc(n_words, sizeof *in);
     InternTable classes = {0};
     bool is_new, ok = true;
+
     make_intervals(b);
     b->classes = xalloc((size_t)n_sets + 1, sizeof *b->classes);
     for (int i = 0; i < d->n_bounds && ok; i++) {
@@ -139,14 +145,19 @@ static bool make_classes(SubsetBuilder *b) {
             if (range[s] < n_ranges && set[range[s]].lo <= d->bounds[i])
                 in[s / 64] |= (uint64_t)1 << (s & 63);
         }
+
         int class = intern_add(&classes, in, n_words * sizeof *in, &is_new);
         d->class_of[i] = (uint16_t) class;
         for (int s = 0; s < n_sets && is_new; s++)
             if (in[s / 64] >> (s & 63) & 1) int_list_push(&b->classes[s], class);
         ok = budget_spend(b->nfa->budget, n_sets) && class < UINT16_MAX;
     }
+
     d->n_classes = classes.n;
-    free(range), free(in), intern_free(&classes);
+    free(range);
+    free(in);
+    intern_free(&classes);
+
     return ok;
 }
 
@@ -171,8 +182,10 @@ static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind al
 
 // The DFA state of the set; -1 if a limit is exceeded.
 static int state_of_set(SubsetBuilder *b) {
-    if (b->universal >= 0 && b->seen[b->universal] == b->round)
-        b->set.at[0] = b->universal, b->set.n = 1;
+    if (b->universal >= 0 && b->seen[b->universal] == b->round) {
+        b->set.at[0] = b->universal;
+        b->set.n = 1;
+    }
     if (b->set.n > 1) qsort(b->set.at, (size_t)b->set.n, sizeof(int), compare_codes);
     return state_of_key(b->dfa, &b->subsets, b->set.at, (size_t)b->set.n * sizeof(int));
 }
@@ -192,9 +205,11 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     const Nfa *nfa = b->nfa;
     int n = (int)(b->subsets.len[state] / sizeof(int)), n_calls = d->call_begin[state], to = 0;
     const int *subset = intern_key(&b->subsets, state);
+
     close_set(b, subset, n, NFA_END);
     for (int i = 0; i < b->set.n; i++)
         if (is_final[b->set.at[i]]) d->accept[state] = 1;
+
     long work = b->n_buckets;
     for (int i = 0; i < b->n_buckets; i++) b->buckets[i].n = 0;
     for (int i = 0; i < n; i++)
@@ -206,6 +221,7 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
             for (int c = 0; c < classes->n; c++) int_list_push(&b->buckets[classes->at[c]], e->to);
             work += classes->n;
         }
+
     if (!budget_spend(nfa->budget, work)) return false;
     const IntList *last = NULL; // the last bucket, which leads to state `to`
     for (int i = 0; i < b->n_buckets; i++) {
@@ -221,6 +237,7 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
             d->calls[n_calls++] = (DfaCall){i - d->n_classes, to};
         }
     }
+
     d->call_begin[state + 1] = n_calls;
     return true;
 }
@@ -230,12 +247,15 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
 bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal) {
     int n_fragments = n_rules ? n_rules : 1;
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
+
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
     if (n->is_full) return dfa_free(d), fail_too_large(n->budget);
+
     bool ok = make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
     b.buckets = xalloc((size_t)b.n_buckets, sizeof *b.buckets);
     b.seen = xalloc((size_t)n->n_states, sizeof(int));
+
     bool *is_final = xalloc((size_t)n->n_states, sizeof *is_final);
     ok = ok && state_of_key(d, &b.subsets, NULL, 0) == 0; // the dead state
     for (int i = 0; i < n_fragments && ok; i++) {
@@ -244,14 +264,20 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
         d->starts[i] = state_of_set(&b);
         ok = d->starts[i] >= 0;
     }
+
     for (int state = 0; ok && state < d->n_states; state++) ok = fill_state(&b, state, is_final);
     for (int i = 0; i < n->sets.n; i++) free(b.classes[i].at);
     for (int i = 0; i < b.n_buckets; i++) free(b.buckets[i].at);
-    free(b.classes), free(b.buckets), free(b.set.at), free(b.seen), free(is_final);
+    free(b.classes);
+    free(b.buckets);
+    free(b.set.at);
+    free(b.seen);
+    free(is_final);
     intern_free(&b.subsets);
     if (!ok) return dfa_free(d), fail_too_large(n->budget);
     if (!n_rules) d->start = d->starts[0];
     dfa_reduce(d);
+
     return true;
 }
 
@@ -278,11 +304,13 @@ static void remove_useless(Dfa *d) {
             if (!is_useful[state] && (d->accept[state] || leads_to_useful(d, is_useful, state)))
                 is_useful[state] = changed = true;
     }
+
     for (int i = 0; i < d->n_states * d->n_classes; i++)
         if (!is_useful[d->next[i]]) d->next[i] = 0;
     for (int k = 0; k < d->call_begin[d->n_states]; k++)
         if (!is_useful_call(d, is_useful, d->calls[k])) d->calls[k].to = 0;
     if (!is_useful[d->start]) d->start = 0;
+
     for (int r = 0; r < d->n_rules; r++)
         if (!is_useful[d->starts[r]]) d->starts[r] = 0;
     free(is_useful);
@@ -312,6 +340,7 @@ static void minimise(Dfa *d) {
     size_t len = (width / 4 + 1) * 8; // bytes of a key; whole words are hashed faster
     uint16_t *key = xalloc(1, len);   // the parts of a row and of its state
     InternTable parts = {0};
+
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
         intern_clear(&parts);
@@ -321,15 +350,21 @@ static void minimise(Dfa *d) {
             key[width] = part[state];
             next_part[state] = (uint16_t)intern_add(&parts, key, len, NULL);
         }
+
         uint16_t *old = part;
-        part = next_part, next_part = old;
+        part = next_part;
+        next_part = old;
+
         if (parts.n == n_parts) {
             merge_states(d, part, n_parts);
             break;
         }
         n_parts = parts.n;
     }
-    free(part), free(next_part), free(key);
+
+    free(part);
+    free(next_part);
+    free(key);
     intern_free(&parts);
 }
 
@@ -368,14 +403,17 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
     InternTable states = {0}, pairs = {0};
     *out = (Dfa){0};
     pair_classes(out, a, b, &pairs);
+
     bool ok = state_of_key(out, &states, (int[]){0, 0}, 2 * sizeof(int)) == 0;
     if (a->start && (b->start || op != DFA_INTERSECT))
         out->start = state_of_key(out, &states, (int[]){a->start, b->start}, 2 * sizeof(int));
+
     for (int state = 1; ok && state < out->n_states; state++) {
         int in_a = ((const int *)intern_key(&states, state))[0],
             in_b = ((const int *)intern_key(&states, state))[1];
         ok = budget_spend(budget, out->n_classes);
         out->accept[state] = product_label(a->accept[in_a], b->accept[in_b], op);
+
         for (int c = 0; ok && c < out->n_classes; c++) {
             const int *pair = intern_key(&pairs, c);
             int to[] = {a->next[in_a * a->n_classes + pair[0]],
@@ -386,9 +424,12 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
             out->next[state * out->n_classes + c] = (uint16_t)next;
         }
     }
-    intern_free(&pairs), intern_free(&states);
+
+    intern_free(&pairs);
+    intern_free(&states);
     if (!ok) return dfa_free(out), fail_too_large(budget);
     dfa_reduce(out);
+
     return true;
 }
 

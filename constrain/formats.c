@@ -63,6 +63,7 @@ const Format *format_find(Str name) {
         {"json-pointer", POINTER, UINT32_MAX, MAX_URI},
         {"relative-json-pointer", "(0|[1-9][0-9]*)(#|" POINTER ")", UINT32_MAX, MAX_URI},
     };
+
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_is(name, formats[i].name)) return &formats[i];
     return NULL;

@@ -49,8 +49,10 @@ static bool read_char(PatternReader *r, uint32_t *code) {
     if (pattern_peek(r) != '\\') return pattern_read_char(r, code);
     Str after = {r->text.data + r->at + 1, r->text.len - r->at - 1};
     size_t n = pattern_escape(after, code);
-    if (!n && after.len && strchr("\\\"[]^-", *after.data))
-        *code = (unsigned char)*after.data, n = 1;
+    if (!n && after.len && strchr("\\\"[]^-", *after.data)) {
+        *code = (unsigned char)*after.data;
+        n = 1;
+    }
     r->at += n ? n + 1 : 0;
     return n ? true : pattern_fail_here(r, "unknown escape; write \\\\ for a backslash") > 0;
 }
@@ -92,6 +94,7 @@ static bool read_rule(PatternReader *r) {
     size_t at = r->at;
     Str name = read_name(r);
     if (!name.len) return pattern_fail(r, at, "expected the name of a rule") > 0;
+
     int rule = find_rule(r, name, at);
     if (rule < 0) return false;
     if (r->rules[rule].pattern >= 0)
@@ -100,6 +103,7 @@ static bool read_rule(PatternReader *r) {
     if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=") > 0;
     r->at += 3;
     pattern_skip_space(r, true);
+
     int pattern = pattern_read_choice(r);
     if (pattern < 0) return false;
     r->rules[rule].pattern = pattern;
@@ -107,6 +111,7 @@ static bool read_rule(PatternReader *r) {
     if (pattern_peek(r) >= 0 && pattern_peek(r) != '\n' && pattern_peek(r) != '\r')
         return pattern_fail_here(r, "expected the end of the line") > 0;
     pattern_skip_space(r, true);
+
     return true;
 }
 
@@ -147,6 +152,7 @@ static bool check_rules(PatternReader *r) {
     for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (rule->pattern < 0)
             return pattern_fail(r, rule->named_at, "the rule is not defined") > 0;
+
     for (bool changed = true; changed;) {
         changed = false;
         if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex") > 0;
@@ -154,6 +160,7 @@ static bool check_rules(PatternReader *r) {
             if (!rule->is_nullable && scan_start(r, rule->pattern, &(bool){true}))
                 rule->is_nullable = changed = true;
     }
+
     // A rule is safe if it can only call safe rules first. The others are on a cycle or lead to
     // one.
     for (bool changed = true; changed;) {
@@ -164,11 +171,13 @@ static bool check_rules(PatternReader *r) {
             if (is_safe) rule->is_safe = changed = true;
         }
     }
+
     for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (!rule->is_safe)
             return pattern_fail(r, rule->named_at,
                                 "the rule can begin with itself (left recursion); put a character "
                                 "or a literal first") > 0;
+
     return true;
 }
 
@@ -180,17 +189,20 @@ static Grammar *compile_rules(PatternReader *r) {
     while (root < r->n_rules && !str_is(r->rules[root].name, "root")) root++;
     if (root == r->n_rules)
         return pattern_fail(r, 0, "the rule root is missing; name the first rule root"), NULL;
+
     NfaFragment *fragments = xalloc((size_t)r->n_rules, sizeof *fragments);
     for (int i = 0; i < r->n_rules; i++) {
         fragments[i].start = nfa_state(&r->nfa);
         fragments[i].end = pattern_emit(r, r->rules[i].pattern, fragments[i].start);
     }
+
     bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);
     if (!ok) return NULL;
     d.start = d.starts[root];
     if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
+
     return pattern_fail(r, r->rules[root].named_at,
                         "no text matches the rule root; its recursion never ends"),
            NULL;

@@ -5,7 +5,11 @@ void grammar_free(Grammar *g) {
     for (int i = 0; i < g->n_defs; i++)
         if (g->defs[i].kind == DEF_TEXT) dfa_free(&g->defs[i].dfa);
     for (int i = 0; i < g->n_values; i++) free(g->values[i].alts);
-    free(g->defs), free(g->values), free(g->tries), arena_free(&g->arena), free(g);
+    free(g->defs);
+    free(g->values);
+    free(g->tries);
+    arena_free(&g->arena);
+    free(g);
 }
 
 size_t grammar_bytes(const Grammar *g) {
@@ -59,10 +63,12 @@ int trie_add(Grammar *g, const Str *strings, int n) {
     int root = g->n_tries;
     size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string up to the current level
     push_trie_node(g, 0, 0, n);
+
     for (int node = root; node < g->n_tries; node++) {
         int lo = g->tries[node].lo, hi = g->tries[node].hi;
         if (lo < hi && at[lo] == strings[lo].len) g->tries[node].label = lo++;
         g->tries[node].first = g->n_tries;
+
         // Strings [begin, lo) have the same next character.
         for (int begin = lo; lo < hi; begin = lo) {
             uint32_t first = 0, code;
@@ -75,8 +81,10 @@ int trie_add(Grammar *g, const Str *strings, int n) {
             }
             push_trie_node(g, first, begin, lo);
         }
+
         g->tries[node].n = g->n_tries - g->tries[node].first;
     }
+
     free(at);
     return root;
 }
@@ -190,19 +198,24 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
         Dfa *d = &g->defs[o->other].dfa;
         bool changed = false;
         for (int state = 1; state < d->n_states; state++)
-            if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible)
-                d->accept[state] = 0, changed = true;
+            if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible) {
+                d->accept[state] = 0;
+                changed = true;
+            }
         if (changed) dfa_reduce(d);
         if (dfa_is_empty(d)) o->other = NONE;
     }
+
     if (o->other == NONE) return true;
     const Dfa *d = &g->defs[o->other].dfa;
     o->n_others = count_names(g, d, budget);
     if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
+
     for (int state = 1; state < d->n_states; state++)
         o->is_limited |= o->n_others[state] != NO_LIMIT;
     if (o->trie != NONE) align_names(g, o);
     if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
+
     return error_set(budget->err, EXIT_USAGE,
                      "\"minProperties\": %u is not supported where a limited number of names is "
                      "allowed beside the listed ones",
@@ -222,6 +235,7 @@ bool grammar_finish(Grammar *g, Budget *budget) {
             return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
                              n);
     }
+
     for (int i = 0; i < g->n_defs; i++) {
         Def *def = &g->defs[i];
         ArrayDef *a = &def->array;
@@ -229,5 +243,6 @@ bool grammar_finish(Grammar *g, Budget *budget) {
         for (uint32_t k = 0; def->kind == DEF_ARRAY && k <= (uint32_t)a->n_prefix; k++)
             if (!g->values[a->items[k]].is_possible && k < a->max) a->max = k;
     }
+
     return true;
 }

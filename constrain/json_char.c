@@ -30,8 +30,10 @@ uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
         if (byte >= 0xf0 && byte < 0xf5) return make_partial(P_UTF8_3, byte & 7);
         return CHAR_INVALID;
     }
+
     if (byte >> 6 != 2) return CHAR_INVALID;
     if (p == P_UTF8_1) return *code = bits, CHAR_COMPLETE;
+
     bool is_valid = p == P_UTF8_2
                         ? bits >= 0x20 && (bits < 0x360 || bits >= 0x380) // overlong; surrogates
                         : bits >= 0x10 && bits < 0x110;                   // overlong; too large
@@ -75,16 +77,20 @@ uint32_t char_step_json(uint32_t partial, int b, uint32_t *code) {
     static const char names[] = "\"\\bfnrt", meanings[] = "\"\\\b\f\n\r\t";
     Partial p = (Partial)(partial >> 24);
     uint32_t bits = partial & 0xffffff;
+
     if (p == P_NONE && b == '\\') return make_partial(P_ESCAPE, 0);
     if (p == P_NONE && b < 0x20) return CHAR_INVALID;
     if (p < P_ESCAPE) return char_step_utf8(partial, b, code);
+
     if (p == P_ESCAPE) {
         const char *name = b ? strchr(names, b) : NULL;
         if (b == 'u') return make_partial(P_HEX_0, 0);
         return name ? (*code = (unsigned char)meanings[name - names], CHAR_COMPLETE) : CHAR_INVALID;
     }
+
     if (p == P_HIGH) return b == '\\' ? make_partial(P_HIGH_BACKSLASH, bits) : CHAR_INVALID;
     if (p == P_HIGH_BACKSLASH) return b == 'u' ? make_partial(P_LOW_0, bits) : CHAR_INVALID;
+
     int digit = hex_digit(b);
     return digit < 0 ? CHAR_INVALID : step_hex(p, bits, (uint32_t)digit, code);
 }
@@ -93,11 +99,13 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     Partial p = (Partial)(partial >> 24);
     if (p == P_ESCAPE || p == P_HEX_0)
         return clip(0, CODE_MAX, p == P_ESCAPE ? escaped_codes : hex_codes, out);
+
     static const unsigned char bits_missing[] = {
         [P_UTF8_1] = 6, [P_UTF8_2] = 12, [P_UTF8_3] = 18, [P_HEX_1] = 12,
         [P_HEX_2] = 8,  [P_HEX_3] = 4,   [P_HIGH] = 10,   [P_HIGH_BACKSLASH] = 10,
         [P_LOW_0] = 10, [P_LOW_1] = 10,  [P_LOW_2] = 8,   [P_LOW_3] = 4};
     uint32_t n_missing = bits_missing[p];
+
     // The lowest and highest code point with the bits so far.
     uint32_t lo = (partial & 0xffffff) << n_missing, hi = lo | ((1u << n_missing) - 1);
     if (p <= P_UTF8_3) {
@@ -105,13 +113,16 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
         out[0] = (CodeRange){lo > least ? lo : least, hi < CODE_MAX ? hi : CODE_MAX};
         return 1;
     }
+
     if (p >= P_HIGH) return out[0] = (CodeRange){0x10000 + lo, 0x10000 + hi}, 1;
     int n = 0;
     if (lo < 0xd800 || lo > 0xdfff)
         n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);
+
     uint32_t high_lo = lo > 0xd800 ? lo : 0xd800, high_hi = hi < 0xdbff ? hi : 0xdbff;
     if (high_lo <= high_hi) // a high surrogate: the characters of all its pairs
         out[n++] = (CodeRange){0x10000 + ((high_lo & 0x3ff) << 10),
                                0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
+
     return n;
 }

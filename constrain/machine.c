@@ -75,6 +75,7 @@ static bool string_has_step(const Machine *m, const StringDef *d, const State *s
     const Dfa *dfa = d->trie == NONE ? &g->defs[d->dfa].dfa : NULL;
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r);
+
     for (int k = 0; k < n; k++) {
         uint32_t lo = r[k].lo, hi = r[k].hi;
         if (!dfa && trie_lower_bound(g, s->q, lo) < trie_lower_bound(g, s->q, hi + 1)) return true;
@@ -84,6 +85,7 @@ static bool string_has_step(const Machine *m, const StringDef *d, const State *s
             if (string_is_live(d, next, s->count + 1)) return true;
         }
     }
+
     return false;
 }
 
@@ -94,18 +96,21 @@ static void step_string(Machine *m, State s, int b) {
     bool is_listed = d->trie != NONE;
     const Dfa *dfa = is_listed ? NULL : &m->grammar->defs[d->dfa].dfa;
     uint32_t code = 0;
+
     if (b == '"' && !s.partial) {
         bool is_end = is_listed ? m->grammar->tries[s.q].label != NONE
                                 : dfa->accept[s.q] && s.count >= d->min && s.count <= d->max;
         if (is_end) end_value(m, s);
         return;
     }
+
     s.partial = char_step_json(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
         if (string_has_step(m, d, &s)) put(m, s);
         return;
     }
+
     s.q = is_listed ? trie_child(m->grammar, s.q, code) : dfa_next(dfa, s.q, code);
     if (!is_listed && !s.is_uncounted)
         s.count = s.count < d->limit || d->max != NO_LIMIT ? s.count + 1 : d->limit;
@@ -129,6 +134,7 @@ static void put_text(Machine *m, State s) {
     uint32_t n = m->n_out;
     put(m, s);
     if (m->n_out == n) return; // the state was added before, with all that follow from it
+
     for (int k = d->call_begin[s.q]; k < d->call_begin[s.q + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
@@ -138,6 +144,7 @@ static void put_text(Machine *m, State s) {
         inner.q = d->starts[call.rule];
         put_text(m, inner);
     }
+
     if (d->accept[s.q]) end_value(m, s);
 }
 
@@ -174,16 +181,19 @@ static void step_value(Machine *m, State s, int b) {
         const Def *alt = &g->defs[v->alts[i]];
         State next = {.stack = s.stack, .style = s.style, .def = v->alts[i]};
         if (alt->kind == DEF_TEXT) {
-            next.kind = IN_TEXT, next.q = alt->dfa.start;
+            next.kind = IN_TEXT;
+            next.q = alt->dfa.start;
             if (next.q) step_text(m, next, b);
         } else if (alt->kind == DEF_STRING && b == '"') {
             const StringDef *d = &alt->string;
             bool is_listed = d->trie != NONE;
-            next.kind = IN_STRING, next.q = is_listed ? d->trie : g->defs[d->dfa].dfa.start;
+            next.kind = IN_STRING;
+            next.q = is_listed ? d->trie : g->defs[d->dfa].dfa.start;
             if (is_listed || string_is_live(d, next.q, 0)) put(m, next);
         } else if ((alt->kind == DEF_OBJECT && b == '{') || (alt->kind == DEF_ARRAY && b == '[')) {
             FrameKind kind = alt->kind == DEF_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
-            next.kind = AT_OPEN, next.def = 0;
+            next.kind = AT_OPEN;
+            next.def = 0;
             next.stack = stack_push(&m->stacks, s.stack, kind, v->alts[i], 0);
             put(m, next);
         }
@@ -241,6 +251,7 @@ static bool name_has_step(const Machine *m, const State *s) {
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r), state = (int)s->count;
     int end = s->q != NONE ? g->tries[s->q].first + g->tries[s->q].n : 0;
+
     for (int i = 0; i < n; i++) {
         uint32_t lo = r[i].lo, hi = r[i].hi, to; // [lo, to): before child k
         for (int k = s->q != NONE ? trie_lower_bound(g, s->q, lo) : 0; lo <= hi; k++, lo = to + 1) {
@@ -251,6 +262,7 @@ static bool name_has_step(const Machine *m, const State *s) {
             if (is_child && frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
         }
     }
+
     return false;
 }
 
@@ -258,20 +270,26 @@ static void step_name(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->defs[f->def].object;
     uint32_t code = 0;
+
     if (b == '"' && !s.partial) {
         end_name(m, s);
         return;
     }
+
     Str first = {&(char){(char)b}, 1};
     if (b >= 0x80 && !s.partial &&
-        !used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), first, false))
-        s.def = 0, s.n_same = 0; // so that all such characters lead to the same configurations
+        !used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), first, false)) {
+        s.def = 0;
+        s.n_same = 0;
+    } // so that all such characters lead to the same configurations
+
     s.partial = char_step_json(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
         if (name_has_step(m, &s)) put(m, s);
         return;
     }
+
     if (s.q != NONE) s.q = trie_child(m->grammar, s.q, code);
     if (s.count) s.count = (uint32_t)dfa_next(&m->grammar->defs[o->other].dfa, (int)s.count, code);
     if (s.def && s.count) {
@@ -280,8 +298,10 @@ static void step_name(Machine *m, State s, int b) {
         s.def = (int32_t)used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), next, false);
         s.n_same = s.def ? s.n_same + (uint32_t)next.len : 0;
     } else {
-        s.def = 0, s.n_same = 0;
+        s.def = 0;
+        s.n_same = 0;
     }
+
     if (leads_to_name(m, &s)) put(m, s);
 }
 
@@ -314,7 +334,10 @@ static State before_next(Machine *m, State s) {
 static void put_indented(Machine *m, State s) {
     s.style = INDENTED;
     s.count = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
-    if (s.count) s.q = s.kind, s.kind = AT_INDENT;
+    if (s.count) {
+        s.q = s.kind;
+        s.kind = AT_INDENT;
+    }
     put(m, s);
 }
 
@@ -328,12 +351,14 @@ static void step_item(Machine *m, State s, int b) {
         [AT_SPACE] = {COMPACT, SPACED | INDENTED, 0},
     };
     State item = before_next(m, s);
+
     if (b == ' ' || b == '\n') {
         item.style &= b == ' ' ? after[s.kind].space : after[s.kind].line;
         if (item.style && b == ' ') put(m, item);
         if (item.style && b == '\n') put_indented(m, item);
         return;
     }
+
     item.style &= after[s.kind].none;
     if (item.style && item.kind == AT_VALUE) step_value(m, item, b);
     if (item.style && item.kind == AT_QUOTE && b == '"') begin_name(m, item);
@@ -382,11 +407,18 @@ static void step_state(Machine *m, State s, int b) {
         if (b == '"') begin_name(m, s);
         break;
     case AT_COLON:
-        if (b == ':') s.kind = AT_SPACE, put(m, s);
+
+        if (b == ':') {
+            s.kind = AT_SPACE;
+            put(m, s);
+        }
         break;
     case AT_INDENT:
         if (b != ' ') break;
-        if (--s.count == 0) s.kind = (uint8_t)s.q, s.q = 0;
+        if (--s.count == 0) {
+            s.kind = (uint8_t)s.q;
+            s.q = 0;
+        }
         put(m, s);
         break;
     case AT_CLOSE:
@@ -423,7 +455,8 @@ static uint32_t intern_config(Machine *m) {
 }
 
 static uint32_t intern_state(Machine *m, State s) {
-    m->out[0] = s, m->n_out = 1;
+    m->out[0] = s;
+    m->n_out = 1;
     return intern_config(m);
 }
 
@@ -469,6 +502,7 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
         }
         s->stack = stack_set_used(&m->stacks, s->stack, used);
     }
+
     return intern_config(m);
 }
 
@@ -488,7 +522,9 @@ void machine_free(Machine *m) {
     for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);
-    free(m->rows), free(m->out), free(m);
+    free(m->rows);
+    free(m->out);
+    free(m);
 }
 
 uint32_t machine_start(Machine *m) {
@@ -500,10 +536,13 @@ uint32_t machine_start(Machine *m) {
         if (alt->kind != DEF_TEXT) {
             put(m, s);
         } else { // the text may be empty or begin with a call
-            s.kind = IN_TEXT, s.def = root->alts[i], s.q = alt->dfa.start;
+            s.kind = IN_TEXT;
+            s.def = root->alts[i];
+            s.q = alt->dfa.start;
             put_text(m, s);
         }
     }
+
     return intern_config(m);
 }
 
@@ -519,6 +558,7 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
     uint32_t *moved = xalloc((size_t)m->stacks.frames.n, sizeof *moved);
     uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done), n_states;
+
     for (int i = 0; i < n; i++) {
         if (*keep[i] && !done[*keep[i]]) {
             const State *states = config_states(m, *keep[i], &n_states);
@@ -533,14 +573,20 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
             }
             done[*keep[i]] = intern_config(fresh);
         }
+
         *keep[i] = done[*keep[i]];
     }
-    free(moved), free(done);
+
+    free(moved);
+    free(done);
+
     size_t kept = table_bytes(fresh); // twice that, or each step would flush again
     fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
     fresh->is_inexact = m->is_inexact;
+
     Machine old = *m;
-    *m = *fresh, *fresh = old;
+    *m = *fresh;
+    *fresh = old;
     machine_free(fresh);
 }
 
@@ -569,10 +615,12 @@ static uint64_t leaving_groups(const Dfa *d, int state) {
         for (uint32_t c = lo; c <= hi && c < 0x80; c++) groups |= byte_group((int)c);
         char first[4], last[4];
         if (hi < 0x80) continue;
-        utf8_encode(lo < 0x80 ? 0x80 : lo, first), utf8_encode(hi, last);
+        utf8_encode(lo < 0x80 ? 0x80 : lo, first);
+        utf8_encode(hi, last);
         for (int b = (unsigned char)first[0]; b <= (unsigned char)last[0]; b++)
             groups |= byte_group(b);
     }
+
     return groups;
 }
 
@@ -621,7 +669,8 @@ bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32
 
 uint32_t machine_uncounted(Machine *m, uint32_t config) {
     State s = *(const State *)intern_key(&m->configs, (int)config);
-    s.is_uncounted = 1, s.count = 0;
+    s.is_uncounted = 1;
+    s.count = 0;
     return intern_state(m, s);
 }
 

@@ -117,6 +117,7 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
         n_bytes += keys[i].text.len;
         if (keys[i].text.len > t->depth) t->depth = (uint32_t)keys[i].text.len;
     }
+
     uint32_t *path = xalloc(t->depth + 1, sizeof *path);
     t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
     for (int i = 0; i <= n; i++) { // round n only ends the last path
@@ -125,6 +126,7 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
         while (n_common < s.len && n_common < last.len && s.data[n_common] == last.data[n_common])
             n_common++;
         if (i < n && n_common == s.len) n_common--;
+
         for (; n_path > n_common; n_path--)
             t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
         for (; n_path < s.len; n_path++) {
@@ -134,6 +136,7 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
         }
         if (i < n) t->nodes[t->n - 1].token = keys[i].token;
     }
+
     free(path);
     t->groups = xalloc(t->n + 1, sizeof *t->groups);
     for (uint32_t i = t->n; i-- > 0;) {
@@ -150,10 +153,16 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     size_t begin = 0; // of the current character
     *n_chars = 0;
     for (size_t i = 0; i < s.len; i++) {
-        if (!partial) begin = i, ++*n_chars;
+        if (!partial) {
+            begin = i;
+            ++*n_chars;
+        }
         partial = char_step_utf8(partial, (unsigned char)s.data[i], &code);
         bool is_plain = partial || (code >= 0x20 && code != '"' && code != '\\');
-        if (partial == CHAR_INVALID || !is_plain) return --*n_chars, begin;
+        if (partial == CHAR_INVALID || !is_plain) {
+            --*n_chars;
+            return begin;
+        }
     }
     return s.len;
 }
@@ -189,6 +198,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
     v->long_plain = xalloc((size_t)n, sizeof *v->long_plain);
     v->renaming = xalloc((size_t)n, sizeof *v->renaming);
+
     TokenText *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
     for (int t = 0; t < n; t++) {
@@ -197,9 +207,11 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
         if (!s.len) continue;
         keys[n_keys++] = (TokenText){s, t, 0};
         if (may_rename(s)) v->renaming[v->n_renaming++] = (TokenText){s, t, 0};
+
         size_t n_plain = plain_prefix(s, &n_chars);
         Str tail = {s.data + n_plain, s.len - n_plain};
         TokenText token = {tail, t, n_chars};
+
         if (!tail.len) {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
             if (n_chars >= N_LENGTHS) v->long_plain[v->n_long++] = token;
@@ -207,19 +219,28 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
             v->mixed[v->n_mixed++] = token;
         } // else a control character or invalid UTF-8, which no string contains
     }
+
     for (size_t i = n_words; i < (N_LENGTHS + 1) * n_words; i++)
         v->plain[i] |= v->plain[i - n_words];
     sort_tokens(keys, n_keys);
     build_trie(&v->trie, keys, n_keys);
     free(keys);
     group_tails(v);
+
     return v;
 }
 
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
-    free(v->trie.nodes), free(v->trie.groups), free(v->tails.nodes), free(v->tails.groups);
-    free(v->mixed), free(v->tail_begin), free(v->plain), free(v->long_plain), free(v->renaming);
+    free(v->trie.nodes);
+    free(v->trie.groups);
+    free(v->tails.nodes);
+    free(v->tails.groups);
+    free(v->mixed);
+    free(v->tail_begin);
+    free(v->plain);
+    free(v->long_plain);
+    free(v->renaming);
     free(v);
 }
 
@@ -284,16 +305,19 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
     const ByteTrie *t = &s->vocabulary->trie;
     uint32_t depth = 0;
     s->path[0] = (WalkLevel){loop, DEAD, t->n};
+
     for (uint32_t i = 0; others && i < t->n;) {
         while (i >= s->path[depth].end) depth--;
         const ByteNode *node = &t->nodes[i];
         uint32_t end = i + node->size, config = s->path[depth].config;
         bool is_in_loop = config == s->path[0].config;
+
         if ((is_in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
             node->byte == '\\') {
             i = end;
             continue;
         }
+
         uint32_t next = machine_step(s->machine, config, (int)node->byte);
         if (next == s->path[0].config || machine_position(s->machine, next).is_partial) {
             s->path[++depth] = (WalkLevel){next, DEAD, end};
@@ -301,6 +325,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
             continue;
         }
         clear_subtree(t->nodes, i, out);
+
         if (next != DEAD) {
             if (node->token != NONE) set_bit(out, node->token);
             walk(s, depth + 1, t->nodes, i + 1, end, next, DEAD, out);
@@ -381,6 +406,7 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     const ByteTrie *t = &v->trie;
     uint32_t min, max, loop;
     uint64_t others;
+
     if (machine_is_loop(s->machine, config, &others)) {
         mask_loop(s, config, others, out);
     } else if (machine_is_counted(s->machine, config, &min, &max, &others)) {
@@ -433,13 +459,18 @@ void matcher_free(Matcher *m) {
     if (!m) return;
     MaskTables *s = m->tables;
     Matcher **link = &s->matchers;
+
     while (*link != m) link = &(*link)->next;
     *link = m->next;
-    buffer_free(&m->names), buffer_free(&m->name);
-    free(m->own_mask), free(m);
+    buffer_free(&m->names);
+    buffer_free(&m->name);
+    free(m->own_mask);
+    free(m);
     if (s->matchers) return;
     machine_free(s->machine);
-    free(s->masks), free(s->path), free(s);
+    free(s->masks);
+    free(s->path);
+    free(s);
 }
 
 static const uint64_t *cached_mask(Matcher *m) {
@@ -478,15 +509,18 @@ static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
     size_t begin = m->names.len;
     UsedName name = {.depth = depth};
     uint32_t partial = 0, code = 0;
+
     buffer_append(&m->names, &name, sizeof name);
     for (size_t i = 0; i < m->name.len; i++) {
         char utf8[4];
         partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
         if (!partial) buffer_append(&m->names, utf8, (size_t)utf8_encode(code, utf8));
     }
+
     name.len = (uint32_t)(m->names.len - begin - sizeof name);
     memcpy(m->names.data + begin, &name, sizeof name);
     m->name.len = 0;
+
     return machine_use_names(m->tables->machine, config,
                              (Str){m->names.data + begin, m->names.len - begin}, false);
 }
@@ -496,14 +530,17 @@ static bool advance(Matcher *m, int byte) {
     Machine *machine = m->tables->machine;
     TextPosition from = machine_position(machine, m->config);
     uint32_t next = machine_step(machine, m->config, byte);
+
     if (next == DEAD) return false;
     TextPosition to = machine_position(machine, next);
     if (to.depth < from.depth) m->names.len -= names_from(m, to.depth + 1).len;
     if (to.is_name && from.is_name) buffer_append(&m->name, &(char){(char)byte}, 1);
+
     if (to.is_name && !from.is_name) {
         next = machine_use_names(machine, m->config, names_from(m, to.depth), true);
         next = machine_step(machine, next, byte);
     }
+
     if (from.is_name && !to.is_name) next = add_name(m, next, to.depth);
     if (next != DEAD) m->config = next;
     return next != DEAD;
@@ -512,7 +549,8 @@ static bool advance(Matcher *m, int byte) {
 // A copy for looking ahead, which is not in the list of matchers. The caller frees its names.
 static Matcher look_ahead(const Matcher *m) {
     Matcher copy = {.tables = m->tables, .config = m->config};
-    buffer_put(&copy.names, buffer_str(&m->names)), buffer_put(&copy.name, buffer_str(&m->name));
+    buffer_put(&copy.names, buffer_str(&m->names));
+    buffer_put(&copy.name, buffer_str(&m->name));
     return copy;
 }
 
@@ -521,7 +559,8 @@ static bool fits(const Matcher *m, Str text) {
     Matcher copy = look_ahead(m);
     size_t n = 0;
     while (n < text.len && advance(&copy, (unsigned char)text.data[n])) n++;
-    buffer_free(&copy.names), buffer_free(&copy.name);
+    buffer_free(&copy.names);
+    buffer_free(&copy.name);
     return n == text.len;
 }
 
@@ -529,20 +568,30 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const uint64_t *mask = cached_mask(m);
     const Vocabulary *v = m->tables->vocabulary;
     const ByteNode *nodes = v->trie.nodes;
-    if (skips_space) copy_mask(m, mask), mask = m->own_mask;
+
+    if (skips_space) {
+        copy_mask(m, mask);
+        mask = m->own_mask;
+    }
+
     for (uint32_t i = 0; skips_space && i < v->trie.n; i += nodes[i].size) {
         if (nodes[i].byte != ' ') continue;
         clear_subtree(nodes, i, m->own_mask);
         walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
     }
+
     for (int i = 0; i < v->n_renaming; i++) {
         const TokenText *t = &v->renaming[i];
         Str text = t->text;
         if (skips_space && text.data[0] == ' ') text = (Str){text.data + 1, text.len - 1};
         if (!get_bit(mask, t->token) || fits(m, text)) continue;
-        if (mask != m->own_mask) copy_mask(m, mask), mask = m->own_mask;
+        if (mask != m->own_mask) {
+            copy_mask(m, mask);
+            mask = m->own_mask;
+        }
         clear_bit(m->own_mask, t->token);
     }
+
     return mask;
 }
 
@@ -556,7 +605,10 @@ bool matcher_is_exact(const Matcher *m) { return machine_is_exact(m->tables->mac
 static int count_next(Machine *machine, uint32_t config, int *byte) {
     int n = 0;
     for (int b = 0; b < 256 && n < 2; b++)
-        if (machine_step(machine, config, b) != DEAD) n++, *byte = b;
+        if (machine_step(machine, config, b) != DEAD) {
+            n++;
+            *byte = b;
+        }
     return n;
 }
 
@@ -583,5 +635,6 @@ void matcher_forced(const Matcher *m, Buffer *out) {
         buffer_append(out, &(char){(char)byte}, 1);
         advance(&copy, byte);
     }
-    buffer_free(&copy.names), buffer_free(&copy.name);
+    buffer_free(&copy.names);
+    buffer_free(&copy.name);
 }

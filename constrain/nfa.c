@@ -43,7 +43,10 @@ void charset_free(CharSet *s) {
 // --- automata
 
 int nfa_state(Nfa *n) {
-    if (n->n_states == MAX_NFA_STATES) return n->is_full = true, 0;
+    if (n->n_states == MAX_NFA_STATES) {
+        n->is_full = true;
+        return 0;
+    }
     n->first = list_grow(n->first, n->n_states, sizeof *n->first);
     n->first[n->n_states] = -1;
     return n->n_states++;
@@ -78,7 +81,8 @@ int nfa_range(Nfa *n, uint32_t lo, uint32_t hi) {
 }
 
 void nfa_free(Nfa *n) {
-    free(n->edges), free(n->first);
+    free(n->edges);
+    free(n->first);
     intern_free(&n->sets);
     *n = (Nfa){0};
 }

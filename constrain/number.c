@@ -32,6 +32,7 @@ static Decimal decimal_of(const Json *x) {
     Decimal d = {.is_negative = x->string.data[0] == '-'};
     const char *s = x->string.data, *end = s + x->string.len;
     bool after_point = false;
+
     for (; s < end && *s != 'e' && *s != 'E'; s++) {
         if (*s == '.') after_point = true;
         if (*s < '0') continue; // a sign or point
@@ -39,12 +40,18 @@ static Decimal decimal_of(const Json *x) {
         if (!is_leading) buffer_append(&d.digits, s, 1);
         d.point += is_leading ? -after_point : !after_point;
     }
+
     int64_t exponent = s < end ? strtoll(s + 1, NULL, 10) : 0; // json_parse() puts a NUL at `end`
     if (exponent > max_exponent) exponent = max_exponent;
     if (exponent < -max_exponent) exponent = -max_exponent;
     d.point += exponent;
     while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
-    if (!d.digits.len) d.point = 0, d.is_negative = false;
+
+    if (!d.digits.len) {
+        d.point = 0;
+        d.is_negative = false;
+    }
+
     return d;
 }
 
@@ -58,7 +65,8 @@ int number_compare(const Json *a, const Json *b) {
         order = x.point > y.point ? sign : -sign;
     else if (!order)
         order = sign * str_compare(buffer_str(&x.digits), buffer_str(&y.digits));
-    buffer_free(&x.digits), buffer_free(&y.digits);
+    buffer_free(&x.digits);
+    buffer_free(&y.digits);
     return order;
 }
 
@@ -125,6 +133,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
             buffer_printf(out, "|%.*s[%c-%c][0-9]{%zu}(\\.[0-9]+)?", (int)i, whole.data, least,
                           whole.data[i] - 1, whole.len - 1 - i);
     }
+
     const char *w = whole.data; // ends with NUL, as `part` does
     if (part.len) buffer_printf(out, "|%s(\\.0+)?", w);
     for (size_t i = 0; i < part.len; i++) {
@@ -132,6 +141,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
         if (part.data[i] > '0')
             buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", w, (int)i, part.data, part.data[i] - 1);
     }
+
     if (!is_excluded && part.len) buffer_printf(out, "|%s\\.%s0*", w, part.data);
     if (!is_excluded && !part.len) buffer_printf(out, "|%s(\\.0+)?", w);
 }
@@ -145,9 +155,11 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
     int exponent = (int)d.point - 1;
     bool is_tiny = exponent <= TINY_LAST, is_vast = exponent >= VAST_FIRST;
+
     buffer_puts(out, "(" REGEX_NONE);
     if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
     if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
+
     if (ok && d.digits.len && (is_tiny || is_vast)) {
         buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
         for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)
@@ -156,9 +168,14 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
         put_plain_up_to(out, buffer_str(&first), buffer_str(&rest), is_excluded);
         buffer_printf(out, is_tiny ? ")e-%02d" : ")e\\+%02d", is_tiny ? -exponent : exponent);
     }
+
     buffer_puts(out, ")");
-    buffer_free(&whole), buffer_free(&part), buffer_free(&first), buffer_free(&rest);
+    buffer_free(&whole);
+    buffer_free(&part);
+    buffer_free(&first);
+    buffer_free(&rest);
     buffer_free(&d.digits);
+
     return ok;
 }
 
@@ -171,10 +188,12 @@ static int keep_within(Languages *l, int language, const Json *x, bool is_exclud
     const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
     int sign = number_compare(x, &zero);
     bool has_zero = is_lower ? sign <= 0 : sign >= 0, is_zero = sign == 0 && is_excluded;
+
     // If 0 is within the bound: keeps all numbers of the far sign, and numbers of the near sign up
     // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
     // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
+
     int bound = -1;
     if (put_up_to(&p, x, has_zero ? is_excluded : !is_excluded))
         bound = language_regex(l, buffer_str(&p), REGEX_WHOLE);
@@ -183,6 +202,7 @@ static int keep_within(Languages *l, int language, const Json *x, bool is_exclud
     language = language_combine(l, language, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, bound);
     if (is_zero) language = language_narrow(l, language, DFA_SUBTRACT, str_of("-?" ZERO));
     buffer_free(&p);
+
     return language;
 }
 
@@ -193,13 +213,16 @@ int number_language(Languages *l, const NumberRange *r) {
         pattern = r->is_checked ? integers : "0|-?[1-9][0-9]{0,59}";
     else if (r->notation == NUMBER_ANY && r->has_integers)
         pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
+
     int language = language_regex(l, str_of(pattern), REGEX_WHOLE);
     if (!r->has_integers) language = language_narrow(l, language, DFA_SUBTRACT, str_of(integers));
     if (r->notation == NUMBER_PLAIN)
         language = language_narrow(l, language, DFA_INTERSECT, str_of("-?" DIGITS PART "?"));
+
     for (int i = 0; i < 2; i++)
         if (r->bounds[i])
             language = keep_within(l, language, r->bounds[i], r->is_excluded[i], i == 0);
+
     return language;
 }
 
@@ -212,18 +235,22 @@ int number_multiples(Languages *l, const Json *m) {
     int64_t scale;
     uint64_t whole = whole_of(m, &scale);
     int *def = language_find(l, m->string.data, m->string.len);
+
     if (*def >= 0) return *def;
     for (; scale < 0 && whole <= MAX_STATES; scale++) whole *= 10;
     if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
         return error_set(l->budget.err, EXIT_USAGE, "%.*s is not supported; use at most %d",
                          SHOWN(m->string), MAX_STATES),
                -1;
+
     // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
     // point, and 1 + the number of digits after it. The form of numbers is not checked.
     int n = (int)whole, last = (int)scale + 1;
+
     for (int i = 0; i < n * (last + 1); i++) nfa_state(&nfa);
     int end = nfa_state(&nfa), zero = nfa_range(&nfa, '0', '0');
     nfa_edge(&nfa, 0, 0, NFA_SET, nfa_range(&nfa, '-', '-'));
+
     for (int k = 0; k <= last; k++) {
         int next = k ? (k + 1) * n : 0; // state after a digit, with the remainder 0
         int64_t left = 1;               // 10^(remaining digits) modulo n
@@ -237,9 +264,11 @@ int number_multiples(Languages *l, const Json *m) {
             if (r * left % n == 0) nfa_edge(&nfa, state, end, NFA_EMPTY, 0);
         }
     }
+
     nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
     if (dfa_build(&d, &nfa, &(NfaFragment){0, end}, 0, -1)) *def = grammar_add_dfa(l->grammar, d);
     nfa_free(&nfa);
+
     return *def;
 }
 
@@ -253,6 +282,7 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     bool is_plain = d.point > -4 && d.point <= MAX_PLAIN; // otherwise json.dumps writes an exponent
     int exponent = (int)d.point - 1;
     const char *zeros = is_checked ? "0*" : "";
+
     buffer_puts(out, out->len ? "|" : "");
     buffer_puts(out, d.is_negative ? "-(" REGEX_NONE : "(" REGEX_NONE);
     if (!d.digits.len)
@@ -261,6 +291,7 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
         buffer_printf(out, "|%s\\.%s%s", whole.data, part.data, zeros);
     else if (ok && (is_checked || is_plain))
         buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
+
     if (ok && d.digits.len && (is_checked || !is_plain)) {
         Str rest = {d.digits.data + 1, d.digits.len - 1};
         buffer_printf(out, rest.len ? "|%.1s\\.%.*s%s" : "|%.1s", d.digits.data, (int)rest.len,
@@ -271,7 +302,11 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
                                        : "e\\+";
         buffer_printf(out, is_checked ? "%s%d" : "%s%02d", e, exponent < 0 ? -exponent : exponent);
     }
+
     buffer_puts(out, ")");
-    buffer_free(&whole), buffer_free(&part), buffer_free(&d.digits);
+    buffer_free(&whole);
+    buffer_free(&part);
+    buffer_free(&d.digits);
+
     return ok;
 }

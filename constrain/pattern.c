@@ -4,16 +4,20 @@ int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
     bool is_grammar = r->syntax->is_grammar;
     Error *err = r->nfa.budget->err;
+
     if (err->code) return -1;
     for (size_t i = 0; i < at; i++)
-        if (is_grammar && r->text.data[i] == '\n')
-            line++, column = 1;
-        else
+        if (is_grammar && r->text.data[i] == '\n') {
+            line++;
+            column = 1;
+        } else
             column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80; // not a continuation byte
+
     if (is_grammar)
         error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
     else
         error_set(err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
+
     return -1;
 }
 
@@ -47,6 +51,7 @@ static bool read_members(PatternReader *r, CharSet *s) {
         uint32_t lo, hi;
         size_t at = r->at;
         if (!r->syntax->read_member(r, s, &lo)) return false;
+
         Str rest = pattern_rest(r);
         if (rest.len < 2 || rest.data[0] != '-' || rest.data[1] == ']') continue;
         r->at++;
@@ -58,6 +63,7 @@ static bool read_members(PatternReader *r, CharSet *s) {
         else
             charset_add(s, lo, hi);
     }
+
     r->at++;
     return true;
 }
@@ -85,6 +91,7 @@ static int read_repeat(PatternReader *r, int node) {
     size_t at = r->at;
     int c = pattern_peek(r), min = c == '+', max = c == '?' ? 1 : -1;
     bool is_grammar = r->syntax->is_grammar;
+
     if (c != '*' && c != '+' && c != '?' && c != '{') return node;
     r->at++;
     if (c == '{') {
@@ -92,12 +99,14 @@ static int read_repeat(PatternReader *r, int node) {
         bool ok = read_number(r, &min);
         max = min;
         pattern_skip_space(r, false);
+
         if (ok && pattern_peek(r) == ',') {
             r->at++;
             pattern_skip_space(r, false);
             if (!read_number(r, &max)) max = -1;
             pattern_skip_space(r, false);
         }
+
         if (!ok || pattern_peek(r) != '}') {
             if (is_grammar) return pattern_fail_here(r, "expected {n}, {n,} or {n,m}");
             r->at = at; // a literal brace
@@ -105,15 +114,20 @@ static int read_repeat(PatternReader *r, int node) {
         }
         r->at++;
     }
+
     if (max >= 0 && max < min)
         return pattern_fail(r, at, "the bounds of the repetition are out of order");
+
     int repeat = pattern_add(r, PATTERN_REPEAT, 0);
-    r->nodes[repeat].child = node, r->nodes[repeat].at = at;
-    r->nodes[repeat].min = min, r->nodes[repeat].max = max;
+    r->nodes[repeat].child = node;
+    r->nodes[repeat].at = at;
+    r->nodes[repeat].min = min;
+    r->nodes[repeat].max = max;
     if (is_grammar) return repeat;
     if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
     if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
         return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
+
     return repeat;
 }
 
@@ -124,6 +138,7 @@ int pattern_read_choice(PatternReader *r) {
         if (r->n_nodes > MAX_NODES) return pattern_fail_here(r, "too complex");
         int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
         pattern_append(r, choice, sequence, &last_branch);
+
         while ((c = pattern_peek(r)) >= 0 && c != '|' && c != ')') {
             if (r->syntax->is_grammar && (c == '\n' || c == '\r')) break;
             int item = r->syntax->read_item(r);
@@ -133,9 +148,13 @@ int pattern_read_choice(PatternReader *r) {
             pattern_append(r, sequence, item, &last);
             pattern_skip_space(r, false);
         }
+
         size_t end = r->at;
         pattern_skip_space(r, true); // a line that begins with | continues the alternatives
-        if (pattern_peek(r) != '|') return r->at = end, choice;
+        if (pattern_peek(r) != '|') {
+            r->at = end;
+            return choice;
+        }
         r->at++;
         pattern_skip_space(r, true);
     }
@@ -165,17 +184,21 @@ size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code) {
 size_t pattern_escape(Str s, uint32_t *code) {
     static const char names[] = "tnrfv", meanings[] = "\t\n\r\f\v";
     if (!s.len) return 0;
+
     const char *name = s.data[0] ? strchr(names, s.data[0]) : NULL;
     if (name) return *code = (unsigned char)meanings[name - names], 1;
     if (s.data[0] == 'x') return pattern_hex(s, 1, 2, code);
     if (s.data[0] == 'U') return pattern_hex(s, 1, 8, code);
     if (s.data[0] != 'u') return 0;
+
     uint32_t low;
     size_t n = pattern_hex(s, 1, 4, code);
     bool is_high = n && *code >= 0xd800 && *code < 0xdc00; // the low surrogate must be escaped too
+
     if (is_high && s.len > 7 && s.data[5] == '\\' && s.data[6] == 'u' &&
         pattern_hex(s, 7, 4, &low) && low >= 0xdc00 && low < 0xe000)
         return *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff), 11;
+
     return n;
 }
 
@@ -212,6 +235,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
     const PatternNode *p = &r->nodes[node];
     Nfa *nfa = &r->nfa;
     int to;
+
     switch (p->kind) {
     case PATTERN_REPEAT: return emit_repeat(r, p, from);
     case PATTERN_CHOICE:
@@ -229,5 +253,6 @@ int pattern_emit(PatternReader *r, int node, int from) {
 
 void pattern_free(PatternReader *r) {
     nfa_free(&r->nfa);
-    free(r->nodes), free(r->rules);
+    free(r->nodes);
+    free(r->rules);
 }

@@ -34,15 +34,18 @@ static bool read_class(PatternReader *r, CharSet *s, int letter) {
                                       {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
                                       {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
                                       {0xfeff, 0xfeff}};
+
     enum { N_SPACE = sizeof space / sizeof *space };
     int lower = letter | 0x20, n = lower == 'd' ? 1 : lower == 'w' ? 4 : lower == 's' ? N_SPACE : 0;
     const CodeRange *ranges = lower == 'd' ? digits : lower == 'w' ? words : space;
     CharSet set = {0};
+
     for (int i = 0; i < n; i++) charset_add(&set, ranges[i].lo, ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
     if (letter != lower) charset_invert(&set);
     for (int i = 0; i < set.n; i++) charset_add(s, set.at[i].lo, set.at[i].hi);
     charset_free(&set);
+
     return ok;
 }
 
@@ -52,11 +55,17 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     Str rest = pattern_rest(r);
     *code = UINT32_MAX;
     if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
-    if (c && strchr("dDwWsSpP", c)) return r->at++, read_class(r, s, c);
+
+    if (c && strchr("dDwWsSpP", c)) {
+        r->at++;
+        return read_class(r, s, c);
+    }
+
     if ((c == 'b' && !in_class) || c == 'B')
         return pattern_fail_here(r, "\\b and \\B are not supported") > 0;
     if ((c >= '1' && c <= '9') || c == 'k')
         return pattern_fail_here(r, "back references are not supported") > 0;
+
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
     if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
         const char *end = memchr(rest.data, '}', rest.len);
@@ -64,20 +73,27 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
         n = n_digits && n_digits <= 6 ? pattern_hex(rest, 2, n_digits, code) : 0;
         n += n > 0;
     } else if (!n && c == 'c' && rest.len > 1) {
-        *code = (unsigned char)rest.data[1] & 31, n = 2;
+        *code = (unsigned char)rest.data[1] & 31;
+        n = 2;
     } else if (!n && (c == '0' || c == 'b')) {
-        *code = c == '0' ? 0 : 8, n = 1;
+        *code = c == '0' ? 0 : 8;
+        n = 1;
     } else if (!n && ((c | 0x20) < 'a' || (c | 0x20) > 'z')) {
         n = (size_t)utf8_decode(rest.data, rest.len, code);
     }
+
     if (!n) return pattern_fail_here(r, "unknown escape") > 0;
     charset_add(s, *code, *code);
     r->at += n;
+
     return true;
 }
 
 static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
-    if (pattern_peek(r) == '\\') return r->at++, read_escape(r, s, code, true);
+    if (pattern_peek(r) == '\\') {
+        r->at++;
+        return read_escape(r, s, code, true);
+    }
     if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]") > 0;
     if (!pattern_read_char(r, code)) return false;
     charset_add(s, *code, *code);
@@ -100,10 +116,14 @@ static int read_group(PatternReader *r) {
     } else if (looks_at(r, "?")) {
         return pattern_fail_here(r, "look-behind and flags are not supported");
     }
+
     int node = pattern_read_group(r);
     if (node < 0 || !is_ahead) return node;
+
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
-    r->nodes[ahead].child = node, r->nodes[ahead].at = begin;
+    r->nodes[ahead].child = node;
+    r->nodes[ahead].at = begin;
+
     return ahead;
 }
 
@@ -111,15 +131,16 @@ static int read_item(PatternReader *r) {
     CharSet set = {0};
     uint32_t code;
     bool ok = true;
+
     switch (pattern_peek(r)) {
     case '*':
     case '+':
     case '?':
         return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
-    case '^': return r->at++, pattern_add(r, PATTERN_BEGIN, 0);
-    case '$': return r->at++, pattern_add(r, PATTERN_END, 0);
-    case '(': return r->at++, read_group(r);
-    case '[': return r->at++, pattern_read_class(r);
+    case '^': r->at++; return pattern_add(r, PATTERN_BEGIN, 0);
+    case '$': r->at++; return pattern_add(r, PATTERN_END, 0);
+    case '(': r->at++; return read_group(r);
+    case '[': r->at++; return pattern_read_class(r);
     case '.': // any character except the line terminators
         r->at++;
         charset_add(&set, '\n', '\n');
@@ -133,6 +154,7 @@ static int read_item(PatternReader *r) {
         break;
     default: ok = read_class_member(r, &set, &code);
     }
+
     if (ok) return pattern_add_set(r, &set);
     charset_free(&set);
     return -1;
@@ -158,13 +180,19 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     int root = parse(&r), k = -1, n = 0;
     size_t length = 0;
     const PatternNode *nodes = r.nodes, *part[3] = {NULL};
+
     if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
     for (; k >= 0; k = nodes[k].next, n++)
         if (n < 3) part[n] = &nodes[k];
+
     if (n == 3 && part[0]->kind == PATTERN_BEGIN && part[1]->kind == PATTERN_REPEAT &&
         nodes[part[1]->child].kind == PATTERN_SET && part[1]->max >= 0 &&
-        part[2]->kind == PATTERN_END)
-        *min = part[1]->min, *max = part[1]->max, length = part[1]->at;
+        part[2]->kind == PATTERN_END) {
+        *min = part[1]->min;
+        *max = part[1]->max;
+        length = part[1]->at;
+    }
+
     pattern_free(&r);
     return length;
 }
@@ -204,17 +232,21 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead, both;
     int root = parse(&r);
+
     if (root < 0) return pattern_free(&r), false;
     PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
     bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
     bool may_begin = is_anchored && sequence->next < 0;
+
     for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
         if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
         may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
     }
+
     sequence->child = rest;
     if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
+
     bool ok = check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
     for (int k = first; ok && k != rest; k = nodes[k].next) {
         if (nodes[k].kind != PATTERN_LOOKAHEAD) continue;
@@ -228,6 +260,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
         dfa_free(out);
         if (ok) *out = both;
     }
+
     pattern_free(&r);
     return ok;
 }

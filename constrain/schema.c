@@ -69,6 +69,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};
+
     for (int i = 0; keyword_tables[i]; i++)
         for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++) add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
@@ -85,6 +86,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     schema_compiler_free(&c);
     if (!c.failed) return g;
     grammar_free(g);
+
     return NULL;
 }
 

@@ -17,7 +17,8 @@ static void split_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u, A
         Conjunction branch = f;
         if (branch.items.min < (uint32_t)i + 1) branch.items.min = (uint32_t)i + 1;
         Conjunct *a = conjunction_add(c, &branch, CONJUNCT_ITEM, u);
-        a->index = i, a->assertion = (SchemaAssertion){kind, items};
+        a->index = i;
+        a->assertion = (SchemaAssertion){kind, items};
         schema_expand(c, branch);
     }
 }
@@ -104,6 +105,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     enum { MAX_PREFIX = 10000 };
     ArrayDef d = {.min = f->items.min, .max = f->items.max};
     size_t n_conjuncts = 0;
+
     if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
         const Json *rest, *prefix = prefix_of(c, a->schema, &rest);
@@ -111,10 +113,12 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
         if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
         if (n > d.n_prefix) d.n_prefix = n;
     }
+
     if (d.n_prefix > MAX_PREFIX) {
         schema_fail(c, NULL, NULL, "too complex: more than %d items are described", MAX_PREFIX);
         return;
     }
+
     SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
     d.items = arena_alloc(&c->grammar->arena, (size_t)d.n_prefix + 1, sizeof(int));
     for (int i = 0; i <= d.n_prefix; i++) d.items[i] = item_value(c, f, i, assertions);

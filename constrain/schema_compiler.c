@@ -12,9 +12,13 @@ void schema_add_alt(SchemaCompiler *c, int def) {
 void schema_compiler_free(SchemaCompiler *c) {
     arena_free(&c->arena);
     languages_free(&c->languages);
-    intern_free(&c->values), intern_free(&c->keywords);
-    intern_free(&c->members), buffer_free(&c->member_key);
-    intern_free(&c->indexed), free(c->resource_of), free(c->targets);
+    intern_free(&c->values);
+    intern_free(&c->keywords);
+    intern_free(&c->members);
+    buffer_free(&c->member_key);
+    intern_free(&c->indexed);
+    free(c->resource_of);
+    free(c->targets);
 }
 
 // --- messages
@@ -27,6 +31,7 @@ static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
         size_t before = out->len;
         buffer_puts(out, "/");
         if (from->kind == JSON_ARRAY) buffer_printf(out, "%d", index);
+
         for (size_t i = 0; from->kind == JSON_OBJECT && i < k->key.len; i++) {
             char ch = k->key.data[i];
             if (ch == '~' || ch == '/')
@@ -34,9 +39,11 @@ static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
             else
                 buffer_append(out, &ch, 1);
         }
+
         if (put_pointer(out, k, target)) return true;
         out->len = before;
     }
+
     return false;
 }
 
@@ -54,6 +61,7 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     va_end(ap);
     error_set(c->err, EXIT_USAGE, "%s", text.data);
     buffer_free(&text);
+
     return false;
 }
 

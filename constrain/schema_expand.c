@@ -57,18 +57,22 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
             if (a.kind == ASSERT_NOT ? is_false : is_true) continue;
         }
         memset(&assertions[n_kept], 0, sizeof a); // also padding: sets are compared by their bytes
-        assertions[n_kept].kind = a.kind, assertions[n_kept++].json = a.json;
+        assertions[n_kept].kind = a.kind;
+        assertions[n_kept++].json = a.json;
     }
+
     if (is_never) return 0;
     if (n_kept > 1) qsort(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
     for (int i = 0; i < n_kept; i++)
         if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
             assertions[n_distinct++] = assertions[i];
+
     int value =
         intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
     if (value >= MAX_VALUES)
         return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
     if (is_new) grammar_add_value(c->grammar); // gets the same number
+
     return value;
 }
 
@@ -133,6 +137,7 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
         if (a->kind == CONJUNCT_SCHEMA && a->schema == schema) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
+
     while (schema_next(c, &u) && !c->failed) {
         if (!u.keyword)
             schema_note_unknown(c, schema, u.value->key);
@@ -150,7 +155,8 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT, is_schema = is_not || a.kind == ASSERT_SCHEMA;
     if (!schema_spend(c, 160) || (is_schema && !(a.json = resolve(c, a.json)))) return;
     if (a.kind == ASSERT_EQUAL) {
-        f->values = a.json, f->n_values = 1;
+        f->values = a.json;
+        f->n_values = 1;
     } else if (a.kind == ASSERT_UNEQUAL) {
         value_exclude(c, f, &(KeywordUse){.schema = c->root}, a.json, 1);
     } else if (a.json->kind == JSON_BOOL) {
@@ -166,11 +172,13 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
     if (++c->expand_depth > MAX_EXPAND_DEPTH)
         schema_fail(c, f.branches ? f.branches->use.schema : NULL, NULL,
                     "choices are nested too deeply");
+
     while (f.assertions && f.types && !c->failed) {
         SchemaAssertion a = f.assertions->assertion;
         f.assertions = f.assertions->next;
         apply(c, &f, a);
     }
+
     bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
     if (!c->failed && !is_empty) {
         bool is_listed = f.n_values != ANY_VALUE;
@@ -186,6 +194,7 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             c->emit(c, &f); // listed values are checked against all assertions, without branches
         }
     }
+
     c->expand_depth--;
 }
 
@@ -276,6 +285,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
         return schema_fail(c, schema, NULL, "the schema refers to itself without end");
     if (!schema_spend(c, 80)) return false;
     c->check_depth++;
+
     for (KeywordUse u = {.schema = schema}; holds && schema_next(c, &u) && !c->failed;) {
         if (!u.keyword) continue;
         if (u.keyword->role == KEYWORD_UNSUPPORTED)
@@ -283,6 +293,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
         else if (u.keyword->check && u.keyword->types & schema_type_of(c, value))
             holds = u.keyword->check(c, &u, value);
     }
+
     c->check_depth--;
     return holds && !c->failed;
 }

@@ -27,19 +27,23 @@ static size_t path_offset(Str uri) {
 static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (!ref.len) return base;
     if (scheme_length(ref)) return ref;
+
     const char *query = base.len ? memchr(base.data, '?', base.len) : NULL;
     if (query) base.len = (size_t)(query - base.data);
     size_t path = path_offset(base), n = base.len;
     bool has_authority = path > scheme_length(base);
+
     if (ref.data[0] == '/')
         n = ref.len > 1 && ref.data[1] == '/' ? scheme_length(base) : path;
     else if (ref.data[0] != '?')
         while (n > path && base.data[n - 1] != '/') n--;
+
     char *out = arena_alloc(&c->arena, 1, base.len + ref.len + 2);
     if (n) memcpy(out, base.data, n);
     if (has_authority && n == path && ref.data[0] != '/') out[n++] = '/';
     memcpy(out + n, ref.data, ref.len);
     n += ref.len;
+
     return (Str){out, n};
 }
 
@@ -68,13 +72,16 @@ static int enter_schema(SchemaCompiler *c, const Json *schema, int resource) {
     bool is_hidden = c->draft <= 7 && json_get(schema, "$ref");
     Str uri = id && !is_hidden ? id->string : (Str){0}, fragment = split_fragment(&uri);
     Str base = resource < 0 ? (Str){0} : c->targets[resource].uri;
+
     if (uri.len || resource < 0) {
         base = resolve_uri(c, base, uri);
         resource = add_target(c, base, (Str){0}, schema);
     }
+
     if (fragment.len) add_target(c, base, fragment, schema);
     if (anchor && c->draft >= 2019) add_target(c, base, anchor->string, schema);
     if (dynamic && c->draft >= 2020) add_target(c, base, dynamic->string, schema);
+
     return resource;
 }
 
@@ -132,10 +139,12 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
     resource = enter_schema(c, schema, resource);
     c->resource_of[i] = resource;
+
     for (const Json *k = schema->child; k; k = k->next) {
         KeywordUse u = {schema_keyword(c, k->key), schema, k, false};
         if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
     }
+
     return true;
 }
 
@@ -158,6 +167,7 @@ static Str decode_step(SchemaCompiler *c, Str s) {
             ch = s.data[++i] == '0' ? '~' : '/';
         out[n++] = ch;
     }
+
     out[n] = 0;
     return (Str){out, n};
 }
@@ -187,19 +197,27 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
     int i = intern_add(&c->indexed, &schema, sizeof schema, NULL), n_found = 0, resource = 0;
     Str uri = ref->string, fragment = split_fragment(&uri);
     const Json *found = NULL;
+
     if (str_contains(uri, "./"))
         return schema_fail(c, schema, "$ref",
                            "\"%.*s\": \".\" and \"..\" are not supported in a path",
                            SHOWN(ref->string)),
                NULL;
+
     bool is_pointer = fragment.len && fragment.data[0] == '/';
     Str anchor = is_pointer ? (Str){0} : fragment;
     uri = resolve_uri(c, c->targets[c->resource_of[i]].uri, uri);
     if (!schema_spend(c, c->n_targets)) return NULL;
+
     for (int k = 0; k < c->n_targets; k++)
-        if (str_eq(c->targets[k].uri, uri) && str_eq(c->targets[k].anchor, anchor))
-            found = c->targets[k].schema, resource = k, n_found++;
+        if (str_eq(c->targets[k].uri, uri) && str_eq(c->targets[k].anchor, anchor)) {
+            found = c->targets[k].schema;
+            resource = k;
+            n_found++;
+        }
+
     if (is_pointer && found) found = follow_pointer(c, found, fragment);
+
     // A target outside all keywords is indexed only now.
     if (is_pointer && found && !index_schema(c, found, resource)) return NULL;
     if (n_found > 1)
@@ -207,5 +225,6 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
     else if (!found)
         schema_fail(c, schema, "$ref", "\"%.*s\" is not in the schema; include it in \"$defs\"",
                     SHOWN(ref->string));
+
     return n_found == 1 ? found : NULL;
 }

@@ -12,14 +12,17 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
                  {"object", TYPE_OBJECT}};
     const Json *type = u->value;
     unsigned types = 0;
+
     if (type->kind == JSON_ARRAY) {
         for (const Json *t = type->child; t; t = t->next)
             types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t, false});
         return types;
     }
+
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_is(type, names[i].name)) return names[i].types;
     schema_fail(c, u->schema, "type", "expected the name of a type or a list of them");
+
     return 0;
 }
 

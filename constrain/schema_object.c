@@ -7,7 +7,8 @@ static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUs
                               bool is_present) {
     static const Json schemas[2] = {{.kind = JSON_BOOL}, {.kind = JSON_BOOL, .boolean = true}};
     Conjunct *a = conjunction_add(c, f, CONJUNCT_PROPERTY, u);
-    a->name = name, a->is_required = is_present;
+    a->name = name;
+    a->is_required = is_present;
     a->assertion = (SchemaAssertion){ASSERT_SCHEMA, &schemas[is_present]};
     return a;
 }
@@ -250,11 +251,13 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     o.n_names = l->n;
     o.properties = arena_alloc(&c->grammar->arena, (size_t)l->n, sizeof *o.properties);
     for (int i = 0; i < l->n; i++) {
-        names[i] = l->at[i].name, o.properties[i] = l->at[i].def;
+        names[i] = l->at[i].name;
+        o.properties[i] = l->at[i].def;
         o.n_required += l->at[i].def.is_required;
     }
     o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
-    free(names), free(l->at);
+    free(names);
+    free(l->at);
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_OBJECT, .object = o}));
 }
 
@@ -320,21 +323,25 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     SchemaAssertion assertion = a->assertion;
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
+
     f.types = TYPE_STRING;
     c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion,
                  1); // compiled for all types, so that unsupported keywords are errors
+
     ValueDef *result = &c->grammar->values[0];
     int n = result->n_alts;
     result->n_alts = 0;
     if (c->failed) return -1;
+
     StringDef s = n ? c->grammar->defs[result->alts[0]].string : (StringDef){.trie = NONE};
     if (n > 1 || s.trie != NONE)
         return schema_fail(c, a->schema, "propertyNames",
                            "lists and choices are not supported; use \"pattern\""),
                -1;
+
     char length[64] = REGEX_NONE;
     if (n && s.max == NO_LIMIT)
         snprintf(length, sizeof length, "[\\s\\S]{%u,}", s.min);
@@ -342,6 +349,7 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
         snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s.min, s.max);
     if (n) names = language_combine(&c->languages, names, DFA_INTERSECT, s.dfa);
     names = language_narrow(&c->languages, names, DFA_INTERSECT, str_of(length));
+
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
@@ -375,13 +383,16 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
+
     size_t max = 1; // greatest number of assertions about one property
     long n_conjuncts = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
         max += max_property_schemas(a->schema);
+
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
+
     for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
     if (!c->failed) add_other_names(c, f, &o, assertions);

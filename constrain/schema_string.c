@@ -87,10 +87,12 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
     enum { MAX_PAIRS = 1 << 24 };
     const Dfa *d = &c->grammar->defs[s->dfa].dfa;
     size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
+
     if (s->limit > MAX_PAIRS || n > MAX_PAIRS ||
         !budget_spend(&c->languages.budget, (long)(n / 8) * d->n_classes))
         return schema_fail(c, NULL, NULL, "too complex: a pattern with a length of up to %u",
                            s->limit);
+
     s->live = arena_alloc(&c->grammar->arena, n / 64 + 1, sizeof *s->live);
     for (uint32_t count = s->limit + 1; count-- > 0;)
         for (int state = 1; state < d->n_states; state++) {
@@ -100,6 +102,7 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
             if (is_end || is_unlimited || leads_to_live(d, s, state, count + 1))
                 s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
         }
+
     return true;
 }
 
@@ -141,19 +144,24 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
     Languages *l = &c->languages;
     int language = any_string(c);
     Buffer excluded = {0};
+
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
         const Format *format;
         const Json *v = a->json;
         bool is_not = a->is_negated;
+
         for (int i = 0; i < a->n_values; i++, v = v->next)
             if (v->kind == JSON_STRING) regex_put_literal(&excluded, v->string);
         if (a->kind != CONJUNCT_LANGUAGE) continue;
+
         int other = keyword_language(c, a->schema, a->json, is_not ? NULL : length, &format);
         if (other < 0) continue;
         if (format && is_not) other = limited_format(c, other, format);
+
         uint32_t max = !format         ? NO_LIMIT
                        : c->is_checked ? format->max_length
                                        : format->max_generated;
+
         if (!is_not && max < length->max) length->max = max;
         if (!is_not && language == any_string(c))
             language = other;
@@ -161,6 +169,7 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
             language = language_combine(l, language, is_not ? DFA_SUBTRACT : DFA_INTERSECT, other);
         schema_language(c, NULL, NULL, language);
     }
+
     if (excluded.len) language = language_narrow(l, language, DFA_SUBTRACT, buffer_str(&excluded));
     buffer_free(&excluded);
     return schema_language(c, NULL, NULL, language);

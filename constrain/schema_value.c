@@ -13,21 +13,26 @@ static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     if (u->is_negated)
         value_exclude(c, f, u, v, n);
     else if (!list || u->value == list) // "enum" takes precedence over "const"
-        f->values = v, f->n_values = n;
+    {
+        f->values = v;
+        f->n_values = n;
+    }
 }
 
 // Expands the branches of the values that differ from u->value, an array or object.
 static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     unsigned type = schema_type_of(c, u->value);
     Conjunction other = f;
-    other.types &= ~type, f.types &= type;
+    other.types &= ~type;
+    f.types &= type;
     schema_expand(c, other);
     if (f.types) (type == TYPE_ARRAY ? array_split_unequal : object_split_unequal)(c, f, u);
 }
 
 void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n) {
     Conjunct *a = conjunction_add(c, f, CONJUNCT_NOT_EQUAL, u);
-    a->json = v, a->n_values = n;
+    a->json = v;
+    a->n_values = n;
     for (; n-- > 0 && schema_spend(c, 20); v = v->next) {
         unsigned type = schema_type_of(c, v);
         if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
@@ -98,12 +103,14 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
     const Json *v = c->listed = f->values;
+
     for (int i = 0; i < f->n_values && schema_spend(c, 80); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
         c->candidate = v;
         for (int k = 0; fits && k < c->target.n_assertions; k++)
             fits = assertion_holds(c, c->target.assertions[k], v);
         if (!fits) continue;
+
         switch (v->kind) {
         case JSON_NULL:
         case JSON_BOOL: words |= schema_type_of(c, v); break;
@@ -116,8 +123,10 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
             break;
         }
     }
+
     value_emit_words(c, words);
     add_text(c, buffer_str(&numbers));
     add_listed_strings(c, strings, n_strings);
-    free(strings), buffer_free(&numbers);
+    free(strings);
+    buffer_free(&numbers);
 }

@@ -18,7 +18,8 @@ void stacks_init(StackTable *t, const Grammar *g) {
 }
 
 void stacks_free(StackTable *t) {
-    intern_free(&t->frames), intern_free(&t->used);
+    intern_free(&t->frames);
+    intern_free(&t->used);
     free(t->draft);
 }
 
@@ -35,7 +36,10 @@ static uint32_t intern_draft(StackTable *t) {
 uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state) {
     StackFrame *f = t->draft;
     memset(f, 0, frame_size(t->grammar, kind, def));
-    f->parent = stack, f->kind = kind, f->def = def, f->state = state;
+    f->parent = stack;
+    f->kind = kind;
+    f->def = def;
+    f->state = state;
     f->depth = stack_top(t, stack)->depth + (kind != FRAME_RULE);
     if (kind == FRAME_OBJECT) f->missing = t->grammar->defs[def].object.n_required;
     return intern_draft(t);
@@ -59,16 +63,19 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
     StackFrame *f = draft_copy(t, stack_top(t, stack));
     const ObjectDef *o = &t->grammar->defs[f->def].object;
     f->count = count_up(f->count, o->min, o->max);
+
     if (name != NONE) {
         f->seen[name / 64] |= (uint64_t)1 << (name & 63);
         f->missing -= o->properties[name].is_required;
     }
+
     if (o->is_limited)
         f->n_used += name == NONE;
     else
         f->used = 0; // values are read without the list, so that they share configurations
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
+
     return intern_draft(t);
 }
 
@@ -96,7 +103,8 @@ static Str used_name(const StackTable *t, uint32_t list, uint32_t *before) {
 
 uint32_t used_add(StackTable *t, uint32_t list, Str name) {
     Buffer key = {0};
-    buffer_append(&key, &list, sizeof list), buffer_put(&key, name);
+    buffer_append(&key, &list, sizeof list);
+    buffer_put(&key, name);
     list = (uint32_t)intern_add(&t->used, key.data, key.len, NULL);
     buffer_free(&key);
     return list;

@@ -2,11 +2,15 @@
 // the option table refuses the options, and constraint_new() the fields of batch records.
 #include "constraint.h"
 
-ConstraintCache *constraint_cache_new(const Tokenizer *t) { return (void)t, NULL; }
+ConstraintCache *constraint_cache_new(const Tokenizer *t) {
+    (void)t;
+    return NULL;
+}
 
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err) {
-    (void)cache, (void)unknown;
+    (void)cache;
+    (void)unknown;
     *out = NULL;
     if (!spec->schema && !spec->schema_text.data && !spec->grammar.data && !spec->regex.data &&
         !spec->n_choices)
@@ -16,7 +20,10 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
 }
 
 // No ConstraintState exists, so the following functions are never called with one.
-ConstraintState *constraint_clone(const ConstraintState *g) { return (void)g, NULL; }
+ConstraintState *constraint_clone(const ConstraintState *g) {
+    (void)g;
+    return NULL;
+}
 void constraint_free(ConstraintState *g) { (void)g; }
 void constraint_attach(ConstraintState *g, Request *r) { (void)g, (void)r; }
 bool constraint_is_complete(const ConstraintState *g) { return (void)g, true; }
@@ -24,6 +31,12 @@ bool constraint_is_exact(const ConstraintState *g) { return (void)g, true; }
 bool constraint_matches(const ConstraintState *g, Str text) { return (void)g, (void)text, true; }
 const uint64_t *constraint_mask(ConstraintState *g) { return (void)g, NULL; }
 bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
-    return (void)g, (void)token, *n_accepted = 0, false;
+    (void)g;
+    (void)token;
+    *n_accepted = 0;
+    return false;
 }
-double constraint_compile_sec(const ConstraintState *g) { return (void)g, 0; }
+double constraint_compile_sec(const ConstraintState *g) {
+    (void)g;
+    return 0;
+}

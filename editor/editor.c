@@ -87,6 +87,7 @@ static void on_wake_signal(int number) {
         sigaction(SIGTSTP, &own, NULL);
         terminal_take();
     }
+
     write_all(tty.wake[1], "", 1);
     errno = e;
 }
@@ -95,6 +96,7 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
     Editor *e = xalloc(1, sizeof *e);
     const char *term = getenv("TERM");
+
     e->interrupted = tty.interrupted = interrupted;
     e->complete = complete;
     e->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
@@ -115,11 +117,13 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
     tty.raw.c_cc[VMIN] = 1;
     tty.raw.c_cc[VTIME] = 0;
+
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++)
         sigaction(wakes[i],
                   &(struct sigaction){.sa_handler = on_wake_signal, .sa_flags = SA_RESTART}, NULL);
     signals_restore_with(terminal_restore);
     terminal_take();
+
     return e;
 }
 
@@ -143,13 +147,16 @@ static void history_add(Editor *e, const Buffer *text) {
     buffer_put(h, buffer_str(text));
     buffer_puts(h, "\n");
     for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
+
     if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
         h->data[h->len = begin] = 0;
         return;
     }
+
     int fd = e->history_path
                  ? open(e->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
                  : -1;
+
     if (fd < 0) return;
     write_all(fd, h->data + begin, h->len - begin);
     close(fd);
@@ -164,6 +171,7 @@ static int next_key(Editor *e, int timeout_ms) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                 {.fd = tty.wake[0], .events = POLLIN}};
         int ready = poll(fds, tty.wake[0] < 0 ? 1 : 2, timeout_ms);
+
         if (ready < 0 && errno != EINTR) return END_OF_INPUT;
         if (ready == 0) return NO_KEY;
         if (ready > 0 && fds[1].revents & POLLIN) {
@@ -172,6 +180,7 @@ static int next_key(Editor *e, int timeout_ms) {
             return WOKEN;
         }
         if (ready < 0 || !fds[0].revents) continue;
+
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n < 0 && !e->is_terminal) die_file("standard input"); // of a terminal: a hangup
@@ -179,6 +188,7 @@ static int next_key(Editor *e, int timeout_ms) {
         e->next_key = 0;
         e->n_keys = (size_t)n;
     }
+
     return e->keys[e->next_key++];
 }
 
@@ -190,15 +200,20 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
     int len = utf8_decode(s, n, &code), width = 1;
     unsigned char byte = (unsigned char)*s;
-    if (byte == '\t')
-        snprintf(shown, 8, "    "), width = 4;
-    else if (byte < 0x20 || byte == 0x7f)
-        snprintf(shown, 8, "^%c", byte ^ 0x40), width = 2;
-    else if (len == 0 || (width = code < 0x7f ? 1 : wcwidth((wchar_t)code)) < 0)
-        snprintf(shown, 8, "?"), width = 1;
-    else
+
+    if (byte == '\t') {
+        snprintf(shown, 8, "    ");
+        width = 4;
+    } else if (byte < 0x20 || byte == 0x7f) {
+        snprintf(shown, 8, "^%c", byte ^ 0x40);
+        width = 2;
+    } else if (len == 0 || (width = code < 0x7f ? 1 : wcwidth((wchar_t)code)) < 0) {
+        snprintf(shown, 8, "?");
+        width = 1;
+    } else
         snprintf(shown, 8, "%.*s", len, s);
     *columns = width;
+
     return len ? len : 1;
 }
 
@@ -232,26 +247,34 @@ static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, i
     int row = 0, column = 0;
     Buffer all = {0};
     buffer_puts(&all, e->prompt);
+
     size_t cursor = all.len + e->at;
     buffer_put(&all, buffer_str(&e->text));
     for (size_t i = 0, len = 1; i <= all.len; i += len) {
         char shown[8] = "";
         int width = 0;
         bool is_end = i == all.len, is_newline = !is_end && all.data[i] == '\n';
+
         len = 1;
         if (!is_end && !is_newline)
             len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
+
         bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
         if (is_full && !is_newline) {
-            row++, column = 0;
+            row++;
+            column = 0;
             buffer_puts(out, "\r\n");
         }
-        if (i == cursor)
-            *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
+
+        if (i == cursor) {
+            *cursor_row = row;
+            *cursor_column = column < columns ? column : columns - 1;
+        }
         row += is_newline;
         column = is_newline ? 2 : column + width;
         buffer_puts(out, is_newline ? "\r\n  " : shown);
     }
+
     buffer_free(&all);
     return row + 1;
 }
@@ -266,13 +289,18 @@ static void draw_text(Editor *e) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
     int row = 0, column = 0;
-    if (ioctl(e->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
-        size.ws_col = 80, size.ws_row = 24;
+
+    if (ioctl(e->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row) {
+        size.ws_col = 80;
+        size.ws_row = 24;
+    }
+
     int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = lay_out(e, columns, &rows, &row, &column);
     int top = row >= height ? row - height + 1 : 0, // the visible rows are [top, bottom)
         bottom = n_rows < top + height ? n_rows : top + height;
     const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
+
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
     if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
@@ -348,17 +376,20 @@ static void move_row(Editor *e, int by) {
     size_t begin = row_edge(e, -1), end = row_edge(e, 1), column = e->at - begin;
     if (by < 0 ? begin > 0 : end < e->text.len) {
         e->at = by < 0 ? begin - 1 : end + 1;
-        begin = row_edge(e, -1), end = row_edge(e, 1);
+        begin = row_edge(e, -1);
+        end = row_edge(e, 1);
         e->at = begin + column < end ? begin + column : end;
         while (e->at > begin && e->at < e->text.len && (e->text.data[e->at] & 0xc0) == 0x80)
             e->at--;
         return;
     }
+
     if (e->seen == (by < 0 ? 0 : e->history.len)) return;
     if (e->seen == e->history.len) {
         e->draft.len = 0;
         buffer_put(&e->draft, buffer_str(&e->text));
     }
+
     e->seen = history_step(&e->history, e->seen, by);
     if (e->seen == e->history.len)
         set_text(e, e->draft.data, e->draft.len);
@@ -373,6 +404,7 @@ static void read_paste(Editor *e) {
     enum { N_END = sizeof end - 1 };
     Buffer in = {0};
     bool is_end = false;
+
     buffer_puts(&in, "");
     for (int key, last = 0;
          !is_end && (key = next_key(e, -1)) != END_OF_INPUT && !*e->interrupted;) {
@@ -381,6 +413,7 @@ static void read_paste(Editor *e) {
         if (key >= 0) last = key;
         is_end = in.len >= N_END && !memcmp(in.data + in.len - N_END, end, N_END);
     }
+
     e->is_pasted |= e->at == 0;
     insert_text(e, in.data, in.len - (is_end ? N_END : 0));
     buffer_free(&in);
@@ -406,6 +439,7 @@ static int read_escape(Editor *e) {
         {1003, CTRL_KEY('D')}, {1200, KEY_PASTE},     // Delete, beginning of a paste
     };
     int key = next_key(e, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
+
     if (key != '[' && key != 'O') return ALT_KEY(key);
     while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
         if (final == ';')
@@ -414,6 +448,7 @@ static int read_escape(Editor *e) {
             *number = *number * 10 + final - '0';
     if (final == 'C' && modifier >= 3) return ALT_KEY('f');
     if (final == 'D' && modifier >= 3) return ALT_KEY('b');
+
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i][0] == (final == '~' ? 1000 + first : final)) return keys[i][1];
     return 0;
@@ -443,8 +478,12 @@ static void unquote(const Buffer *text, Buffer *out) {
     const char *s = text->data;
     size_t n = text->len;
     if (is_quoted(text)) {
-        s += 3, n -= 6;
-        if (n && *s == '\n') s++, n--;
+        s += 3;
+        n -= 6;
+        if (n && *s == '\n') {
+            s++;
+            n--;
+        }
         if (n && s[n - 1] == '\n') n--;
     }
     out->len = 0;
@@ -479,6 +518,7 @@ static void search_history(Editor *e) {
     Buffer query = {0}, shown = {0}, old = {0};
     size_t end = e->history.len, found = SIZE_MAX;
     int key;
+
     buffer_puts(&query, "");
     buffer_put(&old, buffer_str(&e->text));
     for (;;) {
@@ -490,20 +530,25 @@ static void search_history(Editor *e) {
         while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*e->interrupted) draw_text(e);
         if (key == CTRL_KEY('R') && found != SIZE_MAX)
             end = found;
-        else if ((key == 127 || key == CTRL_KEY('H')) && query.len)
-            query.data[query.len = last_char(&query)] = 0, end = e->history.len;
-        else if (key >= 0x20 && key != 127)
-            buffer_append(&query, &(char){(char)key}, 1), end = e->history.len;
-        else if (key != CTRL_KEY('R'))
+        else if ((key == 127 || key == CTRL_KEY('H')) && query.len) {
+            query.data[query.len = last_char(&query)] = 0;
+            end = e->history.len;
+        } else if (key >= 0x20 && key != 127) {
+            buffer_append(&query, &(char){(char)key}, 1);
+            end = e->history.len;
+        } else if (key != CTRL_KEY('R'))
             break;
+
         size_t next = query.len ? history_find(&e->history, end, &query) : SIZE_MAX;
         if (next == SIZE_MAX && key == CTRL_KEY('R')) continue;
         found = next;
         if (found != SIZE_MAX) show_entry(e, found);
     }
-    if (key == CTRL_KEY('G') || *e->interrupted)
-        set_text(e, old.data, old.len), *e->interrupted = 0;
-    else if (key >= 0)
+
+    if (key == CTRL_KEY('G') || *e->interrupted) {
+        set_text(e, old.data, old.len);
+        *e->interrupted = 0;
+    } else if (key >= 0)
         e->next_key--; // left to editor_read()
     e->prompt = prompt;
     buffer_free(&query);
@@ -521,16 +566,19 @@ static void complete_word(Editor *e) {
     char **words = NULL;
     int n = 0;
     size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true), common = 0;
+
     buffer_puts(&list, "");
     e->complete((Str){e->text.data, e->at}, &list);
     for (char *at = strtok(list.data, "\n"); at; at = strtok(NULL, "\n")) {
         words = list_grow(words, n, sizeof *words);
         words[n++] = at;
     }
+
     if (n) {
         qsort(words, (size_t)n, sizeof *words, compare_words);
         while (words[0][common] && words[0][common] == words[n - 1][common]) common++;
     }
+
     if (n && common > typed) {
         insert_text(e, words[0] + typed, common - typed);
         if (n == 1 && e->text.data[e->at - 1] != '/') insert_text(e, " ", 1);
@@ -543,6 +591,7 @@ static void complete_word(Editor *e) {
         write_all(e->out, shown.data, shown.len);
         e->cursor_row = 0;
     }
+
     buffer_free(&list);
     buffer_free(&shown);
     free(words);
@@ -561,7 +610,10 @@ static void handle_key(Editor *e, int key) {
     case CTRL_KEY('H'):
     case 127: cut_text(e, char_before(e, e->at), e->at, false); break;
     case CTRL_KEY('K'): cut_text(e, e->at, row_edge(e, 1), true); break;
-    case CTRL_KEY('L'): write_all(e->out, "\x1b[H\x1b[2J", 7), e->cursor_row = 0; break;
+    case CTRL_KEY('L'):
+        write_all(e->out, "\x1b[H\x1b[2J", 7);
+        e->cursor_row = 0;
+        break;
     case CTRL_KEY('N'): move_row(e, 1); break;
     case CTRL_KEY('P'): move_row(e, -1); break;
     case CTRL_KEY('I'): complete_word(e); break;
@@ -586,6 +638,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     int key = NO_KEY;
     set_text(e, "", 0);
     if (e->is_dumb) write_all(e->out, prompt, strlen(prompt));
+
     while (!*e->interrupted && key != END_OF_INPUT) {
         key = next_key(e, INTERRUPT_MS);
         if (key >= 0 && key != '\n') {
@@ -597,11 +650,13 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
             begin = e->text.len;
         }
     }
+
     if (e->is_dumb && *e->interrupted) {
         *e->interrupted = 0;
         write_all(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
+
     if (*e->interrupted || (key == END_OF_INPUT && e->text.len == 0)) return EDITOR_CLOSED;
     unquote(&e->text, out);
     return EDITOR_TYPED;
@@ -615,6 +670,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     buffer_puts(&e->killed, "");
     set_text(e, text, strlen(text));
     draw_text(e);
+
     for (;;) {
         int key = next_key(e, -1);
         if (*e->interrupted) {
@@ -639,11 +695,14 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         } else if (key >= 0) {
             handle_key(e, key);
         }
+
         if (e->next_key == e->n_keys) draw_text(e);
     }
+
     draw_text(e);
     write_all(e->out, "\r\n", 2);
     unquote(&e->text, out);
     history_add(e, &e->text);
+
     return e->is_pasted ? EDITOR_PASTED : EDITOR_TYPED;
 }

@@ -139,6 +139,7 @@ static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
         List *list = args->op == '*' ? value_iterate(h, v) : NULL;
         const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
         int n = list ? list->n : dict ? dict->n : 1;
+
         if (h->n_args - start + n > MAX_ARGS)
             heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
         for (int i = 0; i < n; i++)
@@ -148,6 +149,7 @@ static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
             else
                 heap_push_arg(h, list ? list->items[i] : v, list ? (Str){0} : args->name);
     }
+
     a->n = h->n_args - start;
     a->values = a->n ? h->args + start : NULL;
     a->names = a->n ? h->arg_names + start : NULL;
@@ -164,6 +166,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     Scope *before = h->scope;
     size_t start = h->out.len;
     int i = 0, n_used = 0;
+
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
     for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
@@ -176,6 +179,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
         declare(h, h->scope, param->name, v);
         n_used += k < a->n;
     }
+
     if (n_used < a->n)
         heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
                   SHOWN(m->node->name));
@@ -183,6 +187,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     exec(h, m->node->body);
     h->scope = before;
     h->depth--;
+
     return heap_pop_string(h, start);
 }
 
@@ -203,6 +208,7 @@ static Value loop_fetch(Heap *h, struct Loop *l) {
         l->is_fetching = false;
         if (passes) return v;
     }
+
     return (Value){0};
 }
 
@@ -217,7 +223,9 @@ static int loop_length(Heap *h, struct Loop *l) {
     List *rest = value_list(h, VALUE_LIST, 0).list;
     if (loop_peek(h, l)->kind != VALUE_ABSENT) list_push(h, rest, l->following);
     for (Value v; rest->n && (v = loop_fetch(h, l)).kind != VALUE_ABSENT;) list_push(h, rest, v);
-    l->items = rest, l->n_fetched = 0, l->following = (Value){0};
+    l->items = rest;
+    l->n_fetched = 0;
+    l->following = (Value){0};
     return l->length = (int)l->index + 1 + rest->n;
 }
 
@@ -231,9 +239,11 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     if (str_is(name, "revindex0")) return value_int(loop_length(h, l) - l->index - 1);
     if (str_is(name, "depth")) return value_int(l->depth + 1);
     if (str_is(name, "depth0")) return value_int(l->depth);
+
     bool is_next = str_is(name, "nextitem");
     if (!is_next && !str_is(name, "previtem"))
         heap_fail(h, "loop has no attribute '%.*s'", SHOWN(name));
+
     Value v = is_next ? *loop_peek(h, l) : l->previous;
     return v.kind == VALUE_ABSENT ? value_undefined(name, NULL) : v;
 }
@@ -242,18 +252,23 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     Scope *before = h->scope;
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // the template can keep it
     Value v;
+
     heap_enter(h);
     *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
     l->length = n->c ? -1 : items->n;
+
     while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
         l->following = (Value){0};
-        l->previous = l->item, l->item = v, l->index++;
+        l->previous = l->item;
+        l->item = v;
+        l->index++;
         h->scope = new_scope(h, outer);
         declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = l});
         assign(h, h->scope, n->a, v);
         if (exec(h, n->body) == FLOW_BREAK) break;
     }
+
     h->scope = outer;
     if (l->index < 0) exec(h, n->other);
     h->scope = before;
@@ -274,6 +289,7 @@ static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     Args a = {0};
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
+
     if (n->kind != EXPR_CALL)
         a.self = n->a ? eval(h, n->a) : h->body;
     else if (is_cycle) // loop.cycle(...) is not a value
@@ -283,9 +299,11 @@ static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     if (n->kind == EXPR_TEST)
         return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
     if (a.self.kind == VALUE_LOOP && a.n) return a.values[a.self.loop->index % a.n];
+
     Value f = eval(h, n->a);
     if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a, caller);
     if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
+
     return library_call(h, f, &a);
 }
 
@@ -319,13 +337,19 @@ static Value add_sequences(Heap *h, Value a, Value b) {
 static Value repeat_sequence(Heap *h, Value v, int64_t n) {
     size_t start = h->out.len;
     if (v.kind == VALUE_STRING) {
-        for (; n > 0; n--) heap_spend(h, 1), heap_put(h, v.text);
+        for (; n > 0; n--) {
+            heap_spend(h, 1);
+            heap_put(h, v.text);
+        }
         return heap_pop_string(h, start);
     }
     if (v.kind != VALUE_LIST && v.kind != VALUE_TUPLE)
         heap_fail(h, "cannot multiply '%s'", value_type_name(v));
     Value out = value_list(h, v.kind, 0);
-    for (; n > 0; n--) heap_spend(h, 1), out = add_sequences(h, out, v);
+    for (; n > 0; n--) {
+        heap_spend(h, 1);
+        out = add_sequences(h, out, v);
+    }
     return out;
 }
 
@@ -340,10 +364,12 @@ static double float_op(Heap *h, int op, double x, double y) {
     case '%': return x - floor(x / y) * y;
     default: break;
     }
+
     double power = pow(x, y);
     if (x == 0 && y < 0) heap_fail(h, "zero cannot be raised to a negative power");
     if (isfinite(x) && isfinite(y) && isnan(power)) heap_fail(h, "the power is not a real number");
     if (isfinite(x) && isfinite(y) && isinf(power)) heap_fail(h, "a number is too large");
+
     return power;
 }
 
@@ -352,6 +378,7 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     int64_t z = 1;
     bool overflows = false;
     if (y == 0 && (op == 'f' || op == '%')) heap_fail(h, "integer division or modulo by zero");
+
     switch (op) {
     case '+': overflows = __builtin_add_overflow(x, y, &z); break;
     case '-': overflows = __builtin_sub_overflow(x, y, &z); break;
@@ -366,8 +393,10 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
         break;
     default: // power, y >= 0
         if (x == 0 || x == 1 || x == -1) y = y > 0 ? 2 - (y & 1) : 0;
+
         for (; y > 0 && !overflows; y--) overflows = __builtin_mul_overflow(z, x, &z);
     }
+
     if (overflows) heap_fail(h, "a number is too large");
     return value_int(z);
 }
@@ -378,6 +407,7 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     Value a = eval(h, n->a), b = eval(h, n->b);
     bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
+
     if (n->op == '~') return concat(h, a, b);
     if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
@@ -391,6 +421,7 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
         heap_fail(h, "a number is too large");
     if (are_ints && n->op != '/' && !(n->op == 'p' && value_integer(h, b) < 0))
         return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
+
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 
@@ -438,7 +469,9 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
         return library_attribute(h, v, n->name);
     case EXPR_ITEM: v = eval(h, n->a); return library_item(h, v, eval(h, n->b));
     case EXPR_SLICE:
-        v = eval(h, n->a), from = eval_or_none(h, n->b), to = eval_or_none(h, n->c);
+        v = eval(h, n->a);
+        from = eval_or_none(h, n->b);
+        to = eval_or_none(h, n->c);
         return library_slice(h, v, from, to, eval_or_none(h, n->other));
     case EXPR_CALL:
     case EXPR_FILTER:
@@ -491,10 +524,12 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
     Scope *before = h->scope, *inner;
     int n_args = h->n_args;
     Value v;
+
     switch (n->kind) {
     case STMT_TEXT: heap_put(h, n->value.text); break;
     case STMT_OUTPUT: value_put(h, eval(h, n->a), NULL, 0); break;
     case STMT_IF: // "elif": the list `other` consists of one STMT_IF
+
         while (!value_truth(eval(h, n->a))) {
             if (!n->other || n->other->kind != STMT_IF || n->other->next)
                 return n->other ? exec(h, n->other) : FLOW_NEXT;
@@ -518,6 +553,7 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
         break;
     case STMT_WITH:
         inner = new_scope(h, before);
+
         for (const JinjaNode *set = n->a; set; set = set->next)
             assign(h, inner, set->a, eval(h, set->b));
         h->scope = inner;
@@ -528,6 +564,7 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
     case STMT_CONTINUE: return FLOW_CONTINUE;
     default: break;
     }
+
     return FLOW_NEXT;
 }
 
@@ -555,6 +592,7 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
     heap_init(h, t->heap.name, err);
     h->now = in->now;
     volatile bool ok = false;
+
     if (!setjmp(h->on_fail)) {
         h->scope = new_scope(h, NULL);
         for (int i = 0; i < in->n_objects; i++)
@@ -565,6 +603,7 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
         buffer_put(mask, buffer_str(&h->mask));
         ok = true;
     }
+
     heap_free(h);
     free(h);
     return ok;

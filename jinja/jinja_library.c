@@ -31,12 +31,14 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
                  {0x3a3, 0x3ab, 32}, {0x400, 0x40f, 80}, {0x410, 0x42f, 32}, {0x460, 0x480, 1},
                  {0x48a, 0x4be, 1},  {0x4d0, 0x52e, 1},  {0x531, 0x556, 48}, {0x1e00, 0x1e94, 1},
                  {0x1ea0, 0x1efe, 1}};
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t first = cases[i].from + (is_upper ? cases[i].step : 0),
                  n = cases[i].to - cases[i].from, step = cases[i].step;
         if (c - first <= n && (step > 1 || (c - first) % 2 == 0))
             return is_upper ? c - step : c + step;
     }
+
     return c;
 }
 
@@ -48,20 +50,24 @@ static Value str_case(Heap *h, const Args *a) {
     size_t start = h->out.len;
     int rule = a->variant;
     bool is_first = true; // the next character begins a word
+
     while (t.len) {
         Text c = text_next(&t);
         uint32_t code = text_code(c);
         bool is_upper = rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && is_first);
         char bytes[4] = "SS", mask[4];
         size_t n = 2;
+
         memset(mask, c.mask ? *c.mask : 0, sizeof mask);
         if (!is_upper || code != 0xdf) // sharp s becomes "SS"
             n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
         heap_put(h, (Text){bytes, mask, n});
+
         is_first = rule == CASE_TITLE          ? other_case(code, true) == other_case(code, false)
                    : rule == CASE_TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
                                                : false;
     }
+
     return heap_pop_string(h, start);
 }
 
@@ -86,6 +92,7 @@ static Value str_replace(Heap *h, const Args *a) {
          other = value_str(h, a->values[1]);
     int64_t n = a->values[2].kind <= VALUE_NONE ? -1 : value_integer(h, a->values[2]);
     size_t start = h->out.len, from = 0;
+
     for (size_t at; n != 0 && (at = text_find(h, t, part, from)) != SIZE_MAX; n--) {
         size_t skip = part.len ? 0 : text_offset(text_part(t, at, t.len), 1);
         heap_put(h, text_part(t, from, at));
@@ -94,6 +101,7 @@ static Value str_replace(Heap *h, const Args *a) {
         from = at + part.len + skip;
         if (part.len == 0 && skip == 0) break;
     }
+
     heap_put(h, text_part(t, from, t.len));
     return heap_pop_string(h, start);
 }
@@ -136,15 +144,18 @@ static Value str_split(Heap *h, const Args *a) {
     Text t = value_string(h, a->self);
     bool from_right = a->variant == AT_END;
     int64_t most = value_integer(h, value_or(a->values[1], value_int(-1)));
+
     if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
         heap_fail(h, "rsplit with a limit needs a separator");
     if (a->values[0].kind <= VALUE_NONE) return split_at_spaces(h, t, most);
+
     Text sep = value_string(h, a->values[0]);
     for (size_t at; most-- != 0 && (at = find_separator(h, t, sep, from_right)) != SIZE_MAX;) {
         Text left = text_part(t, 0, at), right = text_part(t, at + sep.len, t.len);
         list_push(h, out.list, value_text(from_right ? right : left));
         t = from_right ? left : right;
     }
+
     list_push(h, out.list, value_text(t));
     if (from_right) out.list = reversed(h, out.list);
     return out;
@@ -154,6 +165,7 @@ static Value str_splitlines(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     bool keeps_ends = value_truth(a->values[0]);
     Text t = value_string(h, a->self);
+
     heap_touch(h, t.len * 4);
     for (size_t at = 0; at < t.len;) {
         Text rest = text_part(t, at, t.len), c = text_next(&rest);
@@ -167,6 +179,7 @@ static Value str_splitlines(Heap *h, const Args *a) {
         t = text_part(t, end, t.len);
         at = 0;
     }
+
     if (t.len) list_push(h, out.list, value_text(t));
     return out;
 }
@@ -304,6 +317,7 @@ static Value str_format(Heap *h, const Args *a) {
             Str name = {t.data, end};
             Value index = end ? path_part(text_part(t, 0, end)) : value_int(next++);
             int64_t i = 0;
+
             if (index.kind == VALUE_INT)
                 i = index.integer;
             else
@@ -314,6 +328,7 @@ static Value str_format(Heap *h, const Args *a) {
             t = text_part(t, end + 1, t.len);
         }
     }
+
     return heap_pop_string(h, start);
 }
 
@@ -322,6 +337,7 @@ Value library_escape(Heap *h, Value v) {
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     Text t = value_str(h, v);
     size_t start = h->out.len;
+
     while (t.len && !v.is_markup) {
         Text c = text_next(&t);
         const char *found = *c.data ? strchr(from, *c.data) : NULL;
@@ -330,9 +346,11 @@ Value library_escape(Heap *h, Value v) {
         else
             heap_put(h, c);
     }
+
     if (v.is_markup) heap_put(h, t);
     v = heap_pop_string(h, start);
     v.is_markup = true;
+
     return v;
 }
 
@@ -373,12 +391,19 @@ static Value filter_tojson(Heap *h, const Args *a) {
     style.is_ascii = value_truth(a->values[1]);
     style.is_sorted = value_truth(a->values[3]);
     style.is_indented = a->values[0].kind > VALUE_NONE;
-    if (style.is_indented) style.indent = indent_text(h, a->values[0]), style.comma = text_of(",");
+
+    if (style.is_indented) {
+        style.indent = indent_text(h, a->values[0]);
+        style.comma = text_of(",");
+    }
+
     if (a->values[2].kind > VALUE_NONE) {
         List *two = value_iterate(h, a->values[2]);
         if (two->n != 2) heap_fail(h, "separators: expected 2, found %d", two->n);
-        style.comma = value_string(h, two->items[0]), style.colon = value_string(h, two->items[1]);
+        style.comma = value_string(h, two->items[0]);
+        style.colon = value_string(h, two->items[1]);
     }
+
     size_t start = h->out.len;
     value_put(h, a->self, &style, 0);
     return heap_pop_string(h, start);
@@ -508,6 +533,7 @@ static Value filter_map(Heap *h, const Args *a) {
         if (str_is(a->names[i], "attribute")) attribute = a->values[i];
         if (str_is(a->names[i], "default")) fallback = a->values[i];
     }
+
     if (attribute.kind == VALUE_ABSENT && (!a->n || a->names[0].data))
         heap_fail(h, "map requires a filter argument");
     for (int i = 0; i < list->n; i++) {
@@ -519,6 +545,7 @@ static Value filter_map(Heap *h, const Args *a) {
             v = item_attribute(h, v, attribute, fallback);
         out.list->items[i] = v;
     }
+
     return out;
 }
 
@@ -530,9 +557,11 @@ static Value filter_select(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
     int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
+
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
     Value attribute = skip ? a->values[0] : (Value){0};
     Args rest = {0};
+
     if (a->n > skip)
         rest = (Args){{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
     for (int i = 0; i < list->n; i++) {
@@ -542,6 +571,7 @@ static Value filter_select(Heap *h, const Args *a) {
         if (value_truth(v) != !!(a->variant & SELECT_REJECT))
             list_push(h, out.list, list->items[i]);
     }
+
     return out;
 }
 
@@ -794,11 +824,13 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
     Str params[MAX_PARAMS];
     int n_params = 0, n_required = 0;
     const char *rest = f.builtin->params, *names = f.builtin->names;
+
     for (int i = f.builtin->variant; i < f.variant; i++) names = strchr(names, '|') + 1;
     Str name = list_word(names); // for messages
     bound.variant = f.variant;
     if (f.self) bound.self = *f.self;
     if (!rest) return f.builtin->run(h, &bound);
+
     while (*rest) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);
@@ -807,6 +839,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         if (!is_optional) n_required = n_params;
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
+
     Value *slots = n_params ? h->args + start : NULL;
     for (int i = 0; i < a->n; i++) {
         int k = i;
@@ -818,10 +851,12 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
             heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(name), n_params, a->n);
         slots[k] = a->values[i];
     }
+
     for (int i = 0; i < n_required; i++)
         if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
     bound.values = slots;
+
     Value result = f.builtin->run(h, &bound);
     h->n_args = start;
     return result;
@@ -857,15 +892,18 @@ Value library_attribute(Heap *h, Value v, Str name) {
     require_defined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
+
     Value method = find_builtin(owners[v.kind], name);
     if (method.kind == VALUE_FUNCTION) {
         method.self = heap_alloc(h, 1, sizeof v);
         *method.self = v;
         return method;
     }
+
     const Value *found = v.kind == VALUE_DICT || v.kind == VALUE_NAMESPACE
                              ? dict_find(h, v.dict, value_data(name))
                              : NULL;
+
     return found ? *found : value_undefined(name, value_type_name(v));
 }
 
@@ -874,19 +912,23 @@ Value library_item(Heap *h, Value v, Value key) {
     bool is_index = key.kind == VALUE_INT || key.kind == VALUE_BOOL;
     int64_t i = is_index ? value_integer(h, key) : 0;
     require_defined(h, v);
+
     const Value *found = v.kind == VALUE_DICT ? dict_find(h, v.dict, key) : NULL;
     if (found) return *found;
     if (key.kind == VALUE_STRING) return library_attribute(h, v, text_str(key.text));
+
     if (v.kind == VALUE_STRING && is_index) {
         int64_t n = (int64_t)text_length(h, v.text);
         if (i < -n || i >= n) return value_undefined(str_of("a character"), "str");
         Text rest = text_part(v.text, text_offset(v.text, i), v.text.len);
         return value_text(text_next(&rest));
     }
+
     if (value_is_list(v) && v.kind < VALUE_VIEW && is_index) {
         if (i < 0) i += v.list->n;
         if (i >= 0 && i < v.list->n) return v.list->items[i];
     }
+
     return value_undefined(text_str(value_str(h, key.kind == VALUE_UNDEFINED ? value_none() : key)),
                            value_type_name(v));
 }
@@ -908,23 +950,29 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     require_defined(h, v);
     if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
         return value_undefined(str_of("a slice"), value_type_name(v));
+
     int64_t n = is_text ? (int64_t)text_length(h, v.text) : v.list->n;
     int64_t most = n + 2; // a longer step has the same effect
     by = by > most ? most : by < -most ? -most : by;
+
     int64_t low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
     int64_t start = slice_bound(h, from, n, low, high, by < 0 ? high : low);
     int64_t end = slice_bound(h, to, n, low, high, by < 0 ? low : high);
+
     if (is_text && by == 1) // needs no list of characters
         return value_text(text_part(v.text, text_offset(v.text, start), text_offset(v.text, end)));
     List *list = is_text ? value_iterate(h, v) : v.list;
     Value out = {.kind = v.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST,
                  .list = heap_alloc(h, 1, sizeof(List))};
+
     if (by == 1) { // shares the items
         *out.list = (List){list->items + start, end > start ? (int)(end - start) : 0};
         return out;
     }
+
     int64_t count = by > 0 ? (end - start + by - 1) / by : (start - end - by - 1) / -by;
     *out.list = *value_list(h, VALUE_LIST, count > 0 ? (int)count : 0).list;
     for (int i = 0; i < out.list->n; i++) out.list->items[i] = list->items[start + i * by];
+
     return is_text ? join_items(h, text_of(""), out, value_none()) : out;
 }

@@ -131,6 +131,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
         p->at = skip_spaces(p, p->at);
         count_lines(p, p->at);
         if (p->at >= p->n) heap_fail(p->heap, "a tag has no end: expected '%s'", close);
+
         char first = s[p->at];
         bool has_sign = (first == '-' || (first == '+' && is_block)) && is_at(p, p->at + 1, close);
         if (p->depth == 0 && (has_sign || is_at(p, p->at, close))) {
@@ -138,6 +139,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
             skip_close(p, p->at + 2 + has_sign, first, is_block);
             return;
         }
+
         size_t end = p->at + 1;
         if (first == '"' || first == '\'') {
             while (end < p->n && s[end] != first) end += 1 + (s[end] == '\\');
@@ -190,10 +192,12 @@ static void lex_template(JinjaParser *p) {
         size_t at = p->at, after;
         char sign;
         while (at < p->n && !is_at(p, at, "{{") && !is_at(p, at, "{%") && !is_at(p, at, "{#")) at++;
+
         bool is_block = at < p->n && p->source[at + 1] != '{';
         push_text(p, at, is_block);
         p->at = at;
         if (at == p->n) break;
+
         if (p->source[at + 1] == '#') {
             size_t end = find_in_source(p, at + 2, "#}");
             if (end == p->n) heap_fail(p->heap, "a comment has no end");
@@ -206,6 +210,7 @@ static void lex_template(JinjaParser *p) {
             lex_tag(p, is_block);
         }
     }
+
     push_token(p, TOKEN_END, p->n, p->n);
 }
 
@@ -285,16 +290,20 @@ static size_t put_escape(Heap *h, const char *s, size_t n) {
     char utf8[4], digits[9] = {0}, *end;
     const char *letter = memchr(letters, *s, sizeof letters - 1);
     size_t n_digits = *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
+
     if (letter) { // a backslash before a newline removes it
         heap_put(h, (Text){bytes + (letter - letters), NULL, *letter != '\n'});
         return 1;
     }
+
     if (!n_digits || n_digits >= n) return heap_puts(h, "\\"), 0;
     memcpy(digits, s + 1, n_digits);
+
     unsigned long code = strtoul(digits, &end, 16);
     if (*end || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         heap_fail(h, "\\%c%s is not a character", *s, digits);
     heap_put(h, (Text){utf8, NULL, (size_t)utf8_encode((uint32_t)code, utf8)});
+
     return 1 + n_digits;
 }
 
@@ -357,8 +366,10 @@ static JinjaNode *parse_arg(JinjaParser *p) {
         n->op = '2';
     else if (accept(p, "*"))
         n->op = '*';
-    else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "="))
-        n->name = next_token(p)->s, next_token(p);
+    else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "=")) {
+        n->name = next_token(p)->s;
+        next_token(p);
+    }
     n->a = parse_expression(p);
     return n;
 }
@@ -386,11 +397,13 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     JinjaNode *n;
     if (token(p)->kind == TOKEN_QUOTED) return parse_quoted(p);
     if (token(p)->kind == TOKEN_NUMBER) return parse_numeral(p);
+
     if (accept(p, "(")) {
         n = parse_tuple(p, true, ")");
         expect(p, ")");
         return n;
     }
+
     if (accept(p, "["))
         return new_node(p, EXPR_LIST, parse_bracketed(p, "]", parse_expression), NULL);
     if (accept(p, "{")) return new_node(p, EXPR_DICT, parse_bracketed(p, "}", parse_pair), NULL);
@@ -398,6 +411,7 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     if (accept(p, "true True")) return new_const(p, value_bool(true));
     if (accept(p, "false False")) return new_const(p, value_bool(false));
     if (accept(p, "none None")) return new_const(p, value_none());
+
     return new_named(p, EXPR_NAME, NULL);
 }
 
@@ -413,7 +427,8 @@ static JinjaNode *parse_index(JinjaParser *p, JinjaNode *of) {
     expect(p, "]");
     if (k == 0) return new_node(p, EXPR_ITEM, of, parts[0]);
     n = new_node(p, EXPR_SLICE, of, parts[0]);
-    n->c = parts[1], n->other = parts[2];
+    n->c = parts[1];
+    n->other = parts[2];
     return n;
 }
 
@@ -478,6 +493,7 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     else
         n = parse_primary(p);
     n = parse_postfix(p, n);
+
     while (has_filters) {
         if (accept(p, "|"))
             n = parse_filter(p, n);
@@ -488,6 +504,7 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
         else
             break;
     }
+
     p->depth--;
     return n;
 }
@@ -499,11 +516,15 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     for (;;) {
         int op = CMP_EQ;
         while (op <= CMP_IN && !accept(p, signs[op])) op++;
-        if (op > CMP_IN && is_word(token(p), "not") && is_word(token_after(p), "in"))
-            next_token(p), next_token(p);
-        else if (op > CMP_IN)
+        if (op > CMP_IN && is_word(token(p), "not") && is_word(token_after(p), "in")) {
+            next_token(p);
+            next_token(p);
+        } else if (op > CMP_IN)
             return all ? all : left;
-        if (!all) all = new_node(p, EXPR_COMPARE, left, NULL), tail = &all->b;
+        if (!all) {
+            all = new_node(p, EXPR_COMPARE, left, NULL);
+            tail = &all->b;
+        }
         *tail = new_node(p, EXPR_COMPARE, parse_binary(p, level), NULL);
         (*tail)->op = op;
         tail = &(*tail)->next;
@@ -514,6 +535,7 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
 // and the comparisons.
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
     enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
+
     static const struct {
         const char *sign;
         int level;
@@ -526,6 +548,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
                      {"%", 5, EXPR_BINARY, '%'}, {"**", 6, EXPR_BINARY, 'p'}};
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
     if (level == LEVEL_UNARY) return parse_unary(p, true);
+
     if (level == LEVEL_NOT) {
         if (!accept(p, "not")) return parse_comparison(p, level + 1);
         enter_nesting(p);
@@ -533,6 +556,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         p->depth--;
         return n;
     }
+
     JinjaNode *left = parse_binary(p, level + 1);
     for (int i = 0; i < N_OPERATORS; i++) {
         if (operators[i].level != level || !accept(p, operators[i].sign)) continue;
@@ -540,6 +564,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         left->op = operators[i].op;
         i = -1;
     }
+
     return left;
 }
 
@@ -627,9 +652,10 @@ static JinjaNode *parse_set(JinjaParser *p) {
 static JinjaNode *parse_params(JinjaParser *p) {
     JinjaNode *args = parse_args(p);
     for (JinjaNode *n = args; n; n = n->next) {
-        if (!n->name.data && n->a->kind == EXPR_NAME && !n->op)
-            n->name = n->a->name, n->a = NULL;
-        else if (!n->name.data)
+        if (!n->name.data && n->a->kind == EXPR_NAME && !n->op) {
+            n->name = n->a->name;
+            n->a = NULL;
+        } else if (!n->name.data)
             heap_fail(p->heap, "expected the name of a parameter");
     }
     return args;
@@ -642,6 +668,7 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     if (accept(p, "for")) return parse_for(p);
     if (accept(p, "set")) return parse_set(p);
     if (accept(p, "generation")) return parse_until(p, "endgeneration");
+
     JinjaNode *n = new_node(p, STMT_BREAK, NULL, NULL);
     if (accept(p, "macro")) {
         n = new_named(p, STMT_MACRO, NULL);
@@ -656,12 +683,14 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         n->body = parse_until(p, "endcall");
     } else if (accept(p, "with")) {
         n->kind = STMT_WITH;
+
         for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {
             if (n->a) expect(p, ",");
             *tail = new_node(p, STMT_SET, parse_primary(p), NULL);
             expect(p, "=");
             (*tail)->b = parse_expression(p);
         }
+
         n->body = parse_until(p, "endwith");
     } else if (accept(p, "filter")) {
         n->kind = STMT_CAPTURE;
@@ -673,6 +702,7 @@ static JinjaNode *parse_statement(JinjaParser *p) {
             heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
         expect_close(p);
     }
+
     return n;
 }
 
@@ -682,6 +712,7 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     enter_nesting(p);
     if (*ends) expect_close(p);
+
     while (token(p)->kind != TOKEN_END) {
         const JinjaToken *t = next_token(p);
         if (t->kind == TOKEN_TEXT) {
@@ -691,15 +722,21 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
             *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true, ")"), NULL);
             expect_close(p);
         } else {
-            if (is_word(token(p), ends)) return p->depth--, first;
+            if (is_word(token(p), ends)) {
+                p->depth--;
+                return first;
+            }
             *tail = parse_statement(p);
         }
+
         while (*tail) tail = &(*tail)->next;
     }
+
     if (*ends)
         heap_fail(p->heap, "expected '%.*s', found the end of the template",
                   (int)strcspn(ends, " "), ends);
     p->depth--;
+
     return first;
 }
 

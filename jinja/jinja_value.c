@@ -75,7 +75,9 @@ void heap_push_arg(Heap *h, Value v, Str name) {
         Str *names = heap_alloc(h, n, sizeof *names);
         if (h->n_args) memcpy(args, h->args, (size_t)h->n_args * sizeof *args);
         if (h->n_args) memcpy(names, h->arg_names, (size_t)h->n_args * sizeof *names);
-        h->args = args, h->arg_names = names, h->max_args = (int)n;
+        h->args = args;
+        h->arg_names = names;
+        h->max_args = (int)n;
     }
     h->args[h->n_args] = v;
     h->arg_names[h->n_args++] = name;
@@ -234,16 +236,19 @@ Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Jso
     case JSON_ARRAY:
         v = value_list(h, VALUE_LIST, j->n_items);
         j = j->child;
+
         for (int i = 0; j; j = j->next)
             v.list->items[i++] = value_from_json(h, j, is_template_text);
         break;
     case JSON_OBJECT:
         v = value_dict(h, VALUE_DICT);
         v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
+
         for (const Json *m = j->child; m; m = m->next) // json_parse() rejects duplicate keys
             v.dict->pairs[v.dict->n++] =
                 (DictPair){value_data(m->key), value_from_json(h, m, is_template_text)};
     }
+
     return v;
 }
 
@@ -335,6 +340,7 @@ bool value_equal(Heap *h, Value a, Value b) {
         heap_touch(h, BYTES_PER_STEP + (a.text.len == b.text.len ? a.text.len : 0));
         return str_eq(text_str(a.text), text_str(b.text));
     }
+
     heap_enter(h);
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) {
         is_equal = a.integer == b.integer;
@@ -344,10 +350,12 @@ bool value_equal(Heap *h, Value a, Value b) {
         is_equal = value_number(h, a) == value_number(h, b);
     } else if (a.kind == b.kind && a.kind >= VALUE_LIST && a.kind <= VALUE_RANGE) {
         is_equal = a.list->n == b.list->n;
+
         for (int i = 0; is_equal && i < a.list->n; i++)
             is_equal = value_equal(h, a.list->items[i], b.list->items[i]);
     } else if (a.kind == b.kind && a.kind == VALUE_DICT) {
         is_equal = a.dict->n == b.dict->n;
+
         for (int i = 0; is_equal && i < a.dict->n; i++) {
             const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
@@ -355,6 +363,7 @@ bool value_equal(Heap *h, Value a, Value b) {
     } else if (a.kind == b.kind) {
         is_equal = is_same_object(h, a, b);
     }
+
     h->depth--;
     return is_equal;
 }
@@ -363,17 +372,21 @@ bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
     if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
+
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         heap_touch(h, a.text.len < b.text.len ? a.text.len : b.text.len);
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
     }
+
     if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
         heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
                   value_type_name(b));
+
     int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
     while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
     if (i == n) return a.list->n < b.list->n;
     heap_enter(h);
+
     bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
     h->depth--;
     return is_less;
@@ -391,11 +404,13 @@ int *value_order(Heap *h, const List *keys, bool is_descending) {
             bool is_before = is_descending ? value_less(h, other, key) : value_less(h, key, other);
             *(is_before ? &high : &low) = is_before ? mid : mid + 1;
         }
+
         size_t n_moved = (size_t)(i - low) * sizeof *order;
         heap_touch(h, n_moved);
         memmove(order + low + 1, order + low, n_moved);
         order[low] = i;
     }
+
     return order;
 }
 
@@ -476,6 +491,7 @@ static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, 
                  : is_json || code > 0xff ? "\\u%04x"
                                           : "\\x%02x",
                  code);
+
     return true;
 }
 
@@ -511,17 +527,20 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
         if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_type_name(key));
+
         if (style->is_json &&
             key.kind != VALUE_STRING) { // null, a bool or a number becomes a string
             size_t start = h->out.len;
             value_put(h, key, style, 0);
             key = heap_pop_string(h, start);
         }
+
         put_separator(h, style, i == 0, level + 1);
         value_put(h, key, style, 0);
         heap_put(h, style->colon);
         value_put(h, pair->value, style, level + 1);
     }
+
     if (d->n) put_separator(h, style, true, level);
     heap_puts(h, "}");
 }
@@ -531,6 +550,7 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     const ValueStyle *inner = style ? style : &repr; // of items
     bool is_json = inner->is_json, is_list = v.kind == VALUE_LIST || is_json;
     char digits[24];
+
     heap_enter(h);
     switch (v.kind) {
     case VALUE_NONE: heap_puts(h, is_json ? "null" : "None"); break;
@@ -552,6 +572,7 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     case VALUE_LIST:
     case VALUE_TUPLE:
         heap_puts(h, is_list ? "[" : "(");
+
         for (int i = 0; i < v.list->n; i++) {
             put_separator(h, inner, i == 0, level + 1);
             value_put(h, v.list->items[i], inner, level + 1);
@@ -565,6 +586,7 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
         if (v.kind > VALUE_UNDEFINED) heap_fail(h, "a '%s' has no text", value_type_name(v));
         heap_puts(h, style ? "Undefined" : "");
     }
+
     h->depth--;
 }
 

@@ -198,8 +198,11 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     for (int left = item->n_queries; left > 0; left -= p.n_q) {
         p.n_q = min_int(left, ATTEND_MAX_QUERIES);
         kernel.attend(&p);
-        p.q += p.n_q * p.head_dim, p.acc += p.n_q * p.head_dim;
-        p.n_keys += p.n_q, p.max += p.n_q, p.sum += p.n_q;
+        p.q += p.n_q * p.head_dim;
+        p.acc += p.n_q * p.head_dim;
+        p.n_keys += p.n_q;
+        p.max += p.n_q;
+        p.sum += p.n_q;
     }
 }
 
@@ -243,6 +246,7 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         team_end_op(OP_ATTEND);
         return;
     }
+
     // A thread takes consecutive pages of a head, so the keys that attend() prefetches are its own.
     for (int i; team_next_near(a->n_items * a->n_pages, &i);) {
         AttentionItem item = item_at(a, i / a->n_pages);
@@ -251,6 +255,7 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         PartialSoftmax one = partial_in(a->partial + (size_t)i * a->partial_len, &item);
         attend_pages(a, &item, q, layer, page, page + 1, exactness, one);
     }
+
     team_end_op(OP_ATTEND);
     for (int i; team_next(a->n_items, &i);) {
         AttentionItem item = item_at(a, i);
@@ -261,5 +266,6 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
                   partial_in(pages + (size_t)page * a->partial_len, &item));
         normalize(a, &item, out, all);
     }
+
     team_end_op(OP_ATTEND);
 }

@@ -101,6 +101,7 @@ static void overlay(const Kernels *k) {
         if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
         if (k->gemm_large[t].rows) kernel.gemm_large[t] = k->gemm_large[t];
     }
+
     if (k->gemm_large_rows) kernel.gemm_large_rows = k->gemm_large_rows;
     if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
     if (k->swiglu) kernel.swiglu = k->swiglu;
@@ -108,7 +109,11 @@ static void overlay(const Kernels *k) {
     if (k->attend) kernel.attend = k->attend;
     if (k->attend_many) kernel.attend_many = k->attend_many;
     if (k->store) kernel.store = k->store;
-    if (k->peak) kernel.peak = k->peak, kernel.peak_unit = k->peak_unit;
+
+    if (k->peak) {
+        kernel.peak = k->peak;
+        kernel.peak_unit = k->peak_unit;
+    }
 }
 
 bool kernels_init(const char *cap) {

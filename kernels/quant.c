@@ -204,6 +204,7 @@ INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
         CodebookGroup group = codebook_group(type, block, g);
         out->scale[2 * g] = d * (float)(group.scales & 255);
         out->scale[2 * g + 1] = d * (float)(group.scales >> 8);
+
         for (int k = 0; k < 4; k++) {
             int8_t *q = out->q + 32 * g + 8 * k;
             uint32_t signs = group.signs >> 8 * k & 255;
@@ -216,6 +217,7 @@ INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
                 negate_8(q, load_u32(e4[0]) | (uint64_t)load_u32(e4[1]) << 32, signs);
         }
     }
+
     memset(out->min, 0, sizeof out->min);
 }
 
@@ -296,6 +298,7 @@ void quant_decode_row(Type type, const void *row, float *out, size_t n) {
     for (size_t i = 0; type == TYPE_F16 && i < n; i++) out[i] = f16_to_f32(halves[i]);
     for (size_t i = 0; type == TYPE_BF16 && i < n; i++) out[i] = bf16_to_f32(halves[i]);
     if (!quant_is_integer(type)) return;
+
     const uint8_t *block = row;
     size_t n_block = (size_t)type_info(type)->block;
     for (size_t i = 0; i < n; i += n_block, out += n_block, block += type_info(type)->bytes) {
@@ -326,6 +329,7 @@ bool quant_encode_q4_0(const float *x, void *row, size_t n) {
         int q[32];
         for (int i = 0; i < 32; i++) high = x[i] > high ? x[i] : high;
         for (int i = 0; i < 32; i++) low = x[i] < low ? x[i] : low;
+
         for (float level = 7.5f; level <= 8.5f; level += 0.5f) {
             uint16_t scale = f32_to_f16((high > -low ? high : low) / -level);
             float d = f16_to_f32(scale), inverse = d != 0 ? 1 / d : 0, error = 0;
@@ -336,10 +340,14 @@ bool quant_encode_q4_0(const float *x, void *row, size_t n) {
             }
             for (int i = 0; i < 32; i++) error += rest[i] * rest[i];
             if (!(error < least)) continue;
-            least = error, b->d = scale;
+            least = error;
+            b->d = scale;
+
             for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q[i] | q[i + 16] << 4);
         }
+
         if (least == INFINITY) return false; // a NaN, an infinity, or d is too large for float16
     }
+
     return true;
 }

@@ -81,6 +81,7 @@ static void scalar_attend(const AttentionPage *p) {
     int dim = p->head_dim;
     size_t k_bytes = quant_row_bytes(p->k_type, (size_t)dim),
            v_bytes = quant_row_bytes(p->v_type, (size_t)dim);
+
     for (int i = 0; i < p->n_q; i++) {
         float max = -INFINITY, sum = 0, *acc = p->acc + i * dim;
         for (int j = 0; j < p->n_keys[i]; j++) {
@@ -90,6 +91,7 @@ static void scalar_attend(const AttentionPage *p) {
             // reports it.
             if (!(scores[j] <= max)) max = scores[j];
         }
+
         memset(acc, 0, (size_t)dim * sizeof(float));
         for (int j = 0; j < p->n_keys[i]; j++) {
             float weight = expf(scores[j] - max);
@@ -97,6 +99,7 @@ static void scalar_attend(const AttentionPage *p) {
             for (int d = 0; d < dim; d++) acc[d] += weight * row[d];
             sum += weight;
         }
+
         p->max[i] = max;
         p->sum[i] = sum;
     }

@@ -173,6 +173,7 @@ void team_end_op(OpKind kind) {
     } else {
         wait_while(&team.n_ops_done, (unsigned)self.op);
     }
+
     self.was_last = false;
     self.op++;
 }

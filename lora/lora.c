@@ -75,19 +75,23 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     LowRank *pair = &a->pairs[a->n_pairs];
     char name_a[96], name_b[96];
     Tensor b;
+
     snprintf(name_a, sizeof name_a, "%s.lora_a", name);
     snprintf(name_b, sizeof name_b, "%s.lora_b", name);
     const GgufTensor *tensor_a = gguf_find_tensor(g, name_a);
     const GgufTensor *tensor_b = gguf_find_tensor(g, name_b);
+
     if (!tensor_a && !tensor_b) return true;
     uint64_t rank = tensor_a ? tensor_a->dims[is_embedding ? 0 : 1] : 1;
     if (rank < 1 || rank > (uint64_t)w->cols) // a greater rank could be a full matrix
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
                          g->path, name_a, w->cols, (unsigned long long)rank);
+
     int n = (int)rank, rows = is_embedding ? w->rows : n, cols = is_embedding ? n : w->cols;
     if (!tensor_find(g, name_a, rows, cols, &pair->a, err) ||
         !tensor_find(g, name_b, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
+
     float scale = (float)(a->scale / n) * w->scale;
     bool is_a_finite = is_finite(&pair->a, 1);
     if (!is_a_finite || !is_finite(&b, scale))
@@ -98,6 +102,7 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     w->lora = pair;
     a->n_pairs++;
     a->is_attached[tensor_a - g->tensors] = a->is_attached[tensor_b - g->tensors] = true;
+
     return true;
 }
 

@@ -89,10 +89,12 @@ void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_we
             if (items > encoded) encoded = items;
             hidden += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
         }
+
     if (encoded > s->encoded_bytes) {
         free(s->encoded);
         s->encoded = xalloc(s->encoded_bytes = encoded, 1);
     }
+
     if (hidden > s->hidden_bytes) {
         free(s->hidden);
         s->hidden = xalloc(s->hidden_bytes = hidden, 1);

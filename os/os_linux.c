@@ -67,21 +67,25 @@ OsCpus os_cpus(void) {
     cpu_set_t mask, cores = {{0}}, intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
     double speeds[CPU_SETSIZE], highest = 0;
     OsCpus c = {0};
+
     if (sched_getaffinity(0, sizeof mask, &mask)) return (OsCpus){1, 1, 1};
     for (int i = 0; i < CPU_SETSIZE; i++) {
         char cpu[64];
         if (!CPU_ISSET(i, &mask)) continue;
         c.n_cpus++;
         snprintf(cpu, sizeof cpu, "/sys/devices/system/cpu/cpu%d", i);
+
         int core = (int)read_number(cpu, "topology/thread_siblings_list", "", i);
         if (CPU_ISSET(core, &cores)) continue;
         CPU_SET(core, &cores);
+
         double speed = CPU_COUNT(&intel_p_cores) ? CPU_ISSET(i, &intel_p_cores)
                                                  : read_number(cpu, "cpu_capacity", "", -1);
         if (speed < 0) speed = read_number(cpu, "cpufreq/cpuinfo_max_freq", "", 1);
         if (speed > highest) highest = speed;
         speeds[c.n_cores++] = speed;
     }
+
     for (int i = 0; i < c.n_cores; i++) c.n_fast += speeds[i] >= highest * 2 / 3;
     return c;
 }

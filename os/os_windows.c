@@ -19,16 +19,21 @@ OsCpus os_cpus(void) {
     OsCpus c = {.n_cpus = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS)};
     DWORD bytes = 0;
     GetLogicalProcessorInformationEx(RelationProcessorCore, NULL, &bytes);
+
     char *list = posix_malloc(bytes); // records of different sizes
     int highest = 0;                  // efficiency class of the performance cores
     if (list && GetLogicalProcessorInformationEx(RelationProcessorCore, (void *)list, &bytes))
         for (SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX *core = (void *)list;
              (char *)core < list + bytes; core = (void *)((char *)core + core->Size)) {
             int class = ((const BYTE *)&core->Processor)[1]; // EfficiencyClass, not in all headers
-            if (class > highest) highest = class, c.n_fast = 0;
+            if (class > highest) {
+                highest = class;
+                c.n_fast = 0;
+            }
             c.n_fast += class == highest;
             c.n_cores++;
         }
+
     posix_free(list);
     return c.n_cores ? c : (OsCpus){c.n_cpus, c.n_cpus, c.n_cpus};
 }
@@ -105,6 +110,7 @@ static int set_errno(void) {
     case ERROR_NO_DATA: errno = EPIPE; break;
     default: errno = EIO;
     }
+
     return -1;
 }
 
@@ -149,23 +155,29 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
     BY_HANDLE_FILE_INFORMATION info;
     DWORD type = GetFileType(h);
     memset(st, 0, sizeof *st);
+
     if (type != FILE_TYPE_DISK) {
         st->st_mode = type == FILE_TYPE_PIPE ? S_IFIFO : S_IFCHR;
         return 0;
     }
+
     if (!GetFileInformationByHandle(h, &info)) return set_errno();
     bool is_directory = info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
     st->st_mode = (unsigned short)((is_directory ? S_IFDIR : S_IFREG) | 0644);
     st->st_size = (off_t)((uint64_t)info.nFileSizeHigh << 32 | info.nFileSizeLow);
+
     // st_dev and st_ino have 48 bits together: a hash of the volume and the file id.
     uint64_t id = (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow;
     uint64_t hash = (id ^ (uint64_t)info.dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u;
+
     st->st_dev = (unsigned)(hash >> 32);
     st->st_ino = (unsigned short)(hash >> 16);
+
     uint64_t ticks =
         (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
     st->st_mtim.tv_sec = (time_t)(ticks / (NSEC / TICK_NSEC)) - epoch;
     st->st_mtim.tv_nsec = (long)(ticks % (NSEC / TICK_NSEC)) * TICK_NSEC;
+
     return 0;
 }
 
@@ -388,11 +400,13 @@ int main(void) {
     int argc;
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
     char **args = posix_calloc((size_t)argc + 1, sizeof *args);
+
     for (int i = 0; i < argc; i++) {
         int n = WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, NULL, 0, NULL, NULL);
         args[i] = posix_malloc((size_t)n);
         WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
     }
+
     for (int fd = 0; fd < 3; fd++) {
         DWORD mode;
         _setmode(fd, _O_BINARY);
@@ -400,6 +414,7 @@ int main(void) {
         if (is_console && !SetConsoleMode(handle_of(fd), mode | ESCAPE_SEQUENCES))
             putenv("TERM=dumb");
     }
+
     SetConsoleOutputCP(CP_UTF8);
     SetConsoleCP(CP_UTF8);
     return posix_main(argc, args);

@@ -2,6 +2,7 @@
 #include "sandbox.h"
 
 unsigned sandbox_enter(const SandboxPath *paths, int n) {
-    (void)paths, (void)n;
+    (void)paths;
+    (void)n;
     return 0;
 }

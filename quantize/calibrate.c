@@ -17,6 +17,7 @@ static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
     const Calibration *calibration = arg;
     const Gguf *g = calibration->file;
     int i = 0, cols = w->cols;
+
     while (i < g->n_tensors && g->tensors[i].data != w->data) i++;
     if (i == g->n_tensors) return;
     for (int item; team_next((cols + SPAN - 1) / SPAN, &item);) {
@@ -27,6 +28,7 @@ static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
                 calibration->sums[i][c] += v * v;
             }
     }
+
     team_end_op(OP_REST);
 }
 

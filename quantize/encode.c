@@ -182,6 +182,7 @@ static void fit_affine(WeightGroups *f, const QuantLevels *levels) {
         f->min[g] = mean < 0 || levels->min_sign == MIN_OF_ANY_SIGN ? -mean : 0;
         f->gain[g] = -f->min[g] * f->sum_cx[g];
     }
+
     for (int trial = 0; trial < TRIALS; trial++) {
         for (int g = 0; g < LANES; g++) {
             inv[g] = per_range[g] * (levels->hi - 1 + 2.0f / (TRIALS - 1) * (float)trial);
@@ -222,7 +223,8 @@ typedef struct {
 static void stored_init(StoredScales *s, int groups_per_block, const float *wanted, float lo,
                         float hi) {
     float largest = lo < 0 ? lo : hi;
-    s->lo = lo, s->hi = hi;
+    s->lo = lo;
+    s->hi = hi;
     for (int first = 0; first < LANES; first += groups_per_block) {
         uint16_t *d = &s->d[first / groups_per_block];
         float extreme = 0;
@@ -277,7 +279,10 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
     float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],
         best_m[LANES];
     int reach = min->hi > 0;
-    for (int g = 0; g < LANES; g++) best[g] = FLT_MAX, best_s[g] = best_m[g] = 0;
+    for (int g = 0; g < LANES; g++) {
+        best[g] = FLT_MAX;
+        best_s[g] = best_m[g] = 0;
+    }
     for (int a = -1; a <= 1; a++)
         for (int b = -reach; b <= reach; b++) {
             stored_at(scale, a, s, real_s);
@@ -312,8 +317,11 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
         float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
         for (int g = first; g < first + groups_per_block; g++) {
             float a = scale->value[g], b = min->value[g];
-            ss += a * a * s.qq[g], sm += a * b * s.q[g], mm += b * b * f->sum_c[g];
-            sx += a * s.qx[g], mx += b * f->sum_cx[g];
+            ss += a * a * s.qq[g];
+            sm += a * b * s.q[g];
+            mm += b * b * f->sum_c[g];
+            sx += a * s.qx[g];
+            mx += b * f->sum_cx[g];
         }
         float det = ss * mm - sm * sm, unit = ss > 0 ? sx / ss : 0, unit_min = 0;
         if (det > 1e-5f * ss * mm) {
@@ -337,6 +345,7 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
 static void round_weights(WeightGroups *f, const QuantLevels *levels) {
     float inv[LANES], base[LANES];
     invert_scales(f->scale, f->min, inv, base);
+
     const float lo = levels->lo, hi = levels->hi;
     for (int i = 0; i < f->n; i++) {
         int q[LANES];
@@ -392,7 +401,8 @@ static void pack_two_bits(uint8_t qs[64], const uint8_t *q) {
 
 static void pack_q2_k(const EncodedBlock *e, void *block) {
     BlockQ2_K *b = block;
-    b->d = e->d, b->dmin = e->dmin;
+    b->d = e->d;
+    b->dmin = e->dmin;
     for (int g = 0; g < 16; g++) b->scales[g] = (uint8_t)((int)e->scale[g] | (int)e->min[g] << 4);
     pack_two_bits(b->qs, e->q);
 }
@@ -413,16 +423,20 @@ static void pack_q3_k(const EncodedBlock *e, void *block) {
 static void pack_q45_k(const EncodedBlock *e, void *block) {
     BlockQ5_K *b = block; // begins like a BlockQ4_K
     uint8_t *qs = e->type == TYPE_Q5_K ? b->qs : ((BlockQ4_K *)block)->qs;
-    b->d = e->d, b->dmin = e->dmin;
+    b->d = e->d;
+    b->dmin = e->dmin;
+
     for (int g = 0; g < 4; g++) {
         int s = (int)e->scale[g + 4], m = (int)e->min[g + 4];
         b->scales[g] = (uint8_t)((int)e->scale[g] | s >> 4 << 6);
         b->scales[g + 4] = (uint8_t)((int)e->min[g] | m >> 4 << 6);
         b->scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
     }
+
     for (int p = 0; p < 4; p++)
         for (int l = 0; l < 32; l++)
             qs[32 * p + l] = (uint8_t)((e->q[64 * p + l] & 15) | e->q[64 * p + 32 + l] << 4);
+
     for (int l = 0; l < 32 && e->type == TYPE_Q5_K; l++) {
         int high = 0;
         for (int s = 0; s < 8; s++) high |= e->q[32 * s + l] >> 4 << s;
@@ -520,6 +534,7 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
     const QuantEncoder *e = &encoders[type];
     int block = type_info(type)->block, groups_per_block = block / f->n;
     StoredScales scale = {0}, min = {0};
+
     if (e->pack) fit_groups(f, e, groups_per_block, &scale, &min);
     for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
         int first = k * groups_per_block;
@@ -530,6 +545,7 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
                     out);
             continue;
         }
+
         float x[256], cost[256]; // back in row order
         for (int i = 0; i < 256; i++) {
             x[i] = f->x[i % f->n][first + i / f->n];
@@ -537,6 +553,7 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
         }
         if (!encode_codebook(type, x, cost, out)) return false;
     }
+
     return true;
 }
 
@@ -564,6 +581,7 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
     for (size_t i = 0; i < n && type == TYPE_F16; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
     for (size_t i = 0; i < n && type == TYPE_BF16; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
+
     size_t group = (size_t)encoders[type].group, step = LANES * group;
     for (size_t i = 0; group && i < n; i += step) {
         WeightGroups f;
@@ -574,5 +592,6 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
                            (uint8_t *)row + quant_row_bytes(type, i)))
             return false;
     }
+
     return true;
 }

@@ -51,6 +51,7 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
         int level = rest % b->n_levels;
         value[i] = (int)(level < b->n_levels - 1 ? b->low + b->step * (float)level : b->top);
     }
+
     for (int k = 0; k < N_CANDIDATES; k++) best[k] = INT_MAX;
     for (int e = 0; e < b->n_entries; e++) {
         int distance = 0, k = N_CANDIDATES;
@@ -59,9 +60,16 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
             distance += difference * difference;
         }
         for (; k && distance < best[k - 1]; k--) // insertion sort
-            if (k < N_CANDIDATES) best[k] = best[k - 1], found[k] = found[k - 1];
-        if (k < N_CANDIDATES) best[k] = distance, found[k] = (uint16_t)e;
+            if (k < N_CANDIDATES) {
+                best[k] = best[k - 1];
+                found[k] = found[k - 1];
+            }
+        if (k < N_CANDIDATES) {
+            best[k] = distance;
+            found[k] = (uint16_t)e;
+        }
     }
+
     if (!best[0]) found[1] = found[0];
 }
 
@@ -105,7 +113,9 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
         }
         float e = scale * pp - 2 * px; // error / scale
         if (e >= best) continue;
-        best = e, best_px = px, best_pp = pp;
+        best = e;
+        best_px = px;
+        best_pp = pp;
         entry = list[k];
     }
     sums->px += best_px;
@@ -178,7 +188,9 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const float *x, const f
         GroupEntries g = choose_entries(b, x, cost, scale);
         float e = scale * (scale * g.pp - 2 * g.px);
         if (e >= least) continue;
-        least = e, best = g, *k = i;
+        least = e;
+        best = g;
+        *k = i;
     }
     return best;
 }

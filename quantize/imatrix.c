@@ -43,21 +43,25 @@ typedef struct {
 static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t n, float count) {
     char text[64]; // tensor names are shorter
     snprintf(text, sizeof text, "%.*s", name.len < sizeof text ? (int)name.len : 63, name.data);
+
     const GgufTensor *t = gguf_find_tensor(r->g, text);
     if (!t) {
         if (!r->n_foreign++) memcpy(r->foreign, text, sizeof text);
         return true;
     }
+
     if (n != imatrix_n_columns(t))
         return error_set(r->err, EXIT_MODEL,
                          "%s: %s: expected %llu columns, found %llu; made for another model?",
                          r->path, text, (unsigned long long)imatrix_n_columns(t),
                          (unsigned long long)n);
+
     if (!(count >= 0 && count <= 3e38f))
         return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
                          (double)count);
     if (count == 0 || r->columns[t - r->g->tensors]) return true;
     r->n_used++;
+
     return imatrix_set(r->columns, r->g, t, sums, r->path, r->err);
 }
 
@@ -67,20 +71,24 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
         return error_set(r->err, EXIT_MODEL,
                          "%s: general.type: expected \"imatrix\", found \"%.*s\"", r->path,
                          SHOWN(type));
+
     for (int i = 0; i < file->n_tensors; i++) {
         const GgufTensor *t = &file->tensors[i];
         if (!str_ends_with(t->name, SUMS)) continue;
         Str name = {t->name.data, t->name.len - strlen(SUMS)};
         char text[80]; // tensor names are shorter
+
         snprintf(text, sizeof text, "%.*s%s", (int)name.len, name.data, COUNTS);
         const GgufTensor *counts = gguf_find_tensor(file, text);
         if (!counts || counts->type != TYPE_F32 || t->type != TYPE_F32)
             return error_set(r->err, EXIT_MODEL, "%s: %.*s: expected sums and counts in F32",
                              r->path, SHOWN(name));
+
         float count = 0;
         memcpy(&count, counts->data, counts->bytes < 4 ? 0 : sizeof count);
         if (!add_entry(r, name, t->data, t->bytes / 4, count)) return false;
     }
+
     return true;
 }
 
@@ -129,15 +137,20 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     ImatrixReader r = {.columns = columns, .g = g, .path = path, .err = err};
     FileMapping map;
     bool ok = mapping_open(&map, path, err);
+
     if (!ok) return false;
     Str bytes = {(const char *)map.data, map.bytes};
     if (str_begins_with(bytes, "GGUF")) {
         Gguf file;
         ok = gguf_open(&file, path, err);
-        if (ok) ok = read_gguf(&r, &file), gguf_close(&file);
+        if (ok) {
+            ok = read_gguf(&r, &file);
+            gguf_close(&file);
+        }
     } else {
         ok = read_dat(&r, bytes);
     }
+
     mapping_close(&map);
     if (ok && !r.n_used)
         ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
@@ -145,6 +158,7 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     if (ok && r.n_foreign)
         warn("%s: %d entr%s for tensors that the model does not have (%s ...)", path, r.n_foreign,
              r.n_foreign == 1 ? "y" : "ies", r.foreign);
+
     return ok;
 }
 

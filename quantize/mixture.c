@@ -106,6 +106,7 @@ static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
     case NO_IMATRIX_8TH: return !in->has_imatrix && layer < n / 8;
     case WITH_IMATRIX_8TH: return in->has_imatrix && layer < n / 8;
     }
+
     return false;
 }
 
@@ -122,16 +123,19 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
         if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
         return type == TYPE_Q8_0 ? TYPE_Q8_0 : type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
     }
+
     for (int i = 0; i < N_RULES; i++)
         if (str_is_one_of(str_of(in->mixture->name), rules[i].mixtures) &&
             contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
             type = rules[i].type;
             break;
         }
+
     // Llama 2 and 3 70B: attn_v has an eighth of the rows of attn_q, so more bits cost little.
     if (in->n_layers == 80 && in->n_heads != in->n_kv_heads &&
         str_ends_with(t->name, "attn_v.weight") && (type == TYPE_Q3_K || type == TYPE_Q4_K))
         return TYPE_Q5_K;
+
     return type;
 }
 
@@ -159,12 +163,14 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Ggu
     Error ignored; // other architectures may have no such keys
     FamilyKey heads = family_key(g, "attention.head_count"),
               kv_heads = family_key(g, "attention.head_count_kv");
+
     if (!gguf_get_u64(g, heads.text, &in.n_heads, &ignored)) in.n_heads = 0;
     if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;
     }
+
     for (int i = 0; i < g->n_tensors; i++) {
         tensors[i] = g->tensors[i];
         tensors[i].type = tensor_type(&in, &g->tensors[i]);

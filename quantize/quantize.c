@@ -58,6 +58,7 @@ static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *
     const float *columns = q->columns ? q->columns[leaf->tensor] : NULL;
     float *x = xalloc(cols, sizeof *x);
     bool ok = true;
+
     for (size_t r = 0; r < leaf->n_rows && ok; r++) {
         uint64_t row = leaf->first_row + r;
         const float *importance = columns ? columns + row / t->dims[1] * cols : NULL;
@@ -68,6 +69,7 @@ static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *
                       "%s: tensor %.*s: row %llu: a value is not finite or too large for %s",
                       q->g->path, SHOWN(t->name), (unsigned long long)row, type_info(type)->name);
     }
+
     free(x);
     return ok;
 }
@@ -77,6 +79,7 @@ static void convert_leaf(void *arg, int i) {
     ChecksumLeaf *leaf = &q->leaves[i];
     const GgufTensor *t = &q->g->tensors[leaf->tensor], *new = &q->tensors[leaf->tensor];
     Error err;
+
     team_lock();
     bool has_failed = q->err.code;
     team_unlock();
@@ -87,15 +90,18 @@ static void convert_leaf(void *arg, int i) {
            new_bytes = (size_t)(new->bytes / n_rows);
     const uint8_t *old = (const uint8_t *)t->data + leaf->first_row * old_bytes, *data = old;
     uint8_t *buffer = NULL;
+
     if (new->type != t->type) {
         data = buffer = xalloc(n, new_bytes);
         if (!convert_rows(q, leaf, buffer, &err)) set_error(q, &err);
     }
+
     if (!write_all_at(q->fd, data, n * new_bytes,
                       (int64_t)(q->offsets[leaf->tensor] + leaf->first_row * new_bytes))) {
         error_file(&err, q->options->out);
         set_error(q, &err);
     }
+
     blake2b(data, n * new_bytes, leaf->digest);
     free(buffer);
     mapping_release(&q->g->shards[t->shard], old, n * old_bytes);
@@ -115,6 +121,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
     q->offsets = xalloc(n, sizeof *q->offsets);
     q->tensors = xalloc(n, sizeof *q->tensors);
     mixture_choose_types(q->mixture, g, q->columns, q->tensors);
+
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *old = &g->tensors[i];
         GgufTensor *t = &q->tensors[i];
@@ -125,6 +132,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
             t->bytes = gguf_n_rows(t) * quant_row_bytes((Type)t->type, (size_t)t->dims[0]);
         q->total_bytes += old->bytes;
     }
+
     q->leaves = checksum_leaves(q->tensors, g->n_tensors, &q->n_leaves);
     return true;
 }
@@ -135,10 +143,12 @@ static void report_types(const Quantizer *q) {
     int n_unknown = 0, n_tiny = 0;
     bool is_requantized = false;
     Str unknown = {0}; // name of the first tensor without importance
+
     for (int i = 0; i < q->g->n_tensors; i++) {
         const GgufTensor *t = &q->g->tensors[i];
         Type type = (Type)q->tensors[i].type;
         Buffer name = {0};
+
         buffer_put_escaped(&name, t->name, "");
         if (o->is_verbose)
             fprintf(stderr, "%-32s %-8s -> %s\n", name.data, type_info(t->type)->name,
@@ -146,16 +156,19 @@ static void report_types(const Quantizer *q) {
         buffer_free(&name);
         if (type == t->type) continue;
         is_requantized |= quant_is_integer(t->type);
+
         // Importance matrices lack the embedding and the output matrix.
         if (tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
         if (q->columns && !q->columns[i] && !n_unknown++) unknown = t->name;
     }
+
     if (o->is_quiet) return;
     if (is_requantized)
         warn("%s is already quantized; quantizing again costs accuracy", q->g->path);
     if (n_unknown)
         warn("the importance matrix lacks %d tensors (%.*s ...)", n_unknown, SHOWN(unknown));
+
     if (n_tiny && !q->columns)
         warn("%s without an importance matrix costs much accuracy; add --calibrate TEXT or "
              "--imatrix FILE",
@@ -169,28 +182,34 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     static const char *const replaced[] = {"general.quantization_version", "general.file_type",
                                            CHECKSUM_KEY};
     enum { HEADER_BYTES = 24 }; // before the metadata
+
     const Gguf *g = q->g;
     GgufWriter w = {.alignment = 32};
     char placeholder[2 * BLAKE2B_BYTES] = {0};
     Error ignored;
+
     gguf_get_u64(g, "general.alignment", &w.alignment, &ignored); // checked by gguf_open()
     gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
     *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
     gguf_write_u32(&w, replaced[0], 2);
     gguf_write_u32(&w, replaced[1], q->mixture->file_type);
+
     for (const GgufValue *v = g->values; v < g->values + g->n_values; v++) {
         bool is_replaced = str_begins_with(v->key, "split.");
         for (int i = 0; i < 3; i++) is_replaced |= str_is(v->key, replaced[i]);
         if (!is_replaced) gguf_write_value(&w, v);
     }
+
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &q->tensors[i];
         q->offsets[i] =
             gguf_write_tensor(&w, t->name, "", (Type)t->type, t->n_dims, t->dims, t->bytes);
     }
+
     uint64_t data_bytes = w.data_bytes;
     gguf_write_head(&w, head);
     for (int i = 0; i < g->n_tensors; i++) q->offsets[i] += head->len;
+
     return head->len + data_bytes;
 }
 
@@ -199,6 +218,7 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     Buffer head = {0};
     size_t checksum_at;
     char checksum[CHECKSUM_HEX];
+
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
     mapping_prefetch(q->g->shards, q->g->n_shards, false);
@@ -208,10 +228,12 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     if (q->err.code || !mapping_is_intact(q->g->shards, q->g->n_shards, err)) return false;
     checksum_combine(q->tensors, q->leaves, q->n_leaves, checksum);
     memcpy(head.data + checksum_at, checksum, 2 * BLAKE2B_BYTES);
+
     bool ok = write_all_at(q->fd, head.data, head.len, 0) &&
               (!file->target || ftruncate(q->fd, (off_t)*out_bytes) == 0);
     if (!ok) error_file(err, q->options->out);
     buffer_free(&head);
+
     return ok;
 }
 
@@ -222,12 +244,14 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     OutFile file, matrix;
     unsigned force = o->is_forced ? FILE_FORCE : 0;
     bool writes_matrix = o->calibrate && o->imatrix;
+
     q->options = o;
     q->g = &g;
     q->mixture = mixture_find(o->mixture, err);
     if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
     file_register_input(o->calibrate ? o->calibrate : o->imatrix); // never overwritten
     if (!outfile_open(&file, o->out, FILE_STREAM | force, err)) return false;
+
     bool ok = !writes_matrix || outfile_open(&matrix, o->imatrix, force, err);
     if (ok && writes_matrix && outfile_is_same(&file, &matrix))
         ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
@@ -238,10 +262,12 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     else if (ok && o->imatrix)
         ok = imatrix_read(q->columns, o->imatrix, &g, err);
     ok = ok && plan_tensors(q, err);
+
     if (ok) {
         report_types(q);
         ok = write_file(q, &file, out_bytes, err);
     }
+
     if (!ok) outfile_discard(&file);
     *in_bytes = q->total_bytes;
     return ok && outfile_close(&file, err);

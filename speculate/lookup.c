@@ -33,7 +33,10 @@ PromptLookup *lookup_new(void) {
     // With lower ones, drafts would never be tried.
     static const float prior_rate[N_CLASSES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
     PromptLookup *l = xalloc(1, sizeof *l);
-    for (int i = 0; i < N_CLASSES; i++) l->n_seen[i] = 4, l->n_right[i] = 4 * prior_rate[i];
+    for (int i = 0; i < N_CLASSES; i++) {
+        l->n_seen[i] = 4;
+        l->n_right[i] = 4 * prior_rate[i];
+    }
     return l;
 }
 
@@ -91,12 +94,17 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     int best = -1, last = l->n - 1;
     l->n_draft = l->n_checked = l->n_match = 0;
     if (l->n <= LOOKUP_MIN_MATCH) return 0;
+
     int at = l->previous[last];
     for (int i = 0; at >= 0 && i < MAX_CANDIDATES; at = l->previous[at], i++) {
         int n = 0; // tokens up to `at` that equal the last ones
         while (n < MAX_MATCH && n <= at && l->tokens[at - n] == l->tokens[last - n]) n++;
-        if (n >= LOOKUP_MIN_MATCH && n > l->n_match) best = at, l->n_match = n;
+        if (n >= LOOKUP_MIN_MATCH && n > l->n_match) {
+            best = at;
+            l->n_match = n;
+        }
     }
+
     if (best < 0) return 0;
     for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
         int from = best + 1 + i; // after the end of the sequence, the draft repeats itself
@@ -104,5 +112,6 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
         int class = match_class(l->n_match + i);
         p_accept[i] = l->n_right[class] / l->n_seen[class];
     }
+
     return l->n_draft = LOOKUP_MAX_DRAFT;
 }
