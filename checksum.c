@@ -1,3 +1,4 @@
+// See checksum.h.
 #include "checksum.h"
 
 #include <stdio.h>
@@ -58,6 +59,7 @@ void checksum_combine(const GgufTensor *tensors, const ChecksumLeaf *leaves, int
         }
         buffer_append(&all, leaf->digest, sizeof leaf->digest);
     }
+
     blake2b(all.data, all.len, digest);
     for (int i = 0; i < BLAKE2B_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     buffer_free(&all);

@@ -120,20 +120,24 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     uint64_t offset, n_dims, type;
     size_t n = 1;
     bool fits = true;
+
     c->item = (Str){0};
     if (!read_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
     c->item = t->name;
     if (!read_uint(c, 4, "n_dims", 1, 4, &n_dims)) return false;
     t->n_dims = (int)n_dims;
+
     for (int i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < t->n_dims && !read_uint(c, 8, "dimensions", 1, SIZE_MAX, &t->dims[i])) return false;
         fits = fits && size_mul(n, (size_t)t->dims[i], &n);
     }
+
     if (!fits || !size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
         return reject(c, c->at - 8, "dimensions", "more weights than memory can hold");
     if (!read_uint(c, 4, "type", 0, UINT32_MAX, &type)) return false;
     t->type = (uint32_t)type;
+
     const TypeInfo *info = type_info(t->type);
     if (!info->block)
         return reject(c, c->at - 4, "type", "unknown tensor type %s",
@@ -148,6 +152,7 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
         return reject(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment,
                       (size_t)offset);
     t->data = (const void *)(uintptr_t)offset;
+
     return true;
 }
 
@@ -219,6 +224,7 @@ static bool parse_header(GgufCursor *c, uint32_t *version, uint64_t *n_tensors,
     uint64_t number;
     const uint8_t *magic = read_bytes(c, 4, "magic");
     if (!magic) return false;
+
     bool is_swapped = !memcmp(magic, "FUGG", 4);
     if (!is_swapped && memcmp(magic, "GGUF", 4))
         return reject(c, 0, "magic", "expected GGUF, found %s",
@@ -229,6 +235,7 @@ static bool parse_header(GgufCursor *c, uint32_t *version, uint64_t *n_tensors,
         return reject(c, 4, "byte order", "big-endian files are not supported");
     if (*version != 2 && *version != 3)
         return reject(c, 4, "version", "expected 2 or 3, found %u", *version);
+
     return read_uint(c, 8, "n_tensors", 0, MAX_ENTRIES, n_tensors) &&
            read_uint(c, 8, "n_values", 0, MAX_ENTRIES, n_values);
 }

@@ -112,14 +112,17 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     int pos = last && last->session == s ? last->pos + 1 : s->n_tokens;
     int n_left = ws->max_steps - ws->n_steps,
         n_left_for_logits = first_logits + ws->max_logits - ws->n_logits;
+
     if (n > n_left) n = n_left;
     if (n > n_left_for_logits) n = n_left_for_logits;
     if (n > 0 && !session_reserve(s, pos + n, err)) return -1;
+
     for (int i = 0; i < n; i++) {
         if (i >= first_logits) ws->logit_steps[ws->n_logits++] = ws->n_steps;
         ws->tokens[ws->n_steps] = tokens[i];
         ws->steps[ws->n_steps++] = (Step){s, pos + i};
     }
+
     return n;
 }
 

@@ -205,6 +205,7 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
     p->yarn = family->yarn;
     p->factor = 1;
     p->orig_ctx = (int)family->orig_context;
+
     double dim = head_dim;
     if (!family_number(g, "rope.dimension_count", false, &dim, err) ||
         !family_number(g, "rope.freq_base", false, &p->theta, err))
@@ -217,6 +218,7 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
                          family_key(g, "rope.freq_base").text, p->theta);
     p->dim = (int)dim;
     if (!read_scaling(p, g, err)) return false;
+
     return p->rule == ROPE_LLAMA3 ||
            read_divisors(p, g, err); // metadata is exact, divisors are not
 }
@@ -237,6 +239,7 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
         return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
     if (p->theta <= 1)
         return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);
+
     return true;
 }
 

@@ -258,10 +258,12 @@ static const float *adjust_logits(Sampler *s, const float *logits, const int *re
         if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
             s->adjusted[o->bias[i].id] += o->bias[i].bias;
     if (!has_penalty(o)) return s->adjusted;
+
     int first =
         o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
     for (int i = first; i < n_recent; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
+
     for (int i = first; i < n_recent; i++) {
         if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
         float *x = &s->adjusted[recent[i]];
@@ -269,6 +271,7 @@ static const float *adjust_logits(Sampler *s, const float *logits, const int *re
         *x -= o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]];
         s->counts[recent[i]] = 0;
     }
+
     return s->adjusted;
 }
 

@@ -248,15 +248,18 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
     if (n > INT_MAX / 2)
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
     if (n == 0) return;
+
     CachedPiece cache[MIN_CACHE] = {{0}};
     EncodeState e = {.t = t, .out = out, .cache = cache, .cache_mask = MIN_CACHE - 1};
     while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
         e.cache_mask = 2 * e.cache_mask + 1;
     if (e.cache_mask >= MIN_CACHE) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
+
     // Twice the size of the text, because each text between special tokens may get a space prefix.
     char *unescaped = e.spare = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL;
     const char *from = text, *end = text + n; // from: end of the last special token
     const char *template_end = parse_special && !provenance ? end : text;
+
     for (const char *s = text; s < end && (parse_special || t->has_user_defined);) {
         if (provenance && template_end < s) template_end = s;
         while (provenance && template_end < end && provenance[template_end - text]) template_end++;
@@ -270,6 +273,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
         ids_push(out, id);
         from = s += t->start[id + 1] - t->start[id];
     }
+
     encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
     free(unescaped);
     free(e.parts);

@@ -407,11 +407,13 @@ static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_o
     int more =
         n > 0 ? decode_letters(byte_of, (Str){space + 1, text.len - n_left - 1}, bytes + n) : -1;
     int id = more > 0 ? vocabulary_find(t, bytes, (size_t)(n + more)) : -1;
+
     if (id < 0) {
         vocabulary_error(t, err, "merges: rule %d is not two parts of a token: \"%.*s\"", i,
                          SHOWN(text));
         return -1;
     }
+
     *rule = (MergeRule){vocabulary_find(t, bytes, (size_t)n),
                         vocabulary_find(t, bytes + n, (size_t)more), -1};
     return id;

@@ -28,11 +28,13 @@ INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, i
             int sums[2] = {0}, at = k % SUPERBLOCK;
             float scale = quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k,
                                         scale_group / 16, a->q + at, sums);
+
             if (group == 32) {
                 sums[0] += sums[1];
                 a->start[at / 32] = -128 * sums[0];
             }
             a->scale[at / scale_group] = scale;
+
             for (int i = 0; i < scale_group / group; i++)
                 a->sum[at / group + i] = scale * (float)sums[i];
         }

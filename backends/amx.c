@@ -142,6 +142,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
         if (is_pair) _tile_loadd(2, sums + 512, 64);
         if (is_pair) _tile_loadd(3, sums + 768, 64);
     }
+
     for (int k = 0; k < n_k_tiles * AMX_TILE_LEN; k += AMX_TILE_LEN) {
         prefetch_lines(prefetch, n_prefetch);
         _tile_loadd(4, panel + k, 64);
@@ -154,6 +155,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
         _tile_dpbf16ps(2, 4, 7);
         _tile_dpbf16ps(3, 5, 7);
     }
+
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
     if (is_pair) _tile_stored(2, sums + 512, 64);

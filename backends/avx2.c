@@ -172,22 +172,28 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     const int n_int16 = (fit >= 2) + (fit >= 4);
     const bool has_min = has_min_term(type);
     const __m256i xk = load_32(x->q + k);
+
     if (is_in_place && type_info(type)->nibble_offset && type != TYPE_Q4_K) // 16 bytes of nibbles
         return add_group_8_rows(sum, dot_nibble_rows(p, x->q + k, nibbles_offset(type, k), type), w,
                                 x, k / 32, 32, has_min);
+
     __m256i v[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         __m256i q = is_in_place ? integers_32(type, p[i], k, 1) : load_32(w->rows[i] + k);
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
+
     sum_lanes_of_4(v, 8, n_int16);
+
     // v[0] has rows 0 to 3, v[1] rows 4 to 7; their lower lanes are sums of the first 16 columns.
     __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
             high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
+
     if (group == 32)
         return add_group_8_rows(sum, _mm256_add_epi32(low, high), w, x, k / 32, 32, has_min);
     sum = add_group_8_rows(sum, low, w, x, k / 16, 16, has_min);
+
     return add_group_8_rows(sum, high, w, x, k / 16 + 1, 16, has_min);
 }
 
@@ -199,6 +205,7 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
     const bool is_in_place = decodes_in_place(type);
     unpack_8_rows(m, p, is_in_place, type);
     __asm__ volatile("" ::: "memory"); // else gcc 12 keeps minima in registers and spills the sums
+
     if (is_in_place)
 #pragma GCC unroll 8
         for (int k = 0; k < SUPERBLOCK; k += 32) {

@@ -120,6 +120,7 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     const bool has_min = info->has_min;
     Avx512Row u = unpack_row_512(type, a), v = unpack_row_512(type, b);
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
+
     if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
 #pragma GCC unroll 2
     for (int t = 0; t < nt; t++) {
@@ -128,12 +129,14 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
         __m512i p = dot_16_columns(&u, q, type), r = dot_16_columns(&v, q, type);
         __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88), dot_2 = _mm512_shuffle_i32x4(p, r, 0xdd);
         __m512 x_scale = load_8_twice(x[t].scale + at);
+
         if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
         dot = _mm512_add_epi32(dot, (__m512i)load_8_twice(x[t].start[0] + at));
         acc[t] =
             add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
         if (info->group == 32) continue;
         dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
+
         acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
                             x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
                             load_8_twice(x[t].sum[1] + at), has_min);
@@ -337,6 +340,7 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[h][at]);
 #pragma GCC unroll 8
+
     for (int c = k; c < k + group; c += 4) {
         __m512i w0 = _mm512_load_si512(panel->q[0] + c * 16),
                 w1 = _mm512_load_si512(panel->q[1] + c * 16);
@@ -348,6 +352,7 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
         }
     }
 #pragma GCC unroll 2
+
     for (int i = 0; i < 2; i++) {
         __m512 scale = _mm512_load_ps(panel->scale[i][k / group]),
                min = _mm512_load_ps(panel->min[i][k / group]);
@@ -369,6 +374,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     const VnniActivations *x = (const VnniActivations *)step->x + token;
     const int nk = round_up(step->n_cols, SUPERBLOCK), n_prefetch = step->n_prefetch;
     float *sums = m->sums[r / PANEL_ROWS] + token * n_sums * PANEL_ROWS;
+
     for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
         __m512 sum[2][GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
@@ -376,6 +382,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
             for (int h = 0; h < 2; h++)
                 sum[h][t] = step->k == 0 ? splat(0)
                                          : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
+
         for (int i = n_sums == 1 ? 0 : s; i < (n_sums == 1 ? SUMS : s + 1); i++)
             for (int superblock = 0; superblock < nk / SUPERBLOCK; superblock++) {
                 int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
@@ -387,6 +394,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
                 gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
             }
 #pragma GCC unroll 6
+
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < 2; h++)
                 _mm512_store_ps(sums + t * n_sums * PANEL_ROWS + 16 * h, sum[h][t]);
@@ -558,17 +566,21 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
     __m512 score[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) score[t] = splat(0);
+
     for (int b = 0; b < dim / 32; b++) {
         const int begin = b / 2 * 17 + b % 2 * 9, end = b / 2 * 17 + 9 + b % 2 * 8;
         Floats low_half, high_half;
         f16_halves((Words)keys[b % 2 ? begin - 1 : begin], &low_half, &high_half);
+
         __m512 scale = b % 2 ? high_half : low_half;
         __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
+
         for (int t = 0; t < nt; t++) {
             high[t] = _mm512_setzero_si512();
             low[t] = _mm512_set1_epi32(x[t].start[b]);
         }
+
         for (int i = begin; i < end; i++) {
             __m512i w = keys[i] ^ _mm512_set1_epi8((char)128);
 #pragma GCC unroll 6
@@ -581,12 +593,14 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
             }
         }
 #pragma GCC unroll 6
+
         for (int t = 0; t < nt; t++) {
             __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
             score[t] = fmadd(_mm512_cvtepi32_ps(dot) * scale, splat(x[t].scale[b]), score[t]);
         }
     }
 #pragma GCC unroll 6
+
     for (int t = 0; t < nt; t++) _mm512_storeu_ps(scores + t * KV_PAGE, score[t]);
 }
 

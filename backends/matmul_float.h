@@ -101,6 +101,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
             sum[h][t] = is_first
                             ? splat(0)
                             : load_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h);
+
     for (int k = 0; k < nk; k++) {
         if (prefetch && k % every == 0) prefetch_lines(prefetch, 4);
         const char *at = panel + (size_t)k * panel_stride;
@@ -113,6 +114,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
         }
     }
 #pragma GCC unroll 6
+
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++)
             store_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h, sum[h][t]);

@@ -42,6 +42,7 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
         acc = vfmaq_f32(acc, sum, w->scale[g / 4] * vld1q_f32(x->scale + g));
         if (info->has_min) acc = vfmsq_f32(acc, w->min[g / 4], vld1q_f32(x->sum + g));
     }
+
     return acc;
 }
 
@@ -101,10 +102,12 @@ INLINE void panel_tile(float *sums, const NeonPanel *p, const Int8Activations *x
     const int group = type_info(type)->group;
     float32x4_t sum[GEMM_TILE_TOKENS];
     for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + 4 * t);
+
     for (int g = 0; g < n_groups; g++) {
         float32x4_t scale = vld1q_f32(p->scale[g]), min = vld1q_f32(p->min[g]);
         int32x4_t dot[GEMM_TILE_TOKENS];
         for (int t = 0; t < nt; t++) dot[t] = vdupq_n_s32(0);
+
         UNROLL
         for (int k = 0; k < group; k += 16)
             for (int t = 0; t < nt; t++) {
@@ -114,11 +117,13 @@ INLINE void panel_tile(float *sums, const NeonPanel *p, const Int8Activations *x
         dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[(g * group + k) / 4 + i])), v, i);
                 DOT_LANE(0) DOT_LANE(1) DOT_LANE(2) DOT_LANE(3)
             }
+
         for (int t = 0; t < nt; t++) {
             sum[t] = vfmaq_n_f32(sum[t], vcvtq_f32_s32(dot[t]) * scale, x[t].scale[g]);
             if (type_info(type)->has_min) sum[t] = vfmsq_n_f32(sum[t], min, x[t].sum[g]);
         }
     }
+
     for (int t = 0; t < nt; t++) vst1q_f32(sums + 4 * t, sum[t]);
 }
 

@@ -162,6 +162,7 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
         for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
         break;
     default: // types of 32, 64 or 128: d, and in some m, begin each block
+
         for (int g = 0; g < 8; g++) {
             load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
             store_n(scale[g], WIDTH, d);

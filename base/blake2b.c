@@ -1,3 +1,4 @@
+// See blake2b.h.
 #include "blake2b.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ static void compress(uint64_t h[8], const uint8_t block[BLOCK_BYTES], uint64_t c
     memcpy(v + 8, iv, sizeof iv);
     v[12] ^= count;
     if (is_last) v[14] = ~v[14];
+
     for (int r = 0; r < N_ROUNDS; r++) {
         const uint8_t *s = sigma[r % 10];
         for (int i = 0; i < 4; i++) mix(v, i, 4 + i, 8 + i, 12 + i, m[s[2 * i]], m[s[2 * i + 1]]);
@@ -49,6 +51,7 @@ static void compress(uint64_t h[8], const uint8_t block[BLOCK_BYTES], uint64_t c
             mix(v, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4, m[s[8 + 2 * i]],
                 m[s[9 + 2 * i]]);
     }
+
     for (int i = 0; i < 8; i++) h[i] ^= v[i] ^ v[8 + i];
 }
 

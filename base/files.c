@@ -1,3 +1,4 @@
+// See files.h.
 #include "files.h"
 #include "clock.h"
 #include "../os/os.h"

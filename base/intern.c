@@ -1,3 +1,4 @@
+// See intern.h.
 #include "intern.h"
 #include "files.h"
 

@@ -390,6 +390,7 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
     start_value(w, key);
     if (special && special(w->out, v)) return;
     w->needs_comma = false; // start_value() wrote it
+
     switch (v->kind) {
     case JSON_NULL: json_write_null(w, NULL); break;
     case JSON_BOOL: json_write_bool(w, NULL, v->boolean); break;
@@ -398,11 +399,13 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
     case JSON_ARRAY:
     case JSON_OBJECT:
         open_container(w, NULL, v->kind == JSON_ARRAY ? "[" : "{");
+
         for (const Json *item = v->child; item; item = item->next) {
             if (v->kind == JSON_OBJECT) json_write_key(w, item->key);
             json_write_value(w, NULL, item, special);
         }
         close_container(w, v->kind == JSON_ARRAY ? "]" : "}");
     }
+
     w->needs_comma = true;
 }

@@ -1,3 +1,4 @@
+// See mapping.h.
 #include "mapping.h"
 #include "../os/os.h"
 #include "files.h"

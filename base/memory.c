@@ -1,3 +1,4 @@
+// See memory.h.
 #include "memory.h"
 
 bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

@@ -1,3 +1,4 @@
+// See signals.h.
 #include "signals.h"
 #include "error.h"
 #include "files.h"

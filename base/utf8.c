@@ -1,3 +1,4 @@
+// See utf8.h.
 #include "utf8.h"
 
 #include <stdbool.h>

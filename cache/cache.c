@@ -312,12 +312,14 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir), NULL;
     if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir), NULL;
     if (!check_trust(&st, dir, err)) return NULL;
+
     PrefixCache *c = xalloc(1, sizeof *c);
     *c = (PrefixCache){.dir = dir,
                        .max_bytes = max_bytes,
                        .model = model_hash(m),
                        .chunk = chunk,
                        .is_batch_invariant = m->is_batch_invariant};
+
     // If a prompt ends with a cached page, its last n_refeed tokens are fed again, because the
     // logits of the last token are needed. Attention chooses its kernel by the number of queries in
     // a tile. n_refeed is therefore the number of tokens in the page's last tile, or the smallest
@@ -327,6 +329,7 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
                             m->kv.k_type, m->kv.v_type};
     int tile = attention_tile_steps(&shape), n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile,
         n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
+
     c->n_refeed = n_last_tile < n_many ? n_last_tile : n_many;
     return c;
 }

@@ -1,3 +1,4 @@
+// See dialogue.h.
 #include "dialogue.h"
 #include "../base/files.h"
 

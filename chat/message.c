@@ -1,3 +1,4 @@
+// See message.h.
 #include "message.h"
 
 #include <ctype.h>

@@ -196,6 +196,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         raw = skip(raw, take_reasoning(raw, in_reasoning, &reasoning));
         if (reasoning.data) r->reasoning = str_copy(reasoning);
     }
+
     Str calls = content_strip(raw), content = shown;
     size_t n_before_blocks = SIZE_MAX;
     if (!tpl->takes_calls || (!has_tools && is_truncated)) {
@@ -208,6 +209,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
                str_begins_with(calls, "{")) {
         take_objects(r, calls);
     }
+
     if (r->n_calls)
         content = n_before_blocks == SIZE_MAX ? (Str){0}
                                               : content_strip((Str){calls.data, n_before_blocks});

@@ -245,6 +245,7 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     JsonDoc docs[4] = {{0}};
     const Json *objects[3], *tools = NULL;
     bool ok = true;
+
     write_input(&input, in);
     Str sources[3] = {buffer_str(&input), buffer_str(&tpl->variables), in->variables};
     for (int i = 0; ok && i < 3; i++) {
@@ -252,14 +253,17 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
         objects[i] = docs[i].root;
         if (json_get(objects[i], "tools")) tools = json_get(objects[i], "tools");
     }
+
     if (ok) write_template_vars(&vars, t, objects);
     ok = ok && json_parse(&docs[3], vars.data, vars.len, err) &&
          jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
                       &(JinjaInput){objects, 3, docs[3].root, is_role_name, &tpl->today}, text,
                       mask, err);
+
     for (int i = 0; i < 4; i++) json_free(&docs[i]);
     buffer_free(&input);
     buffer_free(&vars);
+
     return ok;
 }
 

@@ -1,3 +1,4 @@
+// See token_stream.h.
 #include "token_stream.h"
 
 // Appends the next n bytes of the rendered text to the stream's text.

@@ -31,6 +31,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
         json_end_array(w);
         json_end_object(w);
     }
+
     json_end_array(w);
 }
 
@@ -60,8 +61,10 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
         *r = (Reply){.content = str_copy(buffer_str(&s->text))};
         return;
     }
+
     completion_ids(s, &ids);
     reply_put_raw(t, ids.data, ids.len, &raw);
+
     bool in_reasoning = reply_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
     reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);

@@ -1,3 +1,4 @@
+// See prompt.h.
 #include "prompt.h"
 #include "../base/files.h"
 

@@ -1,3 +1,4 @@
+// See report.h.
 #include "report.h"
 #include "../base/clock.h"
 #include "../os/os.h"

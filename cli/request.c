@@ -129,6 +129,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
                            .is_checked = is_checked,
                            .may_think = o->may_think};
     Buffer unknown = {0};
+
     *out = NULL;
     if (!read_constraint_files(o, err)) return false;
     if (o->json_schema)
@@ -137,6 +138,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
         spec.grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
     if (o->regex) spec.regex = str_of(o->regex);
     if (o->constraint_choices) spec.choices = list_split(o->constraint_choices, &spec.n_choices);
+
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
     if (ok && *out && o->ignore_eos)
@@ -144,6 +146,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
                        "expected either --ignore-eos or a constraint, which ends its text");
     free((void *)spec.choices);
     buffer_free(&unknown);
+
     return ok;
 }
 

@@ -1,3 +1,4 @@
+// See spellings.h.
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
@@ -80,10 +81,12 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
     while (i < n && !str_is_one_of(str_of(*name), spellings[i].names)) i++;
     if (i == n) return SPELLING_UNKNOWN;
+
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
     if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
         return SPELLING_IGNORED;
+
     if (kind == SPELLING_REFUSED && !text) {
         const char *repo = *value ? *value : "REPO", *type = repo + strcspn(repo, ":");
         error_set(err, EXIT_USAGE,
@@ -93,6 +96,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     } else if (kind == SPELLING_REFUSED) {
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     }
+
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
     if (!strcmp(text, "--kv") && *value) { // llama.cpp: -ctk sets keys, -ctv values
         const char *old = kv_type ? kv_type : "f16", *comma = strchr(old, ',');
@@ -100,6 +104,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                      ? text_format("%.*s,%s", (int)strcspn(old, ","), old, *value)
                      : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
+
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
     *name = text;
     return kind;

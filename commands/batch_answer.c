@@ -1,3 +1,4 @@
+// The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
 #include "batch_record.h"
 #include "../cli/completion.h"
 
@@ -48,6 +49,7 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     const TokenLogprob *l = r->sequence.logprobs;
     int n = r->sequence.n_generated;
     int64_t offset = 0;
+
     json_begin_object(w, "logprobs");
     json_begin_array(w, "tokens");
     for (int i = 0; i < n; i++) json_write_string(w, NULL, tokenizer_piece(t, l[i].id, true));
@@ -59,10 +61,12 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], n_top);
     json_end_array(w);
     json_begin_array(w, "text_offset");
+
     for (int i = 0; i < n; i++) {
         json_write_int(w, NULL, offset);
         offset += (int64_t)tokenizer_piece(t, l[i].id, false).len;
     }
+
     json_end_array(w);
     json_end_object(w);
 }

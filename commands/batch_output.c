@@ -1,3 +1,4 @@
+// See batch_output.h.
 #include "batch_output.h"
 #include "../checksum.h"
 #include "../cli/output.h"

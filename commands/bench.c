@@ -56,6 +56,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     double gb = bytes * 1e-9 / sec, gflop = operations * 1e-9 / sec;
     double per_thread = 1 / (sec * b->model.n_threads), *first = &b->first[b->test];
     if (*first == 0) *first = per_thread;
+
     if (b->options->is_json) {
         JsonWriter *w = &b->json;
         json_begin_object(w, NULL);
@@ -73,6 +74,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
         json_end_object(w);
         return;
     }
+
     buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", test, n_tokens, depth, batch, 1 / sec,
                   gb);
     buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%9.1f",
@@ -82,6 +84,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
     if (*test == 'p') b->prefill_per_sec = 1 / sec;
+
     if (*test == 'd' && !b->decode_per_sec) {
         b->decode_per_sec = 1 / sec;
         b->decode_bandwidth = gb / b->read_gb;

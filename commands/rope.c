@@ -104,6 +104,7 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
         compute_distance(rope, pos, out);
         return;
     }
+
     out[POS] = pos;
     out[PAIR] = i;
     out[FREQUENCY] = (double)rope_freq(rope, pos, i);
@@ -118,6 +119,7 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[COS] = (double)c;
     out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
+
     bool is_half = rope->params.has_half_pairs;
     const float *x = t->vector + (is_half ? i : 2 * i);
     out[X] = (double)x[0];

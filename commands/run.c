@@ -65,6 +65,7 @@ static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constra
                        Sequence *s, int n) {
     Sequence *batch[MAX_COMPLETIONS] = {s};
     prefill_with_progress(p->options, g, s, r, session_new(&p->model.kv));
+
     int n_shared = s->session->n_tokens; // fewer than the prompt after an interrupt
     if (n_shared >= r->n_prompt) n_shared = r->n_prompt - 1;
     for (int i = 1; i < n; i++) {
@@ -75,6 +76,7 @@ static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constra
         batch[i] = &s[i];
         sequence_start(batch[i], g, r, session);
     }
+
     while (generate_step(g, batch, n)) {
     }
 }

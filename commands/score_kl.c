@@ -1,3 +1,4 @@
+// See score_kl.h.
 #include "score_kl.h"
 #include "../cli/request.h"
 
@@ -37,6 +38,7 @@ void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int ma
     ModelOptions options = {.n_threads = m->n_threads,
                             .is_batch_invariant = o->model_options.is_batch_invariant,
                             .kv_type = o->model_options.kv_type};
+
     if (!model_open(&r->model, o->kl, &options, &err)) die_error(&err);
     vocabulary_check(&r->model, m, "--kl");
     r->workspace = workspace_new(&r->model, chunk, max_rows);

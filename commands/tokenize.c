@@ -134,6 +134,7 @@ static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, 
         if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
         if (!fits || !is_allowed) return false;
     }
+
     timed_mask(g, times);
     return constraint_is_complete(g);
 }

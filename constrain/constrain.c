@@ -1,3 +1,4 @@
+// See constrain.h.
 #include "constrain.h"
 #include "regex.h"
 

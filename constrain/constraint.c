@@ -1,3 +1,4 @@
+// See constraint.h.
 #include "constraint.h"
 #include "constrain.h"
 #include "../base/clock.h"
@@ -71,14 +72,17 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
     if (s->schema_text.data) buffer_put(key, s->schema_text);
+
     if (s->grammar.data) {
         buffer_puts(key, "grammar ");
         buffer_put(key, s->grammar);
     }
+
     if (s->regex.data) {
         buffer_puts(key, "regex ");
         buffer_put(key, s->regex);
     }
+
     if (s->n_choices) buffer_puts(key, "choices ");
     for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
@@ -130,6 +134,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
                                          Buffer *unknown, Error *err) {
     Buffer key = {0};
     put_key(&key, s);
+
     CompiledConstraint **link = &cache->newest, *found;
     while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(&key))) link = &(*link)->next;
     if ((found = *link)) {
@@ -140,12 +145,14 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         Grammar *grammar = compile(s, unknown, err);
         if (!grammar) return buffer_free(&key), NULL;
         found = xalloc(1, sizeof *found);
+
         *found = (CompiledConstraint){.key = key,
                                       .grammar = grammar,
                                       .n_bytes = key.len + grammar_bytes(grammar),
                                       .compile_sec = now_sec() - start};
         found->tables = matcher_new(grammar, find_vocabulary(cache), NULL);
     }
+
     found->next = cache->newest;
     cache->newest = found;
     return found;
@@ -171,10 +178,12 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
     int n = (spec->schema != NULL) + (spec->schema_text.data != NULL) +
             (spec->grammar.data != NULL) + (spec->regex.data != NULL) + (spec->n_choices > 0);
     *out = NULL;
+
     if (n > 1)
         return error_set(err, EXIT_USAGE,
                          "more than one constraint; use one of a JSON Schema, a grammar, a regular "
                          "expression and choices");
+
     if (n == 0) return true;
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
     if (!compiled) return false;
@@ -182,6 +191,7 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
     if (keep_within_limits(cache)) return true; // only now, because the new state is a user
     constraint_free(*out);
     *out = NULL;
+
     return error_set(err, EXIT_USAGE,
                      "the constraints in use take more than %d MB; lower --parallel",
                      MAX_BYTES >> 20);
@@ -261,6 +271,7 @@ static bool reasoning_accept(ConstraintState *s, int id) {
         s->phase = REASONING_SPACE;
         s->tail.len = 0;
     }
+
     return true;
 }
 

@@ -1,3 +1,4 @@
+// See formats.h.
 #include "formats.h"
 
 // Dates and times of RFC 3339; leap seconds only at 23:59:60 UTC.

@@ -1,3 +1,4 @@
+// See grammar.h.
 #include "grammar.h"
 
 void grammar_free(Grammar *g) {

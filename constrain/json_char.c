@@ -1,3 +1,4 @@
+// See json_char.h.
 #include "json_char.h"
 
 typedef enum {
@@ -37,6 +38,7 @@ uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
     bool is_valid = p == P_UTF8_2
                         ? bits >= 0x20 && (bits < 0x360 || bits >= 0x380) // overlong; surrogates
                         : bits >= 0x10 && bits < 0x110;                   // overlong; too large
+
     return is_valid ? make_partial(p - 1, bits) : CHAR_INVALID;
 }
 

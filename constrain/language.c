@@ -1,3 +1,4 @@
+// See language.h.
 #include "language.h"
 
 int *language_find(Languages *l, const void *key, size_t len) {

@@ -152,6 +152,7 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     uint32_t partial = CHAR_COMPLETE, code = 0;
     size_t begin = 0; // of the current character
     *n_chars = 0;
+
     for (size_t i = 0; i < s.len; i++) {
         if (!partial) {
             begin = i;
@@ -164,6 +165,7 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
             return begin;
         }
     }
+
     return s.len;
 }
 
@@ -284,18 +286,21 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
         uint32_t next = machine_step(s->machine, level->config, (int)node->byte);
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
+
         if (next == other_next || next == DEAD) {
             if (next != other_next) clear_subtree(nodes, i, out);
             i += node->size;
             continue;
         }
         if (node->token != NONE) set_bit(out, node->token);
+
         if (node->size > 1) {
             *++level = (WalkLevel){next, other_next, i + node->size};
             flush_if_full(s, (uint32_t)(level - s->path) + 1);
         }
         i++;
     }
+
     return s->path[base].config;
 }
 
@@ -344,14 +349,17 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
     const Vocabulary *v = s->vocabulary;
     const ByteNode *nodes = v->tails.nodes;
     uint64_t *fits = xalloc((size_t)v->n_tails / 64 + 1, sizeof *fits);
+
     for (uint32_t i = 0; i < v->tails.n; i += nodes[i].size)
         if (!only_quotes || nodes[i].byte == '"')
             config = walk(s, 0, nodes, i, i + nodes[i].size, config, DEAD, fits);
+
     for (int t = 0; t < v->n_tails; t++) {
         if (!get_bit(fits, t)) continue;
         for (int i = v->tail_begin[t]; i < v->tail_begin[t + 1] && v->mixed[i].n_plain <= max; i++)
             if (v->mixed[i].n_plain >= min) set_bit(out, v->mixed[i].token);
     }
+
     free(fits);
     return config;
 }

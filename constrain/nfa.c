@@ -1,3 +1,4 @@
+// See nfa.h.
 #include "nfa.h"
 
 enum { MAX_NFA_STATES = 1 << 16 };

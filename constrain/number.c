@@ -1,3 +1,4 @@
+// See number.h.
 #include "number.h"
 
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal

@@ -1,3 +1,4 @@
+// See pattern.h.
 #include "pattern.h"
 
 int pattern_fail(PatternReader *r, size_t at, const char *why) {

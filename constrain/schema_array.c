@@ -1,3 +1,4 @@
+// Arrays: items, prefixItems, contains, minItems, maxItems, uniqueItems. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // The list of the schemas of the first items, and in *rest the schema of all other items (NULL:

@@ -1,3 +1,4 @@
+// See schema_compiler.h.
 #include "schema_compiler.h"
 #include "number.h"
 

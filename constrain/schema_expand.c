@@ -1,3 +1,4 @@
+// See schema_expand.h.
 #include "schema_expand.h"
 
 enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };

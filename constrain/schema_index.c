@@ -113,17 +113,21 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
                                 VALUE_SCHEMA_OR_NAMES},
     };
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
+
     if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
         return index_schema(c, value, resource);
+
     bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
     if (expected == VALUE_SCHEMAS) fits = fits && value->n_items;
     if (!fits)
         return schema_fail(c, u->schema, NULL, "\"%.*s\": expected %s", SHOWN(u->value->key),
                            rules[expected].what);
+
     KeywordValue items = rules[expected].items;
     for (const Json *v = items ? value->child : NULL; v; v = v->next)
         if (!index_value(c, u, v, items, resource)) return false;
+
     return true;
 }
 

@@ -1,3 +1,4 @@
+// Logic: allOf, anyOf, oneOf, not, if and then. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // --- type

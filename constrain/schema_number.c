@@ -1,3 +1,4 @@
+// Numbers: ranges and multiples. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // --- bounds

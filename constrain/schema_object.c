@@ -1,3 +1,4 @@
+// Objects: properties, names, and the number of properties. See schema_keywords.h.
 #include "schema_keywords.h"
 
 #include <stdio.h>
@@ -358,17 +359,20 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     PatternList patterns = {.n = 0};
     int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
+
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
     if (c->failed) return;
+
     // A copy, because grammar_finish() removes names without a value from it.
     const Dfa *shared = &c->grammar->defs[names].dfa;
     if (!dfa_product(&d, shared, shared, DFA_INTERSECT, &c->languages.budget)) {
         schema_language(c, NULL, NULL, -1);
         return;
     }
+
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
@@ -376,6 +380,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         if (d.accept[state] && !o->other_values[name.matched])
             o->other_values[name.matched] = property_value(c, f, &name, assertions);
     }
+
     o->other = grammar_add_dfa(c->grammar, d);
 }
 

@@ -1,3 +1,4 @@
+// Strings: lengths, patterns and formats. See schema_keywords.h.
 #include "schema_keywords.h"
 #include "formats.h"
 

@@ -1,3 +1,4 @@
+// Values: type, const and enum, and the union of alternatives. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // The first of the n values that "const" or "enum" lists.

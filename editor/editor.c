@@ -212,6 +212,7 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
         width = 1;
     } else
         snprintf(shown, 8, "%.*s", len, s);
+
     *columns = width;
 
     return len ? len : 1;
@@ -550,6 +551,7 @@ static void search_history(Editor *e) {
         *e->interrupted = 0;
     } else if (key >= 0)
         e->next_key--; // left to editor_read()
+
     e->prompt = prompt;
     buffer_free(&query);
     buffer_free(&shown);

@@ -343,13 +343,16 @@ static Value repeat_sequence(Heap *h, Value v, int64_t n) {
         }
         return heap_pop_string(h, start);
     }
+
     if (v.kind != VALUE_LIST && v.kind != VALUE_TUPLE)
         heap_fail(h, "cannot multiply '%s'", value_type_name(v));
+
     Value out = value_list(h, v.kind, 0);
     for (; n > 0; n--) {
         heap_spend(h, 1);
         out = add_sequences(h, out, v);
     }
+
     return out;
 }
 

@@ -521,6 +521,7 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
             next_token(p);
         } else if (op > CMP_IN)
             return all ? all : left;
+
         if (!all) {
             all = new_node(p, EXPR_COMPARE, left, NULL);
             tail = &all->b;
@@ -546,6 +547,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
                      {"~", 4, EXPR_BINARY, '~'}, {"*", 5, EXPR_BINARY, '*'},
                      {"/", 5, EXPR_BINARY, '/'}, {"//", 5, EXPR_BINARY, 'f'},
                      {"%", 5, EXPR_BINARY, '%'}, {"**", 6, EXPR_BINARY, 'p'}};
+
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
     if (level == LEVEL_UNARY) return parse_unary(p, true);
 

@@ -103,16 +103,19 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
     a->n_tiles = n_tiles;
     a->n_items = n_tiles * shape->n_kv_heads * items_per_head(shape);
     a->n_pages = 0;
+
     for (int i = 0; i < n_tiles; i++) {
         if (tile_pages(&tiles[i]) > a->n_pages) a->n_pages = tile_pages(&tiles[i]);
         if (tiles[i].n_steps > max_steps) max_steps = tiles[i].n_steps;
     }
+
     int n_queries = min_int(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
     a->partial_len = (size_t)n_queries * (size_t)(shape->head_dim + 2);
 
     size_t n_partial = (size_t)a->n_items * (size_t)a->n_pages;
     a->is_split = a->n_pages > 1 && n_threads > 1 && a->n_items < 2 * n_threads &&
                   n_partial <= MAX_PARTIAL / a->partial_len;
+
     size_t bytes = n_partial * a->partial_len * sizeof(float);
     if (!a->is_split || bytes <= a->partial_bytes) return;
     a->partial_bytes = bytes + bytes / 2; // with a margin, because sequences grow
@@ -163,11 +166,13 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     const AttentionTile *tile = item->tile;
     const AttentionShape *s = &a->shape;
     int n_keys[ATTEND_MANY_QUERIES];
+
     for (int i = 0; i < item->n_queries; i++) {
         int pos = tile->first_pos + (item->first_query + i) / item->group;
         int n = pos + 1 - page * KV_PAGE; // causal: keys up to the query's own position
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
     }
+
     size_t at = (size_t)layer * tile->layer_stride + (size_t)page;
     size_t row = (size_t)item->kv_head * KV_PAGE, dim = (size_t)s->head_dim,
            k_at = row * quant_row_bytes(s->k_type, dim),
@@ -189,12 +194,14 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     // In attention, the row count that chooses the kernel is the number of queries; one row means
     // the queries of one step.
     int n = item->n_queries;
+
     if (exactness.kernel_rows == 1) n = min_int(n, item->group);
     bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
     if (kernel.attend_many && is_many && s->k_type != TYPE_F32 && s->v_type != TYPE_F32) {
         kernel.attend_many(&p);
         return;
     }
+
     for (int left = item->n_queries; left > 0; left -= p.n_q) {
         p.n_q = min_int(left, ATTEND_MAX_QUERIES);
         kernel.attend(&p);

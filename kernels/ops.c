@@ -121,6 +121,7 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         char *encoded;       // x in the form that the kernel reads
         int chunk, n_chunks; // rows per chunk, number of chunks
     } plans[MAX_PRODUCTS] = {{0}};
+
     int cols = products[0].w->cols, n_rows = 0, n_chunks = 0;
     char *unused = s->encoded;
 
@@ -151,6 +152,7 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         plans[p].n_chunks = div_up(products[p].w->rows, plans[p].chunk);
         n_chunks += plans[p].n_chunks;
     }
+
     for (int i; team_next_near(n_chunks, &i);) {
         int p = 0;
         while (i >= plans[p].n_chunks) i -= plans[p++].n_chunks;
@@ -163,5 +165,6 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
             for (int r = first; w->scale != 1 && r < end; r++) out[r] *= w->scale;
         }
     }
+
     team_end_op(OP_MATMUL);
 }

@@ -45,6 +45,7 @@ static void scalar_rows(float *out, size_t out_stride, const Tensor *w, const vo
     enum { CHUNK = 1024 };
     float weights[CHUNK];
     const float *x = encoded;
+
     for (int r = row_begin; r < row_end; r++) {
         const char *row = (const char *)w->data + (size_t)r * w->row_bytes;
         for (int t = 0; t < n_tokens; t++) out[(size_t)t * out_stride + (size_t)r] = 0;

@@ -22,5 +22,6 @@ const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int 
         *out = (Tensor){t->data, (Type)t->type, rows, cols, row_bytes, 1, NULL, NULL, false};
         return t;
     }
+
     return NULL;
 }

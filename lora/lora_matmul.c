@@ -27,6 +27,7 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
 #pragma GCC unroll 4
             for (int i = 0; i < STRIP_LANES; i++) sum[t][i] += hidden[t * rank + k] * strip[i];
 #pragma GCC unroll 4
+
     for (int t = 0; t < n_tokens; t++, out += stride) {
         if (n_rows < LORA_STRIP) {
             for (int i = 0; i < n_rows; i++)
@@ -115,6 +116,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
     float *out = s->hidden;
     int n_tokens = min_int(n - first, ITEM_TOKENS);
     const MatmulKernel *last = NULL; // the kernel that `encoded` was encoded for
+
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
             int rank = l->a.rows, rows = rows_per_part(&l->a, n, exactness), row = part * rows;
@@ -127,6 +129,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
                         row, min_int(rank, row + rows));
                 last = k;
             }
+
             out += (size_t)n * (size_t)rank;
         }
 }
@@ -143,6 +146,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
             if (parts > n_parts) n_parts = parts;
             if (needed > bytes) bytes = needed;
         }
+
     if (!n_parts) return;
     bytes = (bytes + 63) / 64 * 64;
     for (int i; team_next((n + ITEM_TOKENS - 1) / ITEM_TOKENS * n_parts, &i);)
@@ -166,6 +170,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
             chunk -= n_own;
         }
     }
+
     team_end_op(OP_MATMUL);
 }
 

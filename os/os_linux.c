@@ -1,3 +1,4 @@
+// Linux. See os.h.
 #include "os.h"
 
 #include <fcntl.h>
@@ -134,17 +135,21 @@ static double smallest_group_limit(const char *controller,
     char line[2048], group[4096];
     double smallest = INFINITY;
     FILE *f = fopen("/proc/self/cgroup", "re");
+
     while (f && fgets(line, sizeof line, f)) {
         char *controllers = strchr(line, ':');
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
+
         bool is_v1 = controllers[1];
         if (is_v1 && !list_contains(controllers + 1, controller)) continue;
+
         size_t n = (size_t)snprintf(group, sizeof group, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
                                     is_v1 ? controller : "");
         snprintf(group + n, sizeof group - n, "%s", path);
+
         for (char *end = group + strlen(group); end && end >= group + n;
              end = strrchr(group, '/')) { // from the group up to the root
             *end = 0;
@@ -152,6 +157,7 @@ static double smallest_group_limit(const char *controller,
             if (found < smallest) smallest = found;
         }
     }
+
     if (f) fclose(f);
     return smallest;
 }

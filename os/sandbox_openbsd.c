@@ -1,3 +1,4 @@
+// OpenBSD: pledge and unveil. See sandbox.h.
 #include "sandbox.h"
 
 #include <stdbool.h>

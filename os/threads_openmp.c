@@ -1,3 +1,4 @@
+// Threads by OpenMP. See threads.h.
 #include "threads.h"
 
 #include <omp.h>

@@ -1,3 +1,4 @@
+// Threads by POSIX. See threads.h.
 #include "threads.h"
 #include "os.h"
 
@@ -23,18 +24,22 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
     PosixThread *threads = calloc((size_t)n_threads, sizeof *threads);
     pthread_attr_t attributes;
     int n = 1;
+
     if (!threads) n_threads = 1;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
+
     for (; n < n_threads; n++) {
         threads[n].run = worker;
         threads[n].index = n;
         if (pthread_create(&threads[n].thread, &attributes, thread_main, &threads[n])) break;
     }
+
     pthread_attr_destroy(&attributes);
     int code = program(n, arg);
     while (--n > 0) pthread_join(threads[n].thread, NULL);
     free(threads);
+
     return code;
 }
 

@@ -40,6 +40,7 @@ static int run_windows(const QuantizeOptions *o, Calibration *calibration, const
                        const Tokenizer *t, Ids *ids, int n_ctx, Error *err) {
     Workspace *ws = workspace_new(m, n_ctx, 1);
     workspace_observe(ws, observe_product, calibration);
+
     int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx, i = 0;
     for (; i < n_windows; i++) {
         int first = i * n_ctx, n = ids->len - first < n_ctx ? ids->len - first : n_ctx;
@@ -53,6 +54,7 @@ static int run_windows(const QuantizeOptions *o, Calibration *calibration, const
         snprintf(line, sizeof line, "calibrate: window %d of %d", i + 1, n_windows);
         o->show_progress(o->arg, line);
     }
+
     o->show_progress(o->arg, NULL);
     workspace_free(ws);
     return i < n_windows ? 0 : n_windows;
@@ -63,6 +65,7 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
                        Ids *ids, Error *err) {
     Buffer text = {0};
     if (!file_read(o->calibrate, &text, err)) return false;
+
     const char *nul = text.len ? memchr(text.data, 0, text.len) : NULL;
     if (nul)
         return error_set(err, EXIT_USAGE, "--calibrate: %s: zero byte at offset %zu; not a text",
@@ -71,13 +74,16 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     mapping_prefetch(model->file.shards, model->file.n_shards, true);
     *t = tokenizer_open(&model->file, err);
     if (!*t) return false;
+
     if (tokenizer_n_vocab(*t) != model->config.vocab_size)
         return error_set(err, EXIT_MODEL,
                          "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
                          g->path, model->config.vocab_size, tokenizer_n_vocab(*t));
+
     if (tokenizer_adds_bos(*t)) ids_push(ids, tokenizer_bos(*t));
     tokenizer_encode(*t, buffer_str(&text), false, ids);
     buffer_free(&text);
+
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
@@ -88,10 +94,12 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     static Tokenizer *t;
     static Ids ids;
     size_t n_tensors = (size_t)g->n_tensors + 1;
+
     if (!open_model(o, g, &model, &t, &ids, err)) return false;
     Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *))};
     for (int i = 0; i < g->n_tensors; i++)
         calibration.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
+
     int n_ctx = model.config.max_context < WINDOW ? model.config.max_context : WINDOW;
     int n_windows = run_windows(o, &calibration, &model, t, &ids, n_ctx, err);
     tokenizer_close(t);
@@ -109,11 +117,14 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
         if (!imatrix_set(columns, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
             return false;
     }
+
     if (!out) return true;
     Buffer file = {0};
     int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
+
     imatrix_put(&file, g, sums, n_fed, o->calibrate, n_windows, n_ctx);
     if (!write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
     buffer_free(&file);
+
     return outfile_close(out, err);
 }

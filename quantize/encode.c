@@ -65,6 +65,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
     *f = (WeightGroups){.n = n};
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
+
     for (int g = 0; g < LANES && min_sign == MIN_OF_ANY_SIGN; g++)
         f->low[g] = f->high[g] = f->x[0][g];
     for (int i = 0; i < n; i++)
@@ -74,10 +75,12 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
             f->low[g] = v < f->low[g] ? v : f->low[g];
             f->high[g] = v > f->high[g] ? v : f->high[g];
         }
+
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
     for (int i = 0; i < n && !importance; i++)
         for (int g = 0; g < LANES; g++) f->cost[i][g] = rms[g] + fabsf(f->x[i][g]);
+
     for (int g = 0; g < n_groups && importance; g++)
         for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
     for (int i = 0; i < n; i++)
@@ -161,10 +164,12 @@ static void try_scales(WeightGroups *f, const QuantLevels *levels, const float *
         float min = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_cx[g]) * r;
         bool is_alone = r <= 0 || levels->min_sign == NO_MIN ||
                         (levels->min_sign == MIN_NOT_NEGATIVE && min < 0);
+
         scale = is_alone ? alone : scale;
         min = is_alone ? 0 : min;
         float gain = scale * s.qx[g] - min * f->sum_cx[g];
         bool is_better = gain > f->gain[g];
+
         f->gain[g] = is_better ? gain : f->gain[g];
         f->scale[g] = is_better ? scale : f->scale[g];
         f->min[g] = is_better ? min : f->min[g];
@@ -225,6 +230,7 @@ static void stored_init(StoredScales *s, int groups_per_block, const float *want
     float largest = lo < 0 ? lo : hi;
     s->lo = lo;
     s->hi = hi;
+
     for (int first = 0; first < LANES; first += groups_per_block) {
         uint16_t *d = &s->d[first / groups_per_block];
         float extreme = 0;
@@ -234,6 +240,7 @@ static void stored_init(StoredScales *s, int groups_per_block, const float *want
         if (fabsf(f16_to_f32(*d)) < fabsf(extreme / largest) && (*d & 0x7fff) < 0x7bff) ++*d;
         for (int g = first; g < first + groups_per_block; g++) s->unit[g] = f16_to_f32(*d);
     }
+
     for (int g = 0; g < LANES; g++)
         s->value[g] = fabsf(s->unit[g]) > 0 ? rintf(wanted[g] / s->unit[g]) : 0;
 }
@@ -279,10 +286,12 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
     float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],
         best_m[LANES];
     int reach = min->hi > 0;
+
     for (int g = 0; g < LANES; g++) {
         best[g] = FLT_MAX;
         best_s[g] = best_m[g] = 0;
     }
+
     for (int a = -1; a <= 1; a++)
         for (int b = -reach; b <= reach; b++) {
             stored_at(scale, a, s, real_s);
@@ -295,6 +304,7 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
                 best_m[g] = is_better ? m[g] : best_m[g];
             }
         }
+
     memcpy(scale->value, best_s, sizeof best_s);
     memcpy(min->value, best_m, sizeof best_m);
     for (int g = 0; g < LANES; g++) {
@@ -312,6 +322,7 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
     LevelSums s;
     invert_scales(f->scale, f->min, inv, base);
     sum_levels(f, levels, inv, base, &s);
+
     for (int first = 0; first < LANES; first += groups_per_block) {
         int block = first / groups_per_block;
         float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
@@ -323,6 +334,7 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
             sx += a * s.qx[g];
             mx += b * f->sum_cx[g];
         }
+
         float det = ss * mm - sm * sm, unit = ss > 0 ? sx / ss : 0, unit_min = 0;
         if (det > 1e-5f * ss * mm) {
             unit = (sx * mm - mx * sm) / det;
@@ -332,6 +344,7 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
             continue;
         scale->d[block] = f32_to_f16(unit);
         min->d[block] = f32_to_f16(unit_min);
+
         for (int g = first; g < first + groups_per_block; g++) {
             scale->unit[g] = f16_to_f32(scale->d[block]);
             min->unit[g] = f16_to_f32(min->d[block]);
@@ -506,12 +519,14 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     const QuantLevels *levels = &e->levels;
     bool has_min = levels->min_sign != NO_MIN;
     float inv[LANES], base[LANES];
+
     if (has_min)
         fit_affine(f, levels);
     else
         fit_symmetric(f, levels, e->reach, e->n_trials);
     invert_scales(f->scale, f->min, inv, base); // once more, from the best s and m
     try_scales(f, levels, inv, base);
+
     if (groups_per_block > 1) {
         stored_init(scale, groups_per_block, f->scale, e->lo, e->hi);
         if (has_min) stored_init(min, groups_per_block, f->min, e->lo, e->hi);
@@ -525,6 +540,7 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
             f->min[g] = -f16_to_f32(min->d[g]);
         }
     }
+
     round_weights(f, levels);
 }
 

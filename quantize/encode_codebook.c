@@ -59,11 +59,13 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
             int difference = b->entries[e * b->len + i] - value[i];
             distance += difference * difference;
         }
+
         for (; k && distance < best[k - 1]; k--) // insertion sort
             if (k < N_CANDIDATES) {
                 best[k] = best[k - 1];
                 found[k] = found[k - 1];
             }
+
         if (k < N_CANDIDATES) {
             best[k] = distance;
             found[k] = (uint16_t)e;
@@ -100,9 +102,11 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
         int level = v > 0 ? v < (float)b->n_levels ? (int)v : b->n_levels - 1 : 0;
         cell = cell * b->n_levels + level;
     }
+
     const uint16_t *list = b->candidates[cell];
     uint16_t entry = list[0];
     float best = FLT_MAX, best_px = 0, best_pp = 0;
+
     for (int k = 0; k < N_CANDIDATES && (k == 0 || list[k] != list[0]); k++) {
         const int8_t *p = b->entries + list[k] * b->len;
         float px = 0, pp = 0;
@@ -111,6 +115,7 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
             px += cp * x[i];
             pp += cp * (float)p[i];
         }
+
         float e = scale * pp - 2 * px; // error / scale
         if (e >= best) continue;
         best = e;
@@ -118,6 +123,7 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
         best_pp = pp;
         entry = list[k];
     }
+
     sums->px += best_px;
     sums->pp += best_pp;
     return entry;
@@ -182,6 +188,7 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const float *x, const f
     GroupEntries best = {{0}, 0, 0};
     float least = FLT_MAX;
     int middle = (int)rintf(wanted / unit - 0.5f);
+
     for (int i = middle - 1; i <= middle + 1; i++) {
         if (i < 0 || i > MAX_K) continue;
         float scale = unit * ((float)i + 0.5f);
@@ -192,6 +199,7 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const float *x, const f
         best = g;
         *k = i;
     }
+
     return best;
 }
 
@@ -202,15 +210,18 @@ static bool encode_block(const MagnitudeCodebook *b, const float *x, const float
     float magnitude[BLOCK], wanted[16], largest = 0;
     memset(out, 0, sizeof *out);
     split_signs(b, x, cost, magnitude, out->signs);
+
     for (int g = 0; g < n_groups; g++) {
         wanted[g] = fit_group_scale(b, magnitude + g * b->group, cost + g * b->group);
         largest = wanted[g] > largest ? wanted[g] : largest;
     }
+
     float d = largest / (((float)MAX_K + 0.5f) * b->unit);
     for (int pass = 0; pass < 2; pass++) {
         float px = 0, pp = 0;
         out->d = f32_to_f16(d);
         if (!f16_is_finite(out->d)) return false;
+
         float unit = f16_to_f32(out->d) * b->unit;
         if (!(unit > 0)) return true;
         for (int g = 0; g < n_groups; g++) {
@@ -222,8 +233,10 @@ static bool encode_block(const MagnitudeCodebook *b, const float *x, const float
             px += s * found.px;
             pp += s * s * found.pp;
         }
+
         d = pp > 0 && px > 0 ? px / pp : d; // the best d for these entries and k
     }
+
     return true;
 }
 

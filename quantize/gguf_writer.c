@@ -1,3 +1,4 @@
+// See gguf_writer.h.
 #include "gguf_writer.h"
 
 static void put_int(Buffer *b, uint64_t v, int n_bytes) { // little-endian

@@ -1,3 +1,4 @@
+// See imatrix.h.
 #include "imatrix.h"
 #include "gguf_writer.h"
 
@@ -12,6 +13,7 @@ bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
     float *out = columns[t - g->tensors] = xalloc(n, sizeof *out);
+
     memcpy(out, sums, n * sizeof *out);
     for (float *x = out; x < out + n; x += cols) {
         double sum = 0;
@@ -21,12 +23,14 @@ bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint
                                  path, SHOWN(t->name), i, (double)x[i]);
             sum += (double)x[i];
         }
+
         float mean = (float)(sum / (double)cols);
         for (size_t i = 0; i < cols; i++) {
             float v = mean > 0 ? x[i] / mean : 1;
             x[i] = v > MINIMUM ? v : MINIMUM;
         }
     }
+
     return true;
 }
 
@@ -175,6 +179,7 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
     gguf_write_string_array(&w, "imatrix.datasets", str_of(dataset));
     gguf_write_u32(&w, "imatrix.chunk_count", (uint32_t)n_chunks);
     gguf_write_u32(&w, "imatrix.chunk_size", (uint32_t)chunk_size);
+
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         if (!sums[i]) continue;
@@ -182,6 +187,7 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
                           t->dims[0] * sizeof(float));
         gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, 1}, sizeof(float));
     }
+
     gguf_write_head(&w, out);
     for (int i = 0; i < g->n_tensors; i++) {
         if (!sums[i]) continue;

@@ -1,3 +1,4 @@
+// See mixture.h.
 #include "mixture.h"
 #include "../family.h"
 #include "../kernels/quant.h"

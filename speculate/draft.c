@@ -67,9 +67,11 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
     Session *s = d->session;
     Error err;
     int n_free = d->model->config.max_context - session->n_tokens - 1;
+
     if (n > n_free) n = n_free;
     if (n < 1 || !catch_up(d, session->tokens, session->n_tokens)) return 0;
     sampler_sync(draft_sampler, sampler);
+
     double start = now_sec();
     int token = pending, n_drafted = 0;
     while (n_drafted < n && workspace_feed(d->workspace, s, &token, 1, 0, &err) == 1) {
@@ -78,6 +80,7 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
         if (token < 0) break;
         out[n_drafted++] = token;
     }
+
     double sec = (now_sec() - start) / (n_drafted + 1);
     d->sec_per_draft = d->sec_per_draft == 0 ? sec : 0.8 * d->sec_per_draft + 0.2 * sec;
     return n_drafted;

@@ -47,6 +47,7 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
     Speculation *sp = d->shared;
     int found[SPECULATE_MAX_DRAFT], n_found = 0;
     float p_accept[SPECULATE_MAX_DRAFT];
+
     if (d->lookup) {
         // The index follows the sequence here: tokens generated since the last draft are appended.
         while (lookup_n_tokens(d->lookup) < session->n_tokens)
@@ -54,18 +55,22 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
         if (lookup_n_tokens(d->lookup) == session->n_tokens) lookup_append(d->lookup, pending);
         n_found = lookup_draft(d->lookup, found, p_accept);
     }
+
     if (n_found > max) n_found = max;
     d->n_drafted = cost_choose(&sp->cost, n_base, p_accept, n_found, 0);
     memcpy(out, found, (size_t)d->n_drafted * sizeof *out);
+
     // The draft model runs for a single sequence only. In a batch, its time would delay the other
     // sequences.
     d->is_by_model = d->n_drafted == 0 && d->draft_sampler && n_base == 1;
+
     if (d->is_by_model) {
         double sec = draft_estimate(sp->draft_model, p_accept, max);
         int n = cost_choose(&sp->cost, n_base, p_accept, max, sec);
         d->n_drafted =
             draft_generate(sp->draft_model, d->draft_sampler, sampler, session, pending, out, n);
     }
+
     return d->n_drafted;
 }
 
