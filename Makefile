@@ -3,7 +3,7 @@
 # make fuzz       build-fuzz/fuzz (clang)         make sweep      build/sweep, which times kernels
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
 # make dist       source archive                  make format     clang-format all sources
-# make clean      remove the build
+# make clean      remove the build                make size       statements and lines per module
 #
 # Variables: CC CFLAGS LDFLAGS BUILD PREFIX DESTDIR, OPENMP= (POSIX threads instead), V= (show commands),
 # WITHOUT="constrain speculate cache lora quantize" (leave out any of these modules). See docs/building.md.
@@ -22,7 +22,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/nul
 endif
 
 # Probes of the compiler. Goals that compile nothing, such as `sudo make install`, skip them.
-ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist format clean,$(MAKECMDGOALS)),all))
+ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist size format clean,$(MAKECMDGOALS)),all))
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp)
 # Hardening: stack protector, checked libc calls, position-independent executable, read-only relocations; used if the
@@ -202,6 +202,9 @@ $(BUILD)/fuzz: $(FUZZERS:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUI
 	$(call report,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 
+size: # statements and lines per module, against the ceilings of CONTRIBUTING.md
+	@python3 tests/test_structure.py --size
+
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 
@@ -234,5 +237,5 @@ dist: # the files in git, and the commit, for --version
 clean:
 	rm -rf $(BUILD) build-asan build-asan-backends llama31
 
-.PHONY: all demo sweep test asan asan-backends fuzz format install uninstall dist clean FORCE
+.PHONY: all demo sweep test asan asan-backends fuzz size format install uninstall dist clean FORCE
 -include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d $(BUILD)/tests/sweep.d
