@@ -63,7 +63,8 @@ void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
     speculation_end(s->drafter);
     buffer_free(&s->text);
-    for (int i = 0; s->logprobs && i < s->n_generated; i++) free(s->logprobs[i].top);
+    if (s->logprobs)
+        for (int i = 0; i < s->n_generated; i++) free(s->logprobs[i].top);
     free(s->logprobs);
     *s = (Sequence){0};
 }
@@ -91,8 +92,10 @@ static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size
     *partial = s->text.len;
     for (int i = 0; i < s->request.n_stops; i++) {
         Str string = s->request.stops[i];
+        if (!string.len) continue;
+
         size_t at = from > string.len ? from - string.len + 1 : 0;
-        for (; string.len && at < s->text.len; at++) {
+        for (; at < s->text.len; at++) {
             size_t n_left = s->text.len - at, n = n_left < string.len ? n_left : string.len;
             size_t *found = n == string.len ? stop : partial;
             if (at < *found && !memcmp(s->text.data + at, string.data, n)) *found = at;

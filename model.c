@@ -143,8 +143,8 @@ typedef struct {
 static void multiply(const Forward *f, const Product *products, int n_products, const float *x,
                      int n) {
     const Workspace *ws = f->ws;
-    for (int i = 0; ws->observe && i < n_products; i++)
-        ws->observe(ws->observe_arg, products[i].w, x, n);
+    if (ws->observe)
+        for (int i = 0; i < n_products; i++) ws->observe(ws->observe_arg, products[i].w, x, n);
     ops_matmuls(&ws->matmul, products, n_products, x, n, f->exactness);
     if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
 }
@@ -153,8 +153,9 @@ static void multiply(const Forward *f, const Product *products, int n_products, 
 // rotation if keys are cached in a quantized type.
 static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
     const Config *c = &f->model->config;
-    for (float *head = vec; norm && head < vec + n_heads * c->head_dim; head += c->head_dim)
-        kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
+    if (norm)
+        for (float *head = vec; head < vec + n_heads * c->head_dim; head += c->head_dim)
+            kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
     if (family_has_rope(&f->model->family, f->layer))
         rope_apply(&f->ws->rope, vec, n_heads, c->head_dim, pos);
     attention_rotate(f->model->kv.k_type, vec, n_heads * c->head_dim, c->head_dim);
@@ -214,11 +215,14 @@ static void forward(void *arg) {
             // further. Kernels are still chosen for n rows, so the bits do not change.
             f.exactness.kernel_rows = exactness_rows(f.exactness, n);
             n = n_needed;
-            x = ws->h;
-            h = ws->x;
-            att = ws->q;
-            ops_gather(x, ws->x, ws->logit_steps, n, c->dim);
-            ops_gather(att, ws->att, ws->logit_steps, n, c->n_heads * c->head_dim);
+
+            // A gather cannot run in place, so the rows move to buffers that are free from here on.
+            float *x_rows = ws->h, *h_rows = ws->x, *att_rows = ws->q;
+            ops_gather(x_rows, x, ws->logit_steps, n, c->dim);
+            ops_gather(att_rows, att, ws->logit_steps, n, c->n_heads * c->head_dim);
+            x = x_rows;
+            h = h_rows;
+            att = att_rows;
         }
         multiply(&f, (Product[]){{h, &l->wo}}, 1, att, n);
         ops_add(x, h, n, c->dim);

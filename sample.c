@@ -144,15 +144,26 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
 
 // Selection: top-k and top-p.
 
+static uint64_t median_of_3(uint64_t a, uint64_t b, uint64_t c) {
+    uint64_t low = a < b ? a : b, high = a < b ? b : a;
+    if (c < low) return low;
+    return c < high ? c : high;
+}
+
 // Takes keys from the best down until their values sum to `goal` > 0 (by_count: until there are
 // `goal` keys), and returns the least key taken; 0 if all keys together do not reach the goal.
 // Quickselect (Hoare 1961): sums the keys above a pivot, and continues on the side that holds the
 // result. Reorders the keys, which must be distinct.
+//
+//     keys   | taken: above the range | above the pivot | pivot | below the pivot | not taken |
+//            0                        lo                mid                       hi          n
+//
+// `above` is the sum of keys[0, lo). The range [lo, hi) holds the result and shrinks to one side.
 static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) {
     double above = 0; // sum of keys[0, lo)
     for (int lo = 0, hi = n; lo < hi;) {
         uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
-        uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+        uint64_t pivot = median_of_3(a, b, c);
         double sum = 0;        // sum of keys[lo, mid), which are above the pivot
         int mid = lo, at = lo; // at: index of the pivot
 
@@ -166,6 +177,7 @@ static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) 
             keys[mid++] = key;
         }
 
+        // The goal is reached above the pivot, with it, or below it.
         if (above + sum >= goal) {
             hi = mid;
             continue;

@@ -205,9 +205,9 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         take_python(r, skip(calls, sizeof python_tag - 1));
     } else if (str_begins_with(calls, tool_calls_tag)) {
         take_objects(r, skip(calls, sizeof tool_calls_tag - 1));
-    } else if (has_tools && (n_before_blocks = take_blocks(r, calls)) == SIZE_MAX &&
-               str_begins_with(calls, "{")) {
-        take_objects(r, calls);
+    } else if (has_tools) {
+        n_before_blocks = take_blocks(r, calls);
+        if (n_before_blocks == SIZE_MAX && str_begins_with(calls, "{")) take_objects(r, calls);
     }
 
     if (r->n_calls)

@@ -26,8 +26,8 @@ void model_take_argument(Options *o) {
     const char *arg = o->n_args ? o->args[0] : "";
     bool is_model = argument_is_model(arg);
     if (o->model && o->model != getenv("LLAMA31_MODEL")) return; // -m was given
-    for (size_t i = 0; !is_model && i < sizeof families / sizeof *families; i++)
-        if (is_of_family(arg, families[i]))
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (!is_model && is_of_family(arg, families[i]))
             die(EXIT_USAGE,
                 "run: \"%s\" names a model; models are files (docs/models.md); text: -p TEXT", arg);
     if (!is_model) return;

@@ -173,8 +173,9 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
 
     buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
     uint64_t checksum = has_checksum ? checksum_files(&p->model.file) : 0;
-    for (int i = 0; i < p->model.n_adapters && has_checksum; i++)
-        checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
+    if (has_checksum)
+        for (int i = 0; i < p->model.n_adapters; i++)
+            checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
     if (has_checksum) buffer_printf(out, "_%016llx", (unsigned long long)checksum);
     buffer_printf(out, "_%llu", (unsigned long long)o->sample.seed);
     buffer_free(&input);

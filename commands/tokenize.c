@@ -230,7 +230,10 @@ int command_tokenize(const Options *o) {
     Options exact = *o;
     exact.keep_newline = true; // every byte counts
     if (has_text) prompt_read(&exact, &text);
-    if (!model_open_file(&g, o->model, &err) || !(t = tokenizer_open(&g, &err))) die_error(&err);
+    if (!model_open_file(&g, o->model, &err)) die_error(&err);
+    t = tokenizer_open(&g, &err);
+    if (!t) die_error(&err);
+
     if (has_text) close_file_access(o);
     if (o->chat_file)
         encode_conversation(o, &g, t, &ids);

@@ -137,7 +137,8 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
 
     CompiledConstraint **link = &cache->newest, *found;
     while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(&key))) link = &(*link)->next;
-    if ((found = *link)) {
+    found = *link;
+    if (found) {
         *link = found->next;
         buffer_free(&key);
     } else {

@@ -228,7 +228,8 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
         const IntList *bucket = &b->buckets[i];
         if (!bucket->n) continue;
         bool is_same = last && is_same_list(bucket, last); // frequent; saves the closure
-        if (!is_same && (to = bucket_state(b, bucket)) < 0) return false;
+        if (!is_same) to = bucket_state(b, bucket);
+        if (to < 0) return false;
         last = bucket;
         if (i < d->n_classes) {
             d->next[state * d->n_classes + i] = (uint16_t)to;

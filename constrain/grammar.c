@@ -170,9 +170,11 @@ static uint32_t *count_names(Grammar *g, const Dfa *d, Budget *budget) {
     uint32_t *counts = arena_alloc(&g->arena, (size_t)d->n_states, sizeof *counts);
     for (bool changed = true; changed && budget_spend(budget, (long)d->n_states * d->n_bounds);) {
         changed = false;
-        for (int state = d->n_states; --state > 0;)
-            if (counts[state] == 0 && (counts[state] = count_texts(d, state, counts)))
-                changed = true;
+        for (int state = d->n_states; --state > 0;) {
+            if (counts[state]) continue;
+            counts[state] = count_texts(d, state, counts);
+            if (counts[state]) changed = true;
+        }
     }
     for (int state = 1; state < d->n_states; state++)
         if (counts[state] == 0) counts[state] = NO_LIMIT;

@@ -78,8 +78,12 @@ static bool string_has_step(const Machine *m, const StringDef *d, const State *s
 
     for (int k = 0; k < n; k++) {
         uint32_t lo = r[k].lo, hi = r[k].hi;
-        if (!dfa && trie_lower_bound(g, s->q, lo) < trie_lower_bound(g, s->q, hi + 1)) return true;
-        for (int i = dfa ? dfa_interval(dfa, lo) : 0; dfa && i < dfa->n_bounds; i++) {
+        if (!dfa) {
+            if (trie_lower_bound(g, s->q, lo) < trie_lower_bound(g, s->q, hi + 1)) return true;
+            continue;
+        }
+
+        for (int i = dfa_interval(dfa, lo); i < dfa->n_bounds; i++) {
             if (dfa->bounds[i] > hi) break;
             int next = dfa->next[s->q * dfa->n_classes + dfa->class_of[i]];
             if (string_is_live(d, next, s->count + 1)) return true;

@@ -311,7 +311,8 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
     uint32_t depth = 0;
     s->path[0] = (WalkLevel){loop, DEAD, t->n};
 
-    for (uint32_t i = 0; others && i < t->n;) {
+    if (!others) return;
+    for (uint32_t i = 0; i < t->n;) {
         while (i >= s->path[depth].end) depth--;
         const ByteNode *node = &t->nodes[i];
         uint32_t end = i + node->size, config = s->path[depth].config;
@@ -577,15 +578,16 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const Vocabulary *v = m->tables->vocabulary;
     const ByteNode *nodes = v->trie.nodes;
 
+    // A token that begins with a space is judged by the rest of its text.
     if (skips_space) {
         copy_mask(m, mask);
         mask = m->own_mask;
-    }
 
-    for (uint32_t i = 0; skips_space && i < v->trie.n; i += nodes[i].size) {
-        if (nodes[i].byte != ' ') continue;
-        clear_subtree(nodes, i, m->own_mask);
-        walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
+        for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
+            if (nodes[i].byte != ' ') continue;
+            clear_subtree(nodes, i, m->own_mask);
+            walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
+        }
     }
 
     for (int i = 0; i < v->n_renaming; i++) {

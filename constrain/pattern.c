@@ -145,7 +145,8 @@ int pattern_read_choice(PatternReader *r) {
             int item = r->syntax->read_item(r);
             if (item < 0) return -1;
             pattern_skip_space(r, false);
-            if ((item = read_repeat(r, item)) < 0) return -1;
+            item = read_repeat(r, item);
+            if (item < 0) return -1;
             pattern_append(r, sequence, item, &last);
             pattern_skip_space(r, false);
         }

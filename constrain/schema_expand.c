@@ -51,7 +51,9 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
         if (a.kind == ASSERT_SCHEMA || a.kind == ASSERT_NOT) {
-            if (!(a.json = resolve(c, a.json))) return 0;
+            a.json = resolve(c, a.json);
+            if (!a.json) return 0;
+
             bool is_true = schema_is_trivial(c, a.json),
                  is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
             is_never |= a.kind == ASSERT_NOT ? is_true : is_false;
@@ -154,7 +156,12 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
 // Expands one assertion into the conjunction.
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT, is_schema = is_not || a.kind == ASSERT_SCHEMA;
-    if (!schema_spend(c, 160) || (is_schema && !(a.json = resolve(c, a.json)))) return;
+    if (!schema_spend(c, 160)) return;
+    if (is_schema) {
+        a.json = resolve(c, a.json);
+        if (!a.json) return;
+    }
+
     if (a.kind == ASSERT_EQUAL) {
         f->values = a.json;
         f->n_values = 1;

@@ -161,8 +161,10 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         int first = i * plans[p].chunk, end = min_int(w->rows, first + plans[p].chunk);
         plans[p].kernel->rows(out, (size_t)w->rows, w, plans[p].encoded, n, first, end);
         for (int t = 0; t < n; t++, out += w->rows) {
-            for (int r = first; w->bias && r < end; r++) out[r] += w->bias[r];
-            for (int r = first; w->scale != 1 && r < end; r++) out[r] *= w->scale;
+            if (w->bias)
+                for (int r = first; r < end; r++) out[r] += w->bias[r];
+            if (w->scale != 1)
+                for (int r = first; r < end; r++) out[r] *= w->scale;
         }
     }
 

@@ -75,7 +75,8 @@ INLINE void unpack_block32(const uint8_t *b, QuantBlock *out, bool has_min, bool
     const uint8_t *qh = b + (has_min ? 4 : 2), *qs = qh + (is_5_bit ? 4 : 0);
     set_group32(out, 0, f16_to_f32(load_u16(b)), has_min ? -f16_to_f32(load_u16(b + 2)) : 0);
     unpack_nibbles(out->q, qs, 16, zero_point);
-    for (int i = 0; is_5_bit && i < 32; i++) // bit i of qh is the fifth bit of weight i
+    if (!is_5_bit) return;
+    for (int i = 0; i < 32; i++) // bit i of qh is the fifth bit of weight i
         out->q[i] = (int8_t)(out->q[i] + ((qh[i / 8] >> i % 8 & 1) << 4));
 }
 

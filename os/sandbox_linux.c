@@ -181,8 +181,9 @@ static bool enter_landlock(const SandboxPath *paths, int n) {
                                                 RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0)};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0) return false;
-    for (size_t i = 0; n && i < sizeof system_paths / sizeof *system_paths; i++)
-        add_rule(rules, system_paths[i], handled.handled_access_fs);
+    if (n)
+        for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++)
+            add_rule(rules, system_paths[i], handled.handled_access_fs);
     for (int i = 0; i < n; i++) add_rule(rules, paths[i], handled.handled_access_fs);
     bool is_entered = syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);

@@ -78,11 +78,14 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
 
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
-    for (int i = 0; i < n && !importance; i++)
-        for (int g = 0; g < LANES; g++) f->cost[i][g] = rms[g] + fabsf(f->x[i][g]);
+    if (importance) {
+        for (int g = 0; g < n_groups; g++)
+            for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
+    } else {
+        for (int i = 0; i < n; i++)
+            for (int g = 0; g < LANES; g++) f->cost[i][g] = rms[g] + fabsf(f->x[i][g]);
+    }
 
-    for (int g = 0; g < n_groups && importance; g++)
-        for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             f->sum_c[g] += f->cost[i][g];
@@ -595,11 +598,14 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
     if (type == TYPE_Q8_0) return quant_encode_q8_0(x, row, n);
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
-    for (size_t i = 0; i < n && type == TYPE_F16; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
-    for (size_t i = 0; i < n && type == TYPE_BF16; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
+    if (type == TYPE_F16)
+        for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
+    if (type == TYPE_BF16)
+        for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
 
     size_t group = (size_t)encoders[type].group, step = LANES * group;
-    for (size_t i = 0; group && i < n; i += step) {
+    if (!group) return true;
+    for (size_t i = 0; i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;
         groups_load(&f, encoders[type].levels.min_sign, (int)group, (int)(left / group), x + i,
