@@ -19,27 +19,28 @@ static const Family families[] = {
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 // Parts of a model that no family has, recognized by a metadata key, a tensor of the first layers, or
-// the architecture. The last two count only without a family: some files have LayerNorm's key beside
-// that of RMSNorm, and windows have no effect on short texts (family_context).
+// the architecture.
 static const struct {
     const char *key, *tensor, *architecture; // key without the architecture, set to other than 0
     const char *part, *alternative;
+    bool is_harmless_in_families; // refused only if the architecture is no family
 } refused_parts[] = {
-    {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model"},
-    {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers"},
-    {"wkv.head_size", "time_mix_key.weight", NULL, "recurrent layers", "use a model with attention in all layers"},
-    {"shortconv.l_cache", "shortconv.conv.weight", NULL, "convolutions", "use a model with attention in all layers"},
-    {"attn_logit_softcapping", NULL, NULL, "soft caps of attention scores", "use a model without soft caps"},
-    {"final_logit_softcapping", NULL, NULL, "soft caps of logits", "use a model without soft caps"},
-    {NULL, "post_attention_norm.weight", NULL, "norms after the attention (post-norms)", "use a model without them"},
-    {NULL, "post_ffw_norm.weight", NULL, "norms after the FFN (post-norms)", "use a model without them"},
-    {NULL, "attn_sinks.weight", NULL, "attention sinks", "use a model without them"},
-    {NULL, "attn_qkv.weight", NULL, "q, k and v in one tensor", "convert it with attn_q, attn_k and attn_v"},
-    {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model"},
-    {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU"},
-    {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU"},
-    {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm"},
-    {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention"},
+    {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model", false},
+    {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers", false},
+    {"wkv.head_size", "time_mix_key.weight", NULL, "recurrent layers", "use a model with attention in all layers", false},
+    {"shortconv.l_cache", "shortconv.conv.weight", NULL, "convolutions", "use a model with attention in all layers", false},
+    {"attn_logit_softcapping", NULL, NULL, "soft caps of attention scores", "use a model without soft caps", false},
+    {"final_logit_softcapping", NULL, NULL, "soft caps of logits", "use a model without soft caps", false},
+    {NULL, "post_attention_norm.weight", NULL, "norms after the attention (post-norms)", "use a model without them", false},
+    {NULL, "post_ffw_norm.weight", NULL, "norms after the FFN (post-norms)", "use a model without them", false},
+    {NULL, "attn_sinks.weight", NULL, "attention sinks", "use a model without them", false},
+    {NULL, "attn_qkv.weight", NULL, "q, k and v in one tensor", "convert it with attn_q, attn_k and attn_v", false},
+    {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model", false},
+    {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU", false},
+    {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU", false},
+    // Some files have LayerNorm's key beside that of RMSNorm. Windows have no effect on short texts (family_context).
+    {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm", true},
+    {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention", true},
 };
 enum { N_PARTS = sizeof refused_parts / sizeof *refused_parts };
 // clang-format on
@@ -75,7 +76,8 @@ static bool has_tensor(const Gguf *g, const char *name) {
 
 // False if the file has a part that no family has.
 static bool check_parts(const Gguf *g, Str architecture, bool is_family, Error *err) {
-    for (int i = 0; i < N_PARTS - 2 * is_family; i++) {
+    for (int i = 0; i < N_PARTS; i++) {
+        if (is_family && refused_parts[i].is_harmless_in_families) continue;
         const char *key = refused_parts[i].key, *tensor = refused_parts[i].tensor,
                    *name = refused_parts[i].architecture;
         double x = 0;

@@ -237,13 +237,19 @@ static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_contin
 
 // Special tokens and text between them.
 
-// Encodes a text with its special tokens. Control and reserved tokens are recognized everywhere
-// (parse_special without a mask), where the provenance mask is 1, or nowhere. User-defined tokens
-// are text that the vocabulary never splits, so they are recognized everywhere.
+// Where control and reserved tokens are recognized. User-defined tokens are text that the
+// vocabulary never splits, so they are recognized everywhere.
+typedef enum {
+    SPECIAL_NOWHERE,
+    SPECIAL_IN_TEMPLATE, // where the provenance mask is 1
+    SPECIAL_EVERYWHERE
+} SpecialMode;
+
+// Encodes a text with its special tokens. The provenance mask is read for SPECIAL_IN_TEMPLATE only.
 //
 // Invariant: no byte of data is part of a control or reserved token. template_end is the end of the
 // run of template bytes that begins at s, and no match may extend beyond it.
-static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, bool parse_special,
+static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, SpecialMode mode,
                              const char *provenance, bool is_continued, Ids *out) {
     if (n > INT_MAX / 2)
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
@@ -258,11 +264,14 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
     // Twice the size of the text, because each text between special tokens may get a space prefix.
     char *unescaped = e.spare = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL;
     const char *from = text, *end = text + n; // from: end of the last special token
-    const char *template_end = parse_special && !provenance ? end : text;
+    const char *template_end = mode == SPECIAL_EVERYWHERE ? end : text;
 
-    for (const char *s = text; s < end && (parse_special || t->has_user_defined);) {
-        if (provenance && template_end < s) template_end = s;
-        while (provenance && template_end < end && provenance[template_end - text]) template_end++;
+    for (const char *s = text; s < end && (mode != SPECIAL_NOWHERE || t->has_user_defined);) {
+        if (mode == SPECIAL_IN_TEMPLATE) {
+            if (template_end < s) template_end = s;
+            while (template_end < end && provenance[template_end - text]) template_end++;
+        }
+
         size_t n_template = template_end > s ? (size_t)(template_end - s) : 0;
         int id = vocabulary_match_special(t, s, (size_t)(end - s), n_template);
         if (id < 0) {
@@ -282,12 +291,14 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
 }
 
 void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out) {
-    encode_with_mask(t, text.data, text.len, parse_special, NULL, false, out);
+    SpecialMode mode = parse_special ? SPECIAL_EVERYWHERE : SPECIAL_NOWHERE;
+    encode_with_mask(t, text.data, text.len, mode, NULL, false, out);
 }
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
-    encode_with_mask(t, text, n, true, provenance, is_continued, out);
+    SpecialMode mode = provenance ? SPECIAL_IN_TEMPLATE : SPECIAL_EVERYWHERE;
+    encode_with_mask(t, text, n, mode, provenance, is_continued, out);
 }
 
 // Reserved special tokens.
@@ -309,7 +320,7 @@ static bool is_special_name(Str s) {
 // "<|" count as unreachable: no pre-tokenizer makes a piece that begins with "<|" and a letter.
 static bool is_reachable(const Tokenizer *t, int id, Str s) {
     Ids ids = {0};
-    encode_with_mask(t, s.data, s.len, false, NULL, true, &ids);
+    encode_with_mask(t, s.data, s.len, SPECIAL_NOWHERE, NULL, true, &ids);
     bool is_same = ids.len == 1 && ids.data[0] == id;
     free(ids.data);
     return is_same && memcmp(s.data, "<|", 2);

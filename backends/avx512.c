@@ -88,7 +88,7 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 // multiplied in one step, with groups of 16 in two.
 
 // {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
-INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_int16) {
+INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
     if (is_int16) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
     __m512 x = (__m512)a, y = (__m512)b;
     return _mm512_add_epi32((__m512i)_mm512_shuffle_ps(x, y, 0x88),
@@ -102,8 +102,8 @@ INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
         d[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u->q[j], _mm512_load_si512(q + 64 * j));
-    return add_neighbours(add_neighbours(d[0], d[1], most < 32768),
-                          add_neighbours(d[2], d[3], most < 32768), 2 * most < 32768);
+    return add_neighbors(add_neighbors(d[0], d[1], most < 32768),
+                         add_neighbors(d[2], d[3], most < 32768), 2 * most < 32768);
 }
 
 INLINE __m512 load_8_twice(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }

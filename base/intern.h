@@ -2,12 +2,12 @@
 // the order in which they are first added.
 //
 // An open-addressing hash table over one arena of keys. The automaton constructions of constrain/
-// use it to recognise states, configurations and stack frames that they have seen before.
+// use it to recognize states, configurations and stack frames that they have seen before.
 #pragma once
 
 #include "memory.h"
 
-// Zero-initialise; free with intern_free.
+// Zero-initialize; free with intern_free.
 typedef struct {
     int n;               // keys so far
     size_t *begin;       // (n + 1) offset of each key in arena; a multiple of 8

@@ -46,5 +46,5 @@ void text_print(Buffer *text);
 void text_print_json(JsonWriter *w);
 // text_write() with the signature of Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
-// Switches stdout to dim text or back, on a terminal with colours.
+// Switches stdout to dim text or back, on a terminal with colors.
 void text_dim(bool is_dim);

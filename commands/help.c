@@ -26,7 +26,7 @@ static const Definition variables[] = {
     {"LLAMA31_HISTORY",
      "input history of chat (default ~/.local/state/llama31/history; empty: none)"},
     {"SOURCE_DATE_EPOCH", "current time for chat templates, in seconds since 1970"},
-    {"NO_COLOR", "if set and not empty, disables dim and coloured text"},
+    {"NO_COLOR", "if set and not empty, disables dim and colored text"},
     {NULL, NULL}};
 
 // Prints text wrapped at COLUMNS and indented to column `indent`; the cursor is at `column`.

@@ -44,7 +44,7 @@ struct ConstraintState {
 
 enum { MAX_BYTES = 256 << 20 }; // of all compiled constraints, without tables
 
-// --- compiled constraints
+// Compiled constraints.
 
 ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     ConstraintCache *c = xalloc(1, sizeof *c);
@@ -159,7 +159,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
     return found;
 }
 
-// --- states
+// States.
 
 static ConstraintState *new_state(ConstraintCache *cache, CompiledConstraint *compiled,
                                   bool may_think) {
@@ -227,7 +227,7 @@ bool constraint_matches(const ConstraintState *s, Str text) {
     return is_match;
 }
 
-// --- reasoning
+// Reasoning.
 
 static const char think_open[] = "<think>", think_close[] = "</think>";
 enum { N_OPEN = sizeof think_open - 1, N_CLOSE = sizeof think_close - 1, MAX_SPACE = 2 };
@@ -288,7 +288,7 @@ static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
     return found;
 }
 
-// --- the hook
+// The hook.
 
 const uint64_t *constraint_mask(ConstraintState *s) {
     return matcher_mask(s->matcher, s->drops_space);

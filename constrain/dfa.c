@@ -1,5 +1,5 @@
 // Contents, in this order: character classes; the subset construction (Rabin and Scott, "Finite
-// Automata and Their Decision Problems", 1959); removal of useless states and minimisation by
+// Automata and Their Decision Problems", 1959); removal of useless states and minimization by
 // partition refinement (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
 #include "dfa.h"
 
@@ -47,7 +47,7 @@ static int state_of_key(Dfa *d, InternTable *keys, const void *key, size_t len) 
     return d->n_states++;
 }
 
-// --- character classes
+// Character classes.
 //
 // The sets of an NFA cut the code points into intervals at their bounds. Intervals that are in
 // exactly the same sets form a class. With the sets [a-z] and [a-fx], for example:
@@ -76,7 +76,7 @@ static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
     d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
 }
 
-// --- subset construction
+// Subset construction.
 //
 // A DFA state is the set of states in which the NFA can be after the text so far. To fill a row,
 // the edges of that set are sorted into buckets, one per class. A bucket has the NFA states to
@@ -282,7 +282,7 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     return true;
 }
 
-// --- useless and equivalent states
+// Useless and equivalent states.
 
 static bool is_useful_call(const Dfa *d, const bool *is_useful, DfaCall call) {
     return is_useful[call.to] && is_useful[d->starts[call.rule]];
@@ -334,7 +334,7 @@ static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
 // Partition refinement. At first, states with the same label are in the same part. Each round
 // splits parts: two states stay in one part if every class leads them to states of one part. When a
 // round splits nothing, the parts are the states of the minimal DFA.
-static void minimise(Dfa *d) {
+static void minimize(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // after that the DFA is left as it is, correct but not minimal
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
     uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
@@ -371,10 +371,10 @@ static void minimise(Dfa *d) {
 
 void dfa_reduce(Dfa *d) {
     remove_useless(d);
-    if (!d->n_rules) minimise(d);
+    if (!d->n_rules) minimize(d);
 }
 
-// --- products
+// Products.
 //
 // A state of the product is a pair of states, one of each automaton, which read the text in
 // parallel. The pair (0, 0) is the dead state.

@@ -27,7 +27,7 @@ typedef struct {
 } Dfa;
 
 // The minimal DFA of an NFA fragment; accepted texts have label 1. With n_rules > 0, the DFA of a
-// grammar, which is not minimised: fragment r is rule r, calls of rules that have no text are
+// grammar, which is not minimized: fragment r is rule r, calls of rules that have no text are
 // removed, and the caller sets `start` to one of `starts`. universal: an NFA state from which every
 // text is accepted, or -1. False with err (exit 2) if a limit on states or the budget is exceeded.
 bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal);

@@ -19,7 +19,7 @@ struct GrammarRule {
     bool is_safe;     // not left-recursive, as far as known (check_rules)
 };
 
-// --- parsing
+// Parsing.
 
 static bool is_name(int c) {
     return c == '-' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
@@ -121,7 +121,7 @@ static const PatternSyntax gbnf_syntax = {
     .read_member = read_class_member,
 };
 
-// --- left recursion
+// Left recursion.
 //
 // If a rule could call itself before it has read a character, the pushdown automaton could loop
 // without consuming anything. Such rules are refused.
@@ -181,7 +181,7 @@ static bool check_rules(PatternReader *r) {
     return true;
 }
 
-// --- compilation
+// Compilation.
 
 static Grammar *compile_rules(PatternReader *r) {
     Dfa d;

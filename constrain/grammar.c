@@ -53,7 +53,7 @@ Grammar *grammar_of_dfa(Dfa d) {
     return g;
 }
 
-// --- tries
+// Tries.
 
 static void push_trie_node(Grammar *g, uint32_t code, int lo, int hi) {
     g->tries = list_grow(g->tries, g->n_tries, sizeof *g->tries);
@@ -107,7 +107,7 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
     return i < end && g->tries[i].code == code ? i : NONE;
 }
 
-// --- finishing
+// Finishing.
 //
 // A value is possible (some text matches) if one of its alternatives is possible. An object or
 // array is possible if its required parts are. This is solved by a least fixed point: at first

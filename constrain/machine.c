@@ -67,7 +67,7 @@ static const StackFrame *top(const Machine *m, const State *s) {
     return stack_top(&m->stacks, s->stack);
 }
 
-// --- strings
+// Strings.
 
 // True if a string may continue with the partial character of a state.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
@@ -121,7 +121,7 @@ static void step_string(Machine *m, State s, int b) {
     if (is_listed ? s.q > 0 : string_is_live(d, s.q, s.count)) put(m, s);
 }
 
-// --- DFAs with calls
+// DFAs with calls.
 
 static bool is_tail(const Dfa *d, int state) {
     if (!d->accept[state] || d->call_begin[state] < d->call_begin[state + 1]) return false;
@@ -166,7 +166,7 @@ static void step_text(Machine *m, State s, int b) {
     if (s.q) put_text(m, s);
 }
 
-// --- values
+// Values.
 
 // Adds the state after a value, or after the end of a rule's text.
 static void end_value(Machine *m, State s) {
@@ -204,7 +204,7 @@ static void step_value(Machine *m, State s, int b) {
     }
 }
 
-// --- names of properties
+// Names of properties.
 //
 // A name follows the trie of listed names (State.q) and the DFA of other names (State.count) in
 // parallel, until its characters leave the trie. At the closing quote, it is the listed name that
@@ -309,7 +309,7 @@ static void step_name(Machine *m, State s, int b) {
     if (leads_to_name(m, &s)) put(m, s);
 }
 
-// --- objects and arrays
+// Objects and arrays.
 //
 // White space follows one of three styles. A state has all styles that agree with the text so far.
 // Where the styles differ, the text selects among them:
@@ -431,7 +431,7 @@ static void step_state(Machine *m, State s, int b) {
     }
 }
 
-// --- configurations
+// Configurations.
 
 static const State *config_states(const Machine *m, uint32_t config, uint32_t *n) {
     *n = (uint32_t)(m->configs.len[config] / sizeof(State));
@@ -594,7 +594,7 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     machine_free(fresh);
 }
 
-// --- loops
+// Loops.
 
 uint64_t byte_group(int byte) {
     static const char ranges[] = "09afgzAFGZ"; // first and last byte of groups 0 to 4

@@ -97,7 +97,7 @@ static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1
 static bool get_bit(const uint64_t *bits, int i) { return bits[(size_t)i / 64] >> (i & 63) & 1; }
 static void clear_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] &= ~((uint64_t)1 << (i & 63)); }
 
-// --- the vocabulary
+// The vocabulary.
 
 static int compare_tokens(const void *a, const void *b) {
     const TokenText *x = a, *y = b;
@@ -246,7 +246,7 @@ void vocabulary_free(Vocabulary *v) {
     free(v);
 }
 
-// --- walks
+// Walks.
 
 // Flushes the machine when it is full. Keeps the configurations of all matchers, the pinned one,
 // and the first n_path levels of the current walk.
@@ -340,7 +340,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
     }
 }
 
-// --- masks
+// Masks.
 
 // Sets the bits of mixed tokens with min to max plain characters before a tail that the machine can
 // read from a configuration. With only_quotes, only tails that begin with a quote. Returns the
@@ -430,7 +430,7 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     }
 }
 
-// --- matchers
+// Matchers.
 
 static MaskTables *tables_new(const Grammar *g, const Vocabulary *v) {
     MaskTables *s = xalloc(1, sizeof *s);

@@ -5,7 +5,7 @@ enum { MAX_NFA_STATES = 1 << 16 };
 
 bool budget_spend(Budget *b, long n) { return (b->left -= n) > 0; }
 
-// --- character sets
+// Character sets.
 
 void charset_add(CharSet *s, uint32_t lo, uint32_t hi) {
     s->at = list_grow(s->at, s->n, sizeof *s->at);
@@ -41,7 +41,7 @@ void charset_free(CharSet *s) {
     *s = (CharSet){0};
 }
 
-// --- automata
+// Automata.
 
 int nfa_state(Nfa *n) {
     if (n->n_states == MAX_NFA_STATES) {
@@ -69,7 +69,7 @@ int nfa_step(Nfa *n, int from, NfaEdgeKind kind, int arg) {
 
 int nfa_set(Nfa *n, CharSet *set) {
     complement(set);
-    charset_invert(set); // inverting twice normalises the set
+    charset_invert(set); // inverting twice normalizes the set
     int i = intern_add(&n->sets, set->at, (size_t)set->n * sizeof *set->at, NULL);
     charset_free(set);
     return i;

@@ -13,15 +13,15 @@ typedef struct {
     uint32_t lo, hi; // both included
 } CodeRange;
 
-// A set of code points. Zero-initialise it, add ranges in any order, and pass it to nfa_set(),
-// which normalises it: ascending disjoint ranges without surrogates, which no text contains.
+// A set of code points. Zero-initialize it, add ranges in any order, and pass it to nfa_set(),
+// which normalizes it: ascending disjoint ranges without surrogates, which no text contains.
 typedef struct {
     CodeRange *at;
     int n;
 } CharSet;
 
 void charset_add(CharSet *s, uint32_t lo, uint32_t hi);
-void charset_invert(CharSet *s); // the result is normalised
+void charset_invert(CharSet *s); // the result is normalized
 void charset_free(CharSet *s);
 // For qsort(): orders code points, ranges by their first code point, and numbers of states.
 int compare_codes(const void *a, const void *b);

@@ -16,7 +16,7 @@
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 #define ZERO      "0(\\.0+)?"
 
-// --- decimals
+// Decimals.
 
 // A decimal: its sign, and 0.DIGITS * 10^point, where the digits neither begin nor end with 0. Zero
 // has no digits.
@@ -118,7 +118,7 @@ static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer 
     return true;
 }
 
-// --- ranges
+// Ranges.
 
 // Appends alternatives for the plain numbers >= 0 below whole.part, or up to it. For 20.5:
 //
@@ -227,7 +227,7 @@ int number_language(Languages *l, const NumberRange *r) {
     return language;
 }
 
-// --- multiples
+// Multiples.
 
 int number_multiples(Languages *l, const Json *m) {
     enum { MAX_STATES = 5000 };
@@ -273,7 +273,7 @@ int number_multiples(Languages *l, const Json *m) {
     return *def;
 }
 
-// --- one number
+// One number.
 
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     enum { MAX_PLAIN = 60 };

@@ -8,7 +8,7 @@ static bool looks_at(const PatternReader *r, const char *s) {
     return str_begins_with(pattern_rest(r), s);
 }
 
-// --- characters and classes
+// Characters and classes.
 
 // Reads the property after \p into a set.
 static bool read_property(PatternReader *r, CharSet *s) {
@@ -100,7 +100,7 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
     return true;
 }
 
-// --- structure
+// Structure.
 
 // Reads a group after its opening parenthesis.
 static int read_group(PatternReader *r) {
@@ -197,7 +197,7 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     return length;
 }
 
-// --- compilation
+// Compilation.
 
 // Adds a state after `from` from which every text is accepted.
 static int any_text(Nfa *n, int from) {

@@ -83,7 +83,7 @@ const SchemaKeyword schema_array_keywords[] = {
     {.name = NULL},
 };
 
-// --- alternatives
+// Alternatives.
 
 // The value of item i. If i is the number of described items, the value of all further items.
 static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {

@@ -4,7 +4,7 @@
 
 #include <stdarg.h>
 
-// --- memory
+// Memory.
 
 void schema_add_alt(SchemaCompiler *c, int def) {
     grammar_add_alt(c->grammar, c->target.value, def);
@@ -22,7 +22,7 @@ void schema_compiler_free(SchemaCompiler *c) {
     free(c->targets);
 }
 
-// --- messages
+// Messages.
 
 // Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.
 static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
@@ -92,7 +92,7 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
     buffer_free(&path);
 }
 
-// --- keywords
+// Keywords.
 
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name) {
     int i = intern_add(&c->keywords, name.data, name.len, NULL);

@@ -105,7 +105,7 @@ typedef enum {
     VALUE_DEPENDENCIES // an object of schemas and lists of strings
 } KeywordValue;
 
-// A row of a table. The first five fields are initialised by position.
+// A row of a table. The first five fields are initialized by position.
 struct SchemaKeyword {
     const char *name; // NULL ends a table
     unsigned types;   // the keyword restricts only values of these types

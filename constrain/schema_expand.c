@@ -14,7 +14,7 @@ struct PendingBranch {
     const PendingBranch *next;
 };
 
-// --- values
+// Values.
 
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     if (schema->kind == JSON_BOOL) return schema->boolean;
@@ -79,7 +79,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     return value;
 }
 
-// --- conjunctions
+// Conjunctions.
 
 Conjunction conjunction_new(void) {
     CountRange any = {0, NO_LIMIT};
@@ -222,7 +222,7 @@ void schema_compile_value(SchemaCompiler *c, int value) {
     schema_expand(c, f);
 }
 
-// --- bounds on counts
+// Bounds on counts.
 
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
@@ -269,7 +269,7 @@ bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value
     return schema_refuse(c, u, " where values are listed");
 }
 
-// --- checking known values
+// Checking known values.
 
 bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
     long steps = a->kind == JSON_NUMBER ? 8 : 1 + (long)a->string.len / 16;

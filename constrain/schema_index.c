@@ -7,7 +7,7 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-// --- URIs (RFC 3986, section 5.2, without the removal of dot segments)
+// URIs (RFC 3986, section 5.2, without the removal of dot segments).
 
 // Length of a scheme and its colon; 0: a relative reference.
 static size_t scheme_length(Str uri) {
@@ -47,7 +47,7 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     return (Str){out, n};
 }
 
-// --- the index
+// The index.
 
 // Splits a URI at #. Returns the fragment, with data NULL if there is none.
 static Str split_fragment(Str *uri) {
@@ -154,7 +154,7 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
 
 bool schema_index(SchemaCompiler *c) { return index_schema(c, c->root, -1); }
 
-// --- $ref
+// $ref.
 
 // Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment. Appends a NUL byte.
 static Str decode_step(SchemaCompiler *c, Str s) {

@@ -1,7 +1,7 @@
 // Logic: allOf, anyOf, oneOf, not, if and then. See schema_keywords.h.
 #include "schema_keywords.h"
 
-// --- type
+// Type.
 
 static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
     static const struct {
@@ -36,9 +36,9 @@ static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value
     return find_named_types(c, u) & schema_type_of(c, value);
 }
 
-// --- disjoint schemas
+// Disjoint schemas.
 //
-// Schemas are disjoint if no value satisfies both. The functions below may fail to recognise this,
+// Schemas are disjoint if no value satisfies both. The functions below may fail to recognize this,
 // but they never call schemas disjoint that are not.
 
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
@@ -149,7 +149,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
     return properties_are_disjoint(c, a, b, depth) || properties_are_disjoint(c, b, a, depth);
 }
 
-// --- not
+// Not.
 
 static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     conjunction_assert(c, f, u->is_negated ? ASSERT_SCHEMA : ASSERT_NOT, u->value);
@@ -159,7 +159,7 @@ static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value)
     return !schema_holds(c, u->value, value);
 }
 
-// --- $ref, allOf, anyOf, oneOf
+// $ref, allOf, anyOf, oneOf.
 
 static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     int n;
@@ -210,7 +210,7 @@ static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return str_is(u->value->key, "oneOf") ? n_fit == 1 : n_fit > 0;
 }
 
-// --- if, then, else
+// If, then, else.
 
 // Expands the branch in which the condition holds, and the branch in which it does not. "then" (or
 // "else") is asserted in it with the given kind.

@@ -1,7 +1,7 @@
 // Numbers: ranges and multiples. See schema_keywords.h.
 #include "schema_keywords.h"
 
-// --- bounds
+// Bounds.
 
 // True if the keyword is the draft 4 form of exclusiveMinimum or exclusiveMaximum: a flag that
 // modifies minimum or maximum.
@@ -40,7 +40,7 @@ static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return order == 0 ? !is_excluded(u) : u->keyword->is_max ? order < 0 : order > 0;
 }
 
-// --- multipleOf
+// MultipleOf.
 
 static bool has_multiple(SchemaCompiler *c, const KeywordUse *u) {
     if (u->value->number <= 0)

@@ -14,7 +14,7 @@ static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUs
     return a;
 }
 
-// --- which schemas apply to a property
+// Which schemas apply to a property.
 
 enum { MAX_PATTERNS = 12 };
 
@@ -69,7 +69,7 @@ static size_t max_property_schemas(const Json *schema) {
     return 1 + (patterns ? (size_t)patterns->n_items : 0);
 }
 
-// --- properties, patternProperties, additionalProperties
+// Properties, patternProperties, additionalProperties.
 
 // Expands one branch for each property, which is present and does not satisfy its schema.
 static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
@@ -102,7 +102,7 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
         conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
 }
 
-// --- required, propertyNames
+// Required, propertyNames.
 
 static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name; name = name->next)
@@ -137,7 +137,7 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
-// --- dependencies
+// Dependencies.
 //
 // A member "name": ["a", "b"] or "name": SCHEMA applies to objects that have the property "name".
 
@@ -211,7 +211,7 @@ const SchemaKeyword schema_object_keywords[] = {
     {.name = NULL},
 };
 
-// --- named properties
+// Named properties.
 
 typedef struct {
     Str name;
@@ -294,7 +294,7 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
     return schema_value(c, assertions, n);
 }
 
-// --- other names
+// Other names.
 //
 // All names that are not listed are read by one DFA. It labels each name with 1 + the set of
 // patterns that the name matches (bit i: pattern i), so that the machine knows the value when the

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-// --- automata, each built once
+// Automata, each built once.
 
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode) {
@@ -48,7 +48,7 @@ static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *v
     return -1;
 }
 
-// --- keywords
+// Keywords.
 
 static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     conjunction_add(c, f, CONJUNCT_LANGUAGE, u);
@@ -70,7 +70,7 @@ const SchemaKeyword schema_string_keywords[] = {
     {.name = NULL},
 };
 
-// --- strings of a language and a length
+// Strings of a language and a length.
 //
 // The machine counts the characters. If the DFA did, it would need a copy of its states for every
 // count. In exchange, StringDef.live tells which pairs of a state and a count lead to a text that

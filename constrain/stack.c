@@ -1,7 +1,7 @@
 // See stack.h.
 #include "stack.h"
 
-// --- frames
+// Frames.
 
 static size_t frame_size(const Grammar *g, FrameKind kind, int def) {
     size_t n_words = kind == FRAME_OBJECT ? ((size_t)g->defs[def].object.n_names + 63) / 64 : 0;
@@ -93,7 +93,7 @@ uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint3
     return stack ? moved[stack] : 0;
 }
 
-// --- used names
+// Used names.
 
 // The name of an entry; *before is the entry before it.
 static Str used_name(const StackTable *t, uint32_t list, uint32_t *before) {
@@ -139,7 +139,7 @@ uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list) {
     return copy;
 }
 
-// --- which properties and items may come
+// Which properties and items may come.
 
 static bool is_seen(const StackFrame *f, int name) { return f->seen[name / 64] >> (name & 63) & 1; }
 

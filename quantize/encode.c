@@ -1,4 +1,4 @@
-// Encoders: they search for the integers and scales of a block that minimise the weighted squared
+// Encoders: they search for the integers and scales of a block that minimize the weighted squared
 // error
 //
 //     E = sum_i c_i (s q_i - m - x_i)^2
@@ -14,7 +14,7 @@
 //   The trial with the smallest E wins.
 //
 //   k-quants (Q2_K to Q6_K, IQ4_XS). The groups of a superblock are fitted likewise; then s and m
-//   become small integers times a float16 d (dmin) of the superblock. The neighbours of the rounded
+//   become small integers times a float16 d (dmin) of the superblock. The neighbors of the rounded
 //   integers are tried too. Types below 4 bits then fit d and dmin again to the integers.
 //
 //   Codebook search (IQ2_S, IQ3_XXS, IQ3_S): encode_codebook.c.
@@ -93,7 +93,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
         }
 }
 
-// Midpoints between the values of kvalues_iq4nl, and the differences of neighbouring values.
+// Midpoints between the values of kvalues_iq4nl, and the differences of neighboring values.
 static const float iq4_midpoints[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
                                         7,       19,     31.5f, 45.5f, 61,  79,     101};
 static const float iq4_steps[15] = {23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
@@ -283,7 +283,7 @@ MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *
 }
 
 // Chooses the integer scale and minimum of each group among the rounded integers and their
-// neighbours. Types without a minimum have min->hi 0.
+// neighbors. Types without a minimum have min->hi 0.
 static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
                           StoredScales *min) {
     float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],

@@ -1,10 +1,10 @@
-// Codebook search. The magnitudes of 4 or 8 neighbouring weights are encoded as one of 256 to 1024
+// Codebook search. The magnitudes of 4 or 8 neighboring weights are encoded as one of 256 to 1024
 // codebook entries p, their signs as a mask. A group of 16 or 32 weights has a scale
 //
 //     s = d unit (k + 1/2)
 //
 // with an integer k of 4 bits and a float16 d of the superblock. For magnitudes x_i with costs c_i,
-// the search minimises
+// the search minimizes
 //
 //     E = sum_i c_i (s p_i - x_i)^2 = s^2 sum c p^2 - 2 s sum c p x + const.
 //
@@ -14,7 +14,7 @@
 // levels is called a cell, and a table lists the N_CANDIDATES entries closest to each cell.
 //
 // As in encode.c, several scales are tried for each group. Then d is set, and k is chosen among the
-// rounded value and its neighbours. This is done twice, the second time with the best d for the
+// rounded value and its neighbors. This is done twice, the second time with the best d for the
 // entries found.
 //
 // Reference: quantize_row_iq3_xxs and similar functions of ggml-quants.c in llama.cpp. IQ2 follows

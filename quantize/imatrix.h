@@ -1,5 +1,5 @@
 // Importance matrices: the weight of each column of a weight matrix in the squared error that the
-// encoders minimise.
+// encoders minimize.
 //
 // In a product y = W x, an error e in column j of W adds e^2 x_j^2 to the squared error of y. The
 // importance of column j is therefore the mean of x_j^2 over the inputs x of some text. Files are

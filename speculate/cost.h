@@ -17,7 +17,7 @@
 
 enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens
 
-// Zero-initialise. Batches and single sequences share the table, because the time of a decode pass
+// Zero-initialize. Batches and single sequences share the table, because the time of a decode pass
 // is dominated by reading the weights, once per pass.
 typedef struct {
     double sec[COST_MAX_TOKENS + 1]; // t(n), moving average in seconds; 0: not measured yet
