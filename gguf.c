@@ -251,44 +251,56 @@ static bool parse_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
                   MIN_ALIGNMENT, MAX_ALIGNMENT);
 }
 
+// Parses header, metadata and tensor table of a file. The metadata become those of `own`; the
+// tensors are added to `all`.
+static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
+    uint64_t n_tensors, n_values;
+    size_t n_weights = 0, alignment;
+    if (!parse_header(c, &own->version, &n_tensors, &n_values)) return false;
+
+    while ((uint64_t)own->n_values < n_values) {
+        own->values = list_grow(own->values, own->n_values, sizeof *own->values);
+        if (!parse_metadata(c, &own->values[own->n_values++])) return false;
+    }
+
+    if (!build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, c->file,
+                     c->err))
+        return false;
+    if (!parse_alignment(c, own, &alignment)) return false;
+
+    int first = all->n_tensors;
+    while ((uint64_t)(all->n_tensors - first) < n_tensors) {
+        all->tensors = list_grow(all->tensors, all->n_tensors, sizeof *all->tensors);
+        GgufTensor *t = &all->tensors[all->n_tensors++];
+        t->shard = all->n_shards - 1;
+        if (!parse_tensor(c, own, t, alignment, &n_weights)) return false;
+    }
+
+    if (all->n_tensors == first) return true;
+    return place_tensors(c, all->tensors + first, all->n_tensors - first, alignment);
+}
+
+// Checks that the file is the shard that its name says.
+static bool check_shard_number(const Gguf *shard, int expected, Error *err) {
+    uint64_t number = 0;
+    if (!gguf_get_u64(shard, "split.no", &number, err)) return false;
+    if (number == (uint64_t)expected) return true;
+    return error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", shard->path, expected,
+                     (size_t)number);
+}
+
 // Parses one file and appends its tensors to g, which then owns the mapping. The metadata of the
 // first shard becomes the metadata of g. In other shards only the shard number is checked.
 static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) {
     GgufCursor c = {.data = file.data, .size = file.bytes, .file = name, .err = err};
-    uint64_t n_tensors, n_values, shard_no = 0;
-    size_t n_weights = 0, alignment;
-    Gguf other = {.path = name}, *own = g->n_shards ? &other : g;
-
     g->shards = xrealloc(g->shards, (size_t)g->n_shards + 1, sizeof *g->shards);
     g->shards[g->n_shards++] = file;
+    if (g->n_shards == 1) return parse_contents(&c, g, g);
 
-    bool ok = parse_header(&c, &own->version, &n_tensors, &n_values);
-    while (ok && (uint64_t)own->n_values < n_values) {
-        own->values = list_grow(own->values, own->n_values, sizeof *own->values);
-        ok = parse_metadata(&c, &own->values[own->n_values++]);
-    }
-
-    ok = ok &&
-         build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, name, err);
-    ok = ok && parse_alignment(&c, own, &alignment);
-
-    int first = g->n_tensors;
-    while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
-        g->tensors = list_grow(g->tensors, g->n_tensors, sizeof *g->tensors);
-        g->tensors[g->n_tensors].shard = g->n_shards - 1;
-        ok = parse_tensor(&c, own, &g->tensors[g->n_tensors++], alignment, &n_weights);
-    }
-
-    if (ok && g->n_tensors > first)
-        ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
-    if (own == g) return ok;
-    ok = ok && gguf_get_u64(own, "split.no", &shard_no, err);
-    if (ok && shard_no != (uint64_t)g->n_shards - 1)
-        ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name,
-                       g->n_shards - 1, (size_t)shard_no);
-    free(own->values);
-    free(own->value_index);
-
+    Gguf other = {.path = name};
+    bool ok = parse_contents(&c, &other, g) && check_shard_number(&other, g->n_shards - 1, err);
+    free(other.values);
+    free(other.value_index);
     return ok;
 }
 
