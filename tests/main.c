@@ -44,6 +44,21 @@ void test_skip(const char *fmt, ...) {
     printf("\n");
 }
 
+bool test_matches(const char *text, const char *pattern) {
+    static const char gap[] = " ... ";
+    for (;;) {
+        const char *end = strstr(pattern, gap);
+        size_t len = end ? (size_t)(end - pattern) : strlen(pattern);
+
+        while (*text && strncmp(text, pattern, len)) text++;
+        if (strncmp(text, pattern, len)) return false;
+        if (!end) return true;
+
+        text += len;
+        pattern = end + sizeof gap - 1;
+    }
+}
+
 static const char *find_data(const char *root, const char *name) {
     static char paths[8][1024];
     static int next;

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, call, Skip, change_byte, check, main, read_lines, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -675,44 +675,44 @@ def refused_values():
     requires("constrain")
     ask, tool = {"messages": [{"role": "user", "content": "x"}]}, {"type": "function", "function": {"name": "f"}}
     forced = dict(ask, tool_choice="required", tools=[tool])
-    short = (({"id": 23.5}, "id: expected a string or an integer, found 23.5"), ({"prompt": []}, "prompt: expected"),
-             ({"prompt": 5.5}, "prompt: expected a string or an array of token ids, found 5.5"),
-             ({"prompt": False}, "prompt: expected a string or an array of token ids, found false"),
-             ({"stop": [5]}, "stop: expected strings that are not empty, found 5"),
-             ({"logit_bias": {"-1": 1}}, 'logit_bias: expected token ids, found "-1"'),
-             ({"logit_bias": {"99999999999": 1}}, 'logit_bias: expected token ids, found "99999999999"'),
-             ({"logit_bias": {"5": 101}}, "logit_bias: expected numbers from -100 to 100, found 101"),
-             ({"top_p": True}, "top_p: expected a number, found true"),
-             ({"ignore_eos": 5}, "ignore_eos: expected true or false, found 5"),
+    short = (({"id": 23.5}, "id: expected ... found 23.5"), ({"prompt": []}, "prompt: expected"),
+             ({"prompt": 5.5}, "prompt: expected ... found 5.5"),
+             ({"prompt": False}, "prompt: expected ... found false"),
+             ({"stop": [5]}, "stop: expected ... found 5"),
+             ({"logit_bias": {"-1": 1}}, 'logit_bias: expected ... found "-1"'),
+             ({"logit_bias": {"99999999999": 1}}, 'logit_bias: expected ... found "99999999999"'),
+             ({"logit_bias": {"5": 101}}, "logit_bias: expected ... found 101"),
+             ({"top_p": True}, "top_p: expected ... found true"),
+             ({"ignore_eos": 5}, "ignore_eos: expected ... found 5"),
              ({"top_k": 10 ** 44}, "top_k: expected a whole number"),
              ({"a_name_of_more_than_forty_characters_is_unknown": 1}, "unknown field"),
              ({"response_format": {"type": "json_schema"}}, 'response_format: expected a "schema" in its "json_schema"'),
-             ({"choices": []}, "choices: expected an array of strings, found an array"),
-             ({"choices": "a"}, 'choices: expected an array of strings, found "a"'),
+             ({"choices": []}, "choices: expected ... found an array"),
+             ({"choices": "a"}, 'choices: expected ... found "a"'),
              ({"choices": "a" * 99}, 'found "' + "a" * 60 + '"'),
              ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
              ({"regex": "a", "ignore_eos": True}, "ignore_eos: cannot be combined with a constraint"),
              ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, "best_of: this value is not supported"))
     chat = ((dict(messages=[]), "messages: expected at least one"),
-            (dict(messages="x"), 'messages: expected an array of messages, found "x"'),
-            (dict(ask, logprobs=2), "logprobs: expected true or false, found 2"),
-            (dict(ask, logprobs=True, top_logprobs=True), "top_logprobs: expected an integer from 0 to 100, found true"),
+            (dict(messages="x"), 'messages: expected ... found "x"'),
+            (dict(ask, logprobs=2), "logprobs: expected ... found 2"),
+            (dict(ask, logprobs=True, top_logprobs=True), "top_logprobs: expected ... found true"),
             (dict(ask, logprobs=False, top_logprobs=1), 'top_logprobs: needs "logprobs": true'),
             (dict(ask, tool_choice="required"), "tool_choice: the request has no such tool"),
             (dict(forced, grammar='root ::= "a"'), "tool_choice: cannot be combined with another constraint"),
             (dict(forced, choices=["a"]), "tool_choice: cannot be combined with another constraint"),
             (dict(forced, response_format={"type": "json_object"}), "tool_choice: cannot be combined with another constraint"),
             (dict(forced, json_schema={}), "tool_choice: cannot be combined with another constraint"))
-    whole = ((dict(openai_request(99, "chat"), body=3), "body: expected an object, found 3"),
-             ({"custom_id": "x", "method": "POST", "url": "/v1/completions"}, "body: expected an object, found nothing"),
-             ({"url": "/v1/completions", "body": {}}, "custom_id: expected a string, found nothing"),
-             ({"body": {}}, "custom_id: expected a string, found nothing"))
+    whole = ((dict(openai_request(99, "chat"), body=3), "body: expected ... found 3"),
+             ({"custom_id": "x", "method": "POST", "url": "/v1/completions"}, "body: expected ... found nothing"),
+             ({"url": "/v1/completions", "body": {}}, "custom_id: expected ... found nothing"),
+             ({"body": {}}, "custom_id: expected ... found nothing"))
     bad = [(dict({"id": i, "prompt": "x"}, **fields), says) for i, (fields, says) in enumerate(short)]
     bad += [(openai_request(i, "chat", **body), says) for i, (body, says) in enumerate(chat)] + list(whole)
     answers = batch([b for b, _ in bad], "--template", "llama3", "--strict", code=5)
     same(len(answers), len(bad))
     for answer, (record, says) in zip(answers, bad):
-        check(says in answer["error"]["message"], record, "expected", says, "found", answer)
+        check(matches(answer["error"]["message"], says), record, "expected", says, "found", answer)
     neutral = dict(best_of=1, stream=False, echo=None, suffix=None, functions=[], function_call="none", temperature=None,
                    tools=[], stop=[], response_format={"type": "text"}, max_tokens=1)
     good = [dict(neutral, prompt="x", seed=5), {"prompt": ["x"], "max_tokens": 1, "seed": 5}, {"prompt": [5], "max_tokens": 1},

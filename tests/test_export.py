@@ -747,71 +747,75 @@ def refuses_broken_index(tmp):
     refused(source, tmp, "expected 2 safetensors files, found 1")
 
 
+def changed(content, at, value, is_merged):
+    """The JSON value with the member at this path set, merged, or (with Ellipsis) removed."""
+    if not at:
+        return dict(content, **value) if is_merged else value
+    inner = content
+    for key in at[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[at[-1]]
+    else:
+        inner[at[-1]] = value
+    return content
+
+
+def change_file(path, case):
+    """Applies a case of export_refusals.jsonl to a JSON file or the header of a safetensors file, or replaces the text."""
+    with open(path, "rb") as f:
+        good = f.read()
+    if "text" in case:
+        new = case["text"].encode()
+    else:
+        begin = 8 + int.from_bytes(good[:8], "little") if path.endswith(".safetensors") else len(good)
+        content = json.loads(good[8:begin] if begin < len(good) else good)
+        new = json.dumps(changed(content, case["at"], case.get("value", ...), case.get("merge"))).encode()
+        if begin < len(good):
+            new = struct.pack("<Q", len(new)) + new + good[begin:]
+    with open(path, "wb") as f:
+        f.write(new)
+    return good
+
+
+@test
+def refuses_values(tmp):
+    """Each case of export_refusals.jsonl changes one value of a source file. The refusal names it."""
+    sources = {name: copy(name, os.path.join(tmp, name)) for name in ("small31", "small31-hf")}
+    with open(os.path.join(sources["small31-hf"], "tokenizer_config.json"), "w") as f:
+        f.write("{}")
+    with open(os.path.join(ROOT, "tests", "export_refusals.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for case in cases:
+        source = sources[case["source"]]
+        path = os.path.join(source, case["file"])
+        good = change_file(path, case)
+        try:
+            refused(source, tmp, case["says"])
+        except AssertionError as e:
+            raise AssertionError("%s: %s: %s" % (case["file"], case["why"], e))
+        with open(path, "wb") as f:
+            f.write(good)
+
+
 @test
 def refuses_configurations(tmp):
+    """What JSON values cannot say: NaN, duplicate keys, absent files."""
     source = copy("small31-hf", tmp)
     path = os.path.join(source, "config.json")
     with open(path) as f:
         good = f.read()
-    for key, value, word in (("model_type", "gpt2", "model_type"), ("model_type", None, "model_type"),
-                             ("num_attention_heads", 0, "config.json"),
-                             ("num_attention_heads", 3, "hyperparameters"), ("num_key_value_heads", 3, "hyperparameters"),
-                             ("num_hidden_layers", 1, "not a tensor"), ("num_hidden_layers", 3, "missing"),
-                             ("num_hidden_layers", 1 << 60, "hyperparameters"), ("hidden_size", "128", "config.json"),
-                             ("head_dim", 33, "hyperparameters"), ("intermediate_size", 353, "expected shape"),
-                             ("rms_norm_eps", 0, "hyperparameters"), ("rms_norm_eps", float("nan"), "hyperparameters"),
-                             ("rope_scaling", {"rope_type": "longrope"}, "longrope"),
-                             ("rope_scaling", {"rope_type": "llama3", "factor": 8}, "low_freq_factor"),
-                             ("rope_scaling", 3, "config.json"), ("sliding_window", 4096, "sliding_window"),
-                             ("quantization_config", {"bits": 4}, "quantization_config"),
-                             ("vocab_size", 641, "expected shape"), ("hidden_act", "gelu", "hidden_act")):
-        with open(path, "w") as f:
-            f.write(good)
-        edit_json(path, lambda c: c.update({key: value}))
-        refused(source, tmp, word)
+    edit_json(path, lambda c: c.update(rms_norm_eps=float("nan")))
+    refused(source, tmp, "hyperparameters")
     with open(path, "w") as f:
         f.write(good.rstrip()[:-1] + ', "hidden_size": 128}')
     refused(source, tmp, "config.json", "duplicate key")
     with open(path, "w") as f:
         f.write(good)
-
-    tokenizer = os.path.join(source, "tokenizer.json")
-    with open(tokenizer) as f:
-        good = f.read()
-    for change, word in ((lambda t: t["model"]["vocab"].update({"!": 5}), "duplicate"),
-                         (lambda t: t["added_tokens"][0].update(id=640), "id 640"),
-                         (lambda t: t["added_tokens"][0].update(id="x"), "tokenizer.json: invalid"),
-                         (lambda t: t["pre_tokenizer"].update(pretokenizers=[]), "pre-tokenizer"),
-                         (lambda t: t["model"].update(type="WordPiece"), "BPE"),
-                         (lambda t: t.pop("model") and None, "BPE"), (lambda t: t.update(model=[]), "BPE")):
-        with open(tokenizer, "w") as f:
-            f.write(good)
-        edit_json(tokenizer, change)
-        refused(source, tmp, word)
-    os.remove(tokenizer)
+    os.remove(os.path.join(source, "tokenizer.json"))
     refused(source, tmp, "tokenizer.json")
 
     meta = copy("small31", os.path.join(tmp, "meta"))
-    path = os.path.join(meta, "params.json")
-    with open(path) as f:
-        good = f.read()
-    for change, word in ((lambda p: p.update(n_heads=0), "params.json"), (lambda p: p.pop("dim") and None, "dim"),
-                         (lambda p: p.update(n_layers=3), "missing"), (lambda p: p.update(vocab_size=641), "640 rows"),
-                         (lambda p: p.update(n_kv_heads=3), "params.json"), (lambda p: [], "JSON object")):
-        with open(path, "w") as f:
-            f.write(good)
-        edit_json(path, change)
-        if word == "JSON object":
-            with open(path, "w") as f:
-                f.write("[]")
-        refused(meta, tmp, word)
-    with open(path, "w") as f:
-        f.write(good)
-    for text, word in ((b"IQ== 0\nIg== 2\n", "rank"), (b"IQ== 0\nIQ== 1\n", "two ranks"),
-                       (b"IQ== 0\n??? 1\n", "line 2"), (b"IQ== 0\n", "257 tokens"), (b"\x0a\x05ab", "tokenizer.model")):
-        with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
-            f.write(text)
-        refused(meta, tmp, word)
     os.remove(os.path.join(meta, "tokenizer.model"))
     refused(meta, tmp, "tokenizer.model", code=1)
 
@@ -1032,52 +1036,12 @@ def refuses_excess(tmp):
 
 
 @test
-def refuses_wrong_kinds(tmp):
-    """Values of a wrong kind in the files of a checkpoint: one line that names the file."""
+def refuses_sentencepiece_of_a_wrong_kind(tmp):
+    """A tokenizer.model whose pieces lack their text: one line that names the file."""
     face = copy("small31-hf", tmp)
-    with open(os.path.join(face, "tokenizer_config.json"), "w") as f:
-        f.write("{}")
-    for name, changes in (
-            ("config.json", ({"num_hidden_layers": "2"}, {"hidden_size": None}, {"rope_theta": [1]},
-                             {"vocab_size": [640]},
-                             {"rms_norm_eps": {}}, {"rope_scaling": [[]]}, {"rope_scaling": {"rope_type": [1]}},
-                             {"layer_types": 3}, {"model_type": ["llama"]}, {"head_dim": 10 ** 30},
-                             {"model_type": "granite", "embedding_multiplier": 10 ** 400},
-                             {"model_type": "granite", "logits_scaling": 1e300},
-                             {"rope_scaling": {"rope_type": "linear", "factor": 2,
-                                               "original_max_position_embeddings": 9.5}})),
-            ("tokenizer.json", ({"model": {"type": "BPE", "vocab": ["a"], "merges": ["a b"]}}, {"added_tokens": 5},
-                                {"added_tokens": [{"id": 3, "content": 7, "special": True}]},
-                                {"added_tokens": [{"id": 3, "content": None, "special": True}]},
-                                {"pre_tokenizer": {"pretokenizers": {"type": []}}})),
-            ("tokenizer_config.json", ({"chat_template": 5}, {"chat_template": {"default": "x"}},
-                                       {"chat_template": [[]]}))):
-        path = os.path.join(face, name)
-        with open(path) as f:
-            good = f.read()
-        for change in changes:
-            edit_json(path, lambda v: v.update(change))
-            refused(face, tmp, ".json" if "added" not in str(change) else "tokenizer")
-            with open(path, "w") as f:
-                f.write(good)
-    path = os.path.join(face, "model-00001-of-00002.safetensors")
-    with open(path, "rb") as f:
-        good = f.read()
-    length = int.from_bytes(good[:8], "little")
-    for key, value in (("dtype", ["F32"]), ("dtype", {}), ("dtype", None), ("shape", "12"), ("shape", {"a": 1}),
-                       ("data_offsets", {"0": 0}), ("data_offsets", "01")):
-        header = json.loads(good[8:8 + length])
-        header["model.embed_tokens.weight"][key] = value
-        header = json.dumps(header).encode()
-        with open(path, "wb") as f:
-            f.write(struct.pack("<Q", len(header)) + header + good[8 + length:])
-        refused(face, tmp, "model-00001-of-00002.safetensors: 'model.embed_tokens.weight'")
-    pieces = message((1, message((1, 5))), (2, message((3, 2))))
     os.remove(os.path.join(face, "tokenizer.json"))
-    with open(path, "wb") as f:
-        f.write(good)
     with open(os.path.join(face, "tokenizer.model"), "wb") as f:
-        f.write(pieces)
+        f.write(message((1, message((1, 5))), (2, message((3, 2)))))
     refused(face, tmp, "tokenizer")
 
 

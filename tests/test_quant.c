@@ -1,4 +1,5 @@
 // Tensor types: block sizes and decoded values are compared with ggml's.
+#include "../kernels/backends.h"
 #include "../kernels/blocks.h"
 #include "../kernels/quant.h"
 #include "test.h"
@@ -77,6 +78,13 @@ static void sizes(void) {
         {TYPE_Q1_0, sizeof(BlockQ1_0)},
         {TYPE_Q2_0, sizeof(BlockQ2_0)},
     };
+    bool is_listed[TYPE_COUNT] = {0};
+
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) is_listed[blocks[i].type] = true;
+    for (int type = 0; type < TYPE_COUNT; type++)
+        if (type_info((uint32_t)type)->group)
+            CHECK(is_listed[type] && kernels_scalar.gemv[type].rows,
+                  "%s: not in this list or in backends.h", type_info((uint32_t)type)->name);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d",
               blocks[i].type);

@@ -251,7 +251,7 @@ def imatrix_refusals(tmp):
         for value in float("nan"), float("inf"), -1.0:
             fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
                   "blk.1.ffn_down.weight: column 255: invalid sum of squares")
-        fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected 256 columns, found 128")
+        fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected ... found 128")
         fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "no entry for a tensor")
     fails(gguf_imatrix(good, kind="model"), "expected \"imatrix\", found \"model\"")
     fails(gguf_imatrix(good, counts=".count"), "expected sums and counts")

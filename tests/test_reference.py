@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, main, refuses, requires, test
+from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, main, matches, refuses, requires, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import checkpoints, gguf_writer, weights
@@ -471,16 +471,16 @@ def family_exports(tmp):
         call("tokenize", "-m", model, "a text")
     for name, model_type, more, message in (
             ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 0, 0, 1]}, "no_rope_layers: expected every fourth layer"),
-            ("qwen2", "qwen2", {"use_sliding_window": True}, "sliding_window: expected none, found 64"),
+            ("qwen2", "qwen2", {"use_sliding_window": True}, "sliding_window: expected ... found 64"),
             ("qwen3", "qwen3_moe", {}, "model_type: expected llama"),
-            ("mistral3", "ministral3", {"rope_scaling": dict(scaled, mscale=2.0)}, "mscale: expected 1, found 2.0"),
+            ("mistral3", "ministral3", {"rope_scaling": dict(scaled, mscale=2.0)}, "mscale: expected ... found 2.0"),
             ("qwen2", "qwen2", {"rope_scaling": dict(scaled, beta_fast=16)}, "beta_slow cannot be exported")):
         metadata, tensors = random_family(seed=9, **dict(FAMILIES[name], vocab=vocab))
         folder = os.path.join(tmp, "refused")
         write_checkpoint(folder, metadata, tensors, model_type, source, **more)
         r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", os.path.join(tmp, "no.gguf")],
                            capture_output=True)
-        check(r.returncode == 3 and message in r.stderr.decode(), name, r.returncode, r.stderr.decode())
+        check(r.returncode == 3 and matches(r.stderr.decode(), message), name, r.returncode, r.stderr.decode())
         subprocess.run(["rm", "-r", folder], check=True)
 
 
@@ -503,7 +503,7 @@ def family_refusals(tmp):
     refused("post-norms", "qwen2", add=[("blk.0.post_attention_norm.weight", 32)])
     refused("q, k and v in one tensor", "qwen2", add=[("blk.0.attn_qkv.weight", 32)])
     refused("sliding windows", "qwen2", {"general.architecture": "cohere2", "cohere2.attention.sliding_window": 8})
-    refused('expected llama, qwen2, qwen3, smollm3, granite, mistral3, ernie4_5; found "gpt2"', "qwen2",
+    refused('expected ... found "gpt2"', "qwen2",
             {"general.architecture": "gpt2"})
     refused("another activation (GELU)", "llama", {"general.architecture": "gemma"})
     refused("tensor blk.0.attn_q_norm.weight: not part of a Llama model", "llama", add=[("blk.0.attn_q_norm.weight", 8)])
@@ -513,7 +513,7 @@ def family_refusals(tmp):
     refused("granite.residual_scale: expected a positive number", "granite", {"granite.residual_scale": -1.0})
     refused("mistral3.attention.temperature_scale: expected a positive number", "mistral3",
             {"mistral3.attention.temperature_scale": float("nan")})
-    refused("granite.attention.head_count_kv: expected an unsigned integer, found an array", "granite",
+    refused("granite.attention.head_count_kv: expected ... found an array", "granite",
             {"granite.attention.head_count_kv": [2, 4]})
 
 
