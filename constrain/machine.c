@@ -11,37 +11,59 @@ enum {
     CHUNK = 64                // rows that are allocated together, and never move
 };
 
+// The states that machine.h draws.
 typedef enum {
     AT_END,    // the text is complete
-    AT_VALUE,  // before value def
-    IN_TEXT,   // in DFA def, state q
-    IN_STRING, // in string def, after count characters; q: state of its DFA, or trie node
+    AT_VALUE,  // before a value
+    IN_TEXT,   // in a text of a DFA
+    IN_STRING, // in a string of any characters, or of those that a DFA accepts
+    IN_LISTED, // in a string of a list
     AT_OPEN,   // after { or [
     AT_QUOTE,  // before the opening quote of a name
-    IN_NAME,   // in a name; q: trie node or NONE, count: state of ObjectDef.other
-    AT_COLON,  // after a name; def: value of the property
-    AT_SPACE,  // after a colon; def: value of the property
+    IN_NAME,   // in the name of a property
+    AT_COLON,  // after a name
+    AT_SPACE,  // after a colon
     AT_NEXT,   // after a comma
-    AT_INDENT, // before count more spaces; then state q: AT_VALUE (with def), AT_QUOTE or AT_CLOSE
+    AT_INDENT, // in the indentation of a line
     AT_AFTER,  // after a value in a container
-    AT_CLOSE   // before } or ]
+    AT_CLOSE   // before } or ], at the end of the indentation
 } StateKind;
 
 // Styles of white space: json.dumps with compact separators, by default, and with indent=2. A state
 // has a bit for each style that agrees with the text so far.
 enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 
-// A state of the automaton with its stack. It is compared and hashed by its bytes, so it must have
-// no padding.
+// A state of the automaton with its stack. States are compared and hashed by their bytes. So there
+// is no padding, and the bytes of the union that a kind does not use are 0: a state of another kind
+// begins as state_new().
 typedef struct {
     uint32_t stack;
     uint8_t kind, style;
     uint16_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
-    int32_t def, q;
-    uint32_t count;
-    uint32_t partial; // an incomplete character (json_char.h)
-    uint32_t n_same;  // IN_NAME: the first n_same bytes of used name def are the name so far
+    uint32_t partial;      // an incomplete character (json_char.h)
+    union {
+        int32_t value; // AT_VALUE, AT_COLON, AT_SPACE: the value that follows
+        struct {
+            int32_t def, state; // DFA and its state
+        } text;                 // IN_TEXT
+        struct {
+            int32_t def, state; // string, and the state of its DFA
+            uint32_t count;     // characters so far
+        } string;               // IN_STRING
+        struct {
+            int32_t def, node; // string, and the node of its trie
+        } listed;              // IN_LISTED
+        struct {
+            int32_t node, other;   // trie node or NONE; state of the DFA ObjectDef.other or 0
+            uint32_t used, n_same; // the name so far: n_same bytes of a used name, or 0
+        } name;                    // IN_NAME
+        struct {
+            uint32_t n_spaces;   // spaces that follow; then the state
+            int32_t next, value; // AT_VALUE (with a value), AT_QUOTE or AT_CLOSE
+        } indent;                // AT_INDENT
+    };
 } State;
+_Static_assert(sizeof(State) == 28, "State has padding");
 
 struct Machine {
     const Grammar *grammar;
@@ -54,6 +76,16 @@ struct Machine {
     bool is_inexact; // states were dropped
 };
 
+static State state_new(StateKind kind, uint32_t stack, uint8_t style) {
+    State s;
+    memset(&s, 0, sizeof s);
+    s.kind = (uint8_t)kind;
+    s.stack = stack;
+    s.style = style;
+    return s;
+}
+
+// Adds a state to the step in progress.
 static void put(Machine *m, State s) {
     for (uint32_t i = 0; i < m->n_out; i++)
         if (!memcmp(&m->out[i], &s, sizeof s)) return;
@@ -69,42 +101,37 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // Strings.
 
+static void end_value(Machine *m, State s);
+
 // True if a string may continue with the partial character of a state.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
-    const Grammar *g = m->grammar;
-    const Dfa *dfa = d->trie == NONE ? &g->defs[d->dfa].dfa : NULL;
+    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r);
 
-    for (int k = 0; k < n; k++) {
-        uint32_t lo = r[k].lo, hi = r[k].hi;
-        if (!dfa) {
-            if (trie_lower_bound(g, s->q, lo) < trie_lower_bound(g, s->q, hi + 1)) return true;
-            continue;
+    for (int k = 0; k < n; k++)
+        for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds; i++) {
+            if (dfa->bounds[i] > r[k].hi) break;
+            int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
+            if (string_is_live(d, next, s->string.count + 1)) return true;
         }
-
-        for (int i = dfa_interval(dfa, lo); i < dfa->n_bounds; i++) {
-            if (dfa->bounds[i] > hi) break;
-            int next = dfa->next[s->q * dfa->n_classes + dfa->class_of[i]];
-            if (string_is_live(d, next, s->count + 1)) return true;
-        }
-    }
 
     return false;
 }
 
-static void end_value(Machine *m, State s);
+// The count after one more character. Beyond `limit`, strings without a maximum do not differ.
+static uint32_t next_count(const StringDef *d, uint32_t count) {
+    return count < d->limit || d->max != NO_LIMIT ? count + 1 : d->limit;
+}
 
 static void step_string(Machine *m, State s, int b) {
-    const StringDef *d = &m->grammar->defs[s.def].string;
-    bool is_listed = d->trie != NONE;
-    const Dfa *dfa = is_listed ? NULL : &m->grammar->defs[d->dfa].dfa;
+    const StringDef *d = &m->grammar->defs[s.string.def].string;
+    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
     uint32_t code = 0;
 
     if (b == '"' && !s.partial) {
-        bool is_end = is_listed ? m->grammar->tries[s.q].label != NONE
-                                : dfa->accept[s.q] && s.count >= d->min && s.count <= d->max;
-        if (is_end) end_value(m, s);
+        bool is_long_enough = s.string.count >= d->min && s.string.count <= d->max;
+        if (dfa->accept[s.string.state] && is_long_enough) end_value(m, s);
         return;
     }
 
@@ -115,10 +142,39 @@ static void step_string(Machine *m, State s, int b) {
         return;
     }
 
-    s.q = is_listed ? trie_child(m->grammar, s.q, code) : dfa_next(dfa, s.q, code);
-    if (!is_listed && !s.is_uncounted)
-        s.count = s.count < d->limit || d->max != NO_LIMIT ? s.count + 1 : d->limit;
-    if (is_listed ? s.q > 0 : string_is_live(d, s.q, s.count)) put(m, s);
+    s.string.state = dfa_next(dfa, s.string.state, code);
+    if (!s.is_uncounted) s.string.count = next_count(d, s.string.count);
+    if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
+}
+
+// True if a trie has a child for the partial character of a state.
+static bool listed_has_step(const Grammar *g, const State *s) {
+    CodeRange r[CHAR_MAX_RANGES];
+    int n = char_ranges(s->partial, r), node = s->listed.node;
+    for (int k = 0; k < n; k++)
+        if (trie_lower_bound(g, node, r[k].lo) < trie_lower_bound(g, node, r[k].hi + 1))
+            return true;
+    return false;
+}
+
+static void step_listed(Machine *m, State s, int b) {
+    const Grammar *g = m->grammar;
+    uint32_t code = 0;
+
+    if (b == '"' && !s.partial) {
+        if (g->tries[s.listed.node].label != NONE) end_value(m, s);
+        return;
+    }
+
+    s.partial = char_step_json(s.partial, b, &code);
+    if (s.partial == CHAR_INVALID) return;
+    if (s.partial) {
+        if (listed_has_step(g, &s)) put(m, s);
+        return;
+    }
+
+    s.listed.node = trie_child(g, s.listed.node, code);
+    if (s.listed.node > 0) put(m, s);
 }
 
 // DFAs with calls.
@@ -134,36 +190,40 @@ static bool is_tail(const Dfa *d, int state) {
 // own rule may end here, the states that follow. If a rule could only end after a call, the call
 // pushes no frame (a tail call), so that right recursion does not make the stack grow.
 static void put_text(Machine *m, State s) {
-    const Dfa *d = &m->grammar->defs[s.def].dfa;
+    const int def = s.text.def, state = s.text.state;
+    const Dfa *d = &m->grammar->defs[def].dfa;
     uint32_t n = m->n_out;
     put(m, s);
     if (m->n_out == n) return; // the state was added before, with all that follow from it
 
-    for (int k = d->call_begin[s.q]; k < d->call_begin[s.q + 1]; k++) {
+    for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
+
         State inner = s;
         if (!is_tail(d, call.to))
-            inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, s.def, call.to);
-        inner.q = d->starts[call.rule];
+            inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
+        inner.text.state = d->starts[call.rule];
         put_text(m, inner);
     }
 
-    if (d->accept[s.q]) end_value(m, s);
+    if (d->accept[state]) end_value(m, s);
 }
 
 static void step_text(Machine *m, State s, int b) {
-    const Dfa *d = &m->grammar->defs[s.def].dfa;
-    uint32_t code = 0;
+    const Dfa *d = &m->grammar->defs[s.text.def].dfa;
     CodeRange r[CHAR_MAX_RANGES];
+    uint32_t code = 0;
+
     s.partial = char_step_utf8(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
-        if (char_ranges(s.partial, r) && dfa_has_step(d, s.q, r[0])) put(m, s);
+        if (char_ranges(s.partial, r) && dfa_has_step(d, s.text.state, r[0])) put(m, s);
         return;
     }
-    s.q = dfa_next(d, s.q, code);
-    if (s.q) put_text(m, s);
+
+    s.text.state = dfa_next(d, s.text.state, code);
+    if (s.text.state) put_text(m, s);
 }
 
 // Values.
@@ -171,100 +231,131 @@ static void step_text(Machine *m, State s, int b) {
 // Adds the state after a value, or after the end of a rule's text.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
-    State after = {.stack = s.stack, .kind = AT_AFTER, .style = s.style};
-    if (f->kind == FRAME_RULE)
-        put_text(m, (State){f->parent, IN_TEXT, s.style, .def = f->def, .q = f->state});
-    else
-        put(m, f->kind == FRAME_ROOT ? (State){.kind = AT_END} : after);
+    if (f->kind == FRAME_ROOT) {
+        put(m, state_new(AT_END, 0, 0));
+    } else if (f->kind == FRAME_RULE) {
+        State caller = state_new(IN_TEXT, f->parent, s.style);
+        caller.text.def = f->def;
+        caller.text.state = f->state;
+        put_text(m, caller);
+    } else {
+        put(m, state_new(AT_AFTER, s.stack, s.style));
+    }
+}
+
+// Reads the first byte of one of the alternatives of a value.
+static void step_alternative(Machine *m, State s, int alternative, int b) {
+    const Grammar *g = m->grammar;
+    const Def *alt = &g->defs[alternative];
+
+    if (alt->kind == DEF_TEXT) {
+        State text = state_new(IN_TEXT, s.stack, s.style);
+        text.text.def = alternative;
+        text.text.state = alt->dfa.start;
+        if (text.text.state) step_text(m, text, b);
+    } else if (alt->kind == DEF_STRING && b == '"' && alt->string.trie != NONE) {
+        State listed = state_new(IN_LISTED, s.stack, s.style);
+        listed.listed.def = alternative;
+        listed.listed.node = alt->string.trie;
+        put(m, listed);
+    } else if (alt->kind == DEF_STRING && b == '"') {
+        State string = state_new(IN_STRING, s.stack, s.style);
+        string.string.def = alternative;
+        string.string.state = g->defs[alt->string.dfa].dfa.start;
+        if (string_is_live(&alt->string, string.string.state, 0)) put(m, string);
+    } else if ((alt->kind == DEF_OBJECT && b == '{') || (alt->kind == DEF_ARRAY && b == '[')) {
+        FrameKind kind = alt->kind == DEF_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
+        uint32_t stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
+        put(m, state_new(AT_OPEN, stack, s.style));
+    }
 }
 
 static void step_value(Machine *m, State s, int b) {
-    const Grammar *g = m->grammar;
-    const ValueDef *v = &g->values[s.def];
-    for (int i = 0; i < v->n_alts; i++) {
-        const Def *alt = &g->defs[v->alts[i]];
-        State next = {.stack = s.stack, .style = s.style, .def = v->alts[i]};
-        if (alt->kind == DEF_TEXT) {
-            next.kind = IN_TEXT;
-            next.q = alt->dfa.start;
-            if (next.q) step_text(m, next, b);
-        } else if (alt->kind == DEF_STRING && b == '"') {
-            const StringDef *d = &alt->string;
-            bool is_listed = d->trie != NONE;
-            next.kind = IN_STRING;
-            next.q = is_listed ? d->trie : g->defs[d->dfa].dfa.start;
-            if (is_listed || string_is_live(d, next.q, 0)) put(m, next);
-        } else if ((alt->kind == DEF_OBJECT && b == '{') || (alt->kind == DEF_ARRAY && b == '[')) {
-            FrameKind kind = alt->kind == DEF_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
-            next.kind = AT_OPEN;
-            next.def = 0;
-            next.stack = stack_push(&m->stacks, s.stack, kind, v->alts[i], 0);
-            put(m, next);
-        }
-    }
+    const ValueDef *v = &m->grammar->values[s.value];
+    for (int i = 0; i < v->n_alts; i++) step_alternative(m, s, v->alts[i], b);
 }
 
 // Names of properties.
 //
-// A name follows the trie of listed names (State.q) and the DFA of other names (State.count) in
+// A name follows the trie of listed names (State.name.node) and the DFA of other names (.other) in
 // parallel, until its characters leave the trie. At the closing quote, it is the listed name that
-// ends at the trie node, or else another name if the DFA accepts it. State.def is the last used
-// name that begins with the characters so far, or 0.
+// ends at the trie node, or else another name if the DFA accepts it. State.name.used is the last
+// used name that begins with the characters so far, or 0.
 
 static Str used_so_far(const Machine *m, const State *s) {
-    return used_prefix(&m->stacks, (uint32_t)s->def, s->n_same);
+    return used_prefix(&m->stacks, s->name.used, s->name.n_same);
+}
+
+// The used name that continues the name so far with `next`, or, if is_end, ends there; 0: none.
+static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
+    return (uint32_t)used_find(&m->stacks, s->name.used, used_so_far(m, s), next, is_end);
 }
 
 static bool leads_to_name(const Machine *m, const State *s) {
-    return frame_leads_to_name(&m->stacks, top(m, s), s->q, (int)s->count, (uint32_t)s->def,
-                               s->n_same);
+    return frame_leads_to_name(&m->stacks, top(m, s), s->name.node, s->name.other, s->name.used,
+                               s->name.n_same);
 }
 
 static void begin_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->defs[f->def].object;
-    int other = o->other != NONE ? m->grammar->defs[o->other].dfa.start : 0;
-    s = (State){s.stack, IN_NAME, s.style, .q = o->trie, .count = (uint32_t)other};
-    s.def = (int32_t)f->used;
-    if (leads_to_name(m, &s)) put(m, s);
+    State name = state_new(IN_NAME, s.stack, s.style);
+
+    name.name.node = o->trie;
+    name.name.other = o->other != NONE ? m->grammar->defs[o->other].dfa.start : 0;
+    name.name.used = f->used;
+    if (leads_to_name(m, &name)) put(m, name);
 }
 
 static void end_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->defs[f->def].object;
-    int name = s.q != NONE ? m->grammar->tries[s.q].label : NONE;
-    int label = name == NONE && s.count ? m->grammar->defs[o->other].dfa.accept[s.count] : 0;
-    if (name != NONE ? !frame_allows_name(&m->stacks, f, name)
-                     : !label || !frame_allows_other(&m->stacks, f))
-        return;
-    if (name == NONE &&
-        used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), (Str){"", 0}, true))
-        return;
-    int value = name != NONE ? o->properties[name].value : o->other_values[label - 1];
-    uint32_t stack = stack_add_property(&m->stacks, s.stack, name);
-    put(m, (State){stack, AT_COLON, s.style, .def = value});
+    int listed = s.name.node != NONE ? m->grammar->tries[s.name.node].label : NONE;
+    int value;
+
+    if (listed != NONE) {
+        if (!frame_allows_name(&m->stacks, f, listed)) return;
+        value = o->properties[listed].value;
+    } else {
+        int label = s.name.other ? m->grammar->defs[o->other].dfa.accept[s.name.other] : 0;
+        if (!label || !frame_allows_other(&m->stacks, f)) return;
+        if (find_used(m, &s, (Str){"", 0}, true)) return;
+        value = o->other_values[label - 1];
+    }
+
+    State colon = state_new(AT_COLON, stack_add_property(&m->stacks, s.stack, listed), s.style);
+    colon.value = value;
+    put(m, colon);
+}
+
+// True if a DFA (NULL: none) has a step with a code of [lo, end).
+static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
+    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
 }
 
 // True if a name may continue with the partial character of a state: to a listed name by a child of
-// its trie node, or to an unlisted name.
+// its trie node, or to an unlisted name by a code beside the children.
 static bool name_has_step(const Machine *m, const State *s) {
     const Grammar *g = m->grammar;
     const StackFrame *f = top(m, s);
-    bool allows_other = s->count && frame_allows_other(&m->stacks, f);
+    const int node = s->name.node, state = s->name.other;
+    bool allows_other = state && frame_allows_other(&m->stacks, f);
     const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
+    int end = node != NONE ? g->tries[node].first + g->tries[node].n : 0;
     CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r), state = (int)s->count;
-    int end = s->q != NONE ? g->tries[s->q].first + g->tries[s->q].n : 0;
+    int n = char_ranges(s->partial, r);
 
     for (int i = 0; i < n; i++) {
-        uint32_t lo = r[i].lo, hi = r[i].hi, to; // [lo, to): before child k
-        for (int k = s->q != NONE ? trie_lower_bound(g, s->q, lo) : 0; lo <= hi; k++, lo = to + 1) {
-            bool is_child = k < end && g->tries[k].code <= hi;
-            to = is_child ? g->tries[k].code : hi + 1;
-            if (other && lo < to && dfa_has_step(other, state, (CodeRange){lo, to - 1}))
-                return true;
-            if (is_child && frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
+        uint32_t lo = r[i].lo; // the codes below have no step
+        int k = node != NONE ? trie_lower_bound(g, node, lo) : end;
+        for (; k < end && g->tries[k].code <= r[i].hi; k++) {
+            uint32_t code = g->tries[k].code;
+            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
+            if (has_step_before(other, state, lo, code)) return true;
+            lo = code + 1;
         }
+
+        if (has_step_before(other, state, lo, r[i].hi + 1)) return true;
     }
 
     return false;
@@ -281,10 +372,9 @@ static void step_name(Machine *m, State s, int b) {
     }
 
     Str first = {&(char){(char)b}, 1};
-    if (b >= 0x80 && !s.partial &&
-        !used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), first, false)) {
-        s.def = 0;
-        s.n_same = 0;
+    if (b >= 0x80 && !s.partial && !find_used(m, &s, first, false)) {
+        s.name.used = 0;
+        s.name.n_same = 0;
     } // so that all such characters lead to the same configurations
 
     s.partial = char_step_json(s.partial, b, &code);
@@ -294,17 +384,14 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    if (s.q != NONE) s.q = trie_child(m->grammar, s.q, code);
-    if (s.count) s.count = (uint32_t)dfa_next(&m->grammar->defs[o->other].dfa, (int)s.count, code);
-    if (s.def && s.count) {
-        char bytes[4];
-        Str next = {bytes, (size_t)utf8_encode(code, bytes)};
-        s.def = (int32_t)used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), next, false);
-        s.n_same = s.def ? s.n_same + (uint32_t)next.len : 0;
-    } else {
-        s.def = 0;
-        s.n_same = 0;
-    }
+    if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
+    if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
+
+    char bytes[4];
+    Str next = {bytes, (size_t)utf8_encode(code, bytes)};
+    bool may_repeat = s.name.used && s.name.other; // only unlisted names are compared
+    s.name.used = may_repeat ? find_used(m, &s, next, false) : 0;
+    s.name.n_same = s.name.used ? s.name.n_same + (uint32_t)next.len : 0;
 
     if (leads_to_name(m, &s)) put(m, s);
 }
@@ -325,22 +412,41 @@ static char closing_of(const StackFrame *f) { return f->kind == FRAME_OBJECT ? '
 // The state before the next item or name, or before the value of a property.
 static State before_next(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
-    bool is_item = s.kind != AT_SPACE && f->kind == FRAME_ARRAY;
-    s.kind = s.kind == AT_SPACE || is_item ? AT_VALUE : AT_QUOTE;
-    if (!is_item) return s;
-    const ArrayDef *a = &m->grammar->defs[f->def].array;
-    s.def = a->items[f->count < (uint32_t)a->n_prefix ? (int)f->count : a->n_prefix];
-    s.stack = stack_add_item(&m->stacks, s.stack);
+    if (s.kind == AT_SPACE) {
+        s.kind = AT_VALUE; // its value stays
+    } else if (f->kind == FRAME_OBJECT) {
+        s.kind = AT_QUOTE;
+    } else {
+        const ArrayDef *a = &m->grammar->defs[f->def].array;
+        s.kind = AT_VALUE;
+        s.value = a->items[f->count < (uint32_t)a->n_prefix ? (int)f->count : a->n_prefix];
+        s.stack = stack_add_item(&m->stacks, s.stack);
+    }
     return s;
 }
 
 // Adds the state after a line break. s: the state after the indentation.
 static void put_indented(Machine *m, State s) {
     s.style = INDENTED;
-    s.count = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
-    if (s.count) {
-        s.q = s.kind;
-        s.kind = AT_INDENT;
+    uint32_t n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
+    if (!n_spaces) {
+        put(m, s);
+        return;
+    }
+
+    State indent = state_new(AT_INDENT, s.stack, s.style);
+    indent.indent.n_spaces = n_spaces;
+    indent.indent.next = s.kind;
+    indent.indent.value = s.kind == AT_VALUE ? s.value : 0;
+    put(m, indent);
+}
+
+// Reads a space of the indentation.
+static void step_indent(Machine *m, State s) {
+    if (--s.indent.n_spaces == 0) {
+        State next = state_new((StateKind)s.indent.next, s.stack, s.style);
+        next.value = s.indent.value;
+        s = next;
     }
     put(m, s);
 }
@@ -402,6 +508,7 @@ static void step_state(Machine *m, State s, int b) {
     case AT_VALUE: step_value(m, s, b); break;
     case IN_TEXT: step_text(m, s, b); break;
     case IN_STRING: step_string(m, s, b); break;
+    case IN_LISTED: step_listed(m, s, b); break;
     case AT_OPEN: step_open(m, s, b); break;
     case IN_NAME: step_name(m, s, b); break;
     case AT_SPACE:
@@ -411,19 +518,11 @@ static void step_state(Machine *m, State s, int b) {
         if (b == '"') begin_name(m, s);
         break;
     case AT_COLON:
-
-        if (b == ':') {
-            s.kind = AT_SPACE;
-            put(m, s);
-        }
+        s.kind = AT_SPACE; // with the same value
+        if (b == ':') put(m, s);
         break;
     case AT_INDENT:
-        if (b != ' ') break;
-        if (--s.count == 0) {
-            s.kind = (uint8_t)s.q;
-            s.q = 0;
-        }
-        put(m, s);
+        if (b == ' ') step_indent(m, s);
         break;
     case AT_CLOSE:
         if (b == closing_of(top(m, &s))) close_container(m, s);
@@ -535,15 +634,17 @@ uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
     m->n_out = 0;
     for (int i = 0; i < root->n_alts; i++) {
-        State s = {.kind = AT_VALUE, .style = COMPACT | SPACED | INDENTED, .def = m->grammar->root};
         const Def *alt = &m->grammar->defs[root->alts[i]];
-        if (alt->kind != DEF_TEXT) {
-            put(m, s);
-        } else { // the text may be empty or begin with a call
-            s.kind = IN_TEXT;
-            s.def = root->alts[i];
-            s.q = alt->dfa.start;
+        bool is_text = alt->kind == DEF_TEXT;
+        State s = state_new(is_text ? IN_TEXT : AT_VALUE, 0, COMPACT | SPACED | INDENTED);
+
+        if (is_text) { // it may be empty or begin with a call
+            s.text.def = root->alts[i];
+            s.text.state = alt->dfa.start;
             put_text(m, s);
+        } else {
+            s.value = m->grammar->root;
+            put(m, s);
         }
     }
 
@@ -572,8 +673,8 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
                 fresh->out[k].stack =
                     stack_copy(&fresh->stacks, &m->stacks, states[k].stack, moved);
                 if (states[k].kind == IN_NAME)
-                    fresh->out[k].def =
-                        (int32_t)used_copy(&fresh->stacks, &m->stacks, (uint32_t)states[k].def);
+                    fresh->out[k].name.used =
+                        used_copy(&fresh->stacks, &m->stacks, states[k].name.used);
             }
             done[*keep[i]] = intern_config(fresh);
         }
@@ -631,15 +732,16 @@ static uint64_t leaving_groups(const Dfa *d, int state) {
 static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     if (s->partial) return false;
     if (s->kind == IN_STRING) {
-        const StringDef *d = &m->grammar->defs[s->def].string;
-        bool counts = d->max != NO_LIMIT || s->count < d->limit;
-        if (d->trie != NONE || (counts && !s->is_uncounted)) return false;
-        *others |= leaving_groups(&m->grammar->defs[d->dfa].dfa, s->q);
+        const StringDef *d = &m->grammar->defs[s->string.def].string;
+        bool counts = d->max != NO_LIMIT || s->string.count < d->limit;
+        if (counts && !s->is_uncounted) return false;
+        *others |= leaving_groups(&m->grammar->defs[d->dfa].dfa, s->string.state);
         return true;
     }
-    if (s->kind != IN_NAME || s->q != NONE || s->def) return false;
+
+    if (s->kind != IN_NAME || s->name.node != NONE || s->name.used) return false;
     int other = m->grammar->defs[top(m, s)->def].object.other;
-    *others |= leaving_groups(&m->grammar->defs[other].dfa, (int)s->count);
+    *others |= leaving_groups(&m->grammar->defs[other].dfa, s->name.other);
     return true;
 }
 
@@ -663,24 +765,27 @@ bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32
     uint32_t n;
     const State *s = config_states(m, config, &n);
     if (n != 1 || s->kind != IN_STRING || s->partial || s->is_uncounted) return false;
-    const StringDef *d = &m->grammar->defs[s->def].string;
-    if (d->trie != NONE || d->live || (d->max == NO_LIMIT && !d->min)) return false;
-    *others = leaving_groups(&m->grammar->defs[d->dfa].dfa, s->q);
-    *min = d->min > s->count ? d->min - s->count : 0;
-    *max = d->max == NO_LIMIT ? NO_LIMIT : d->max - s->count;
+
+    const StringDef *d = &m->grammar->defs[s->string.def].string;
+    const uint32_t count = s->string.count;
+    if (d->live || (d->max == NO_LIMIT && !d->min)) return false;
+    *others = leaving_groups(&m->grammar->defs[d->dfa].dfa, s->string.state);
+    *min = d->min > count ? d->min - count : 0;
+    *max = d->max == NO_LIMIT ? NO_LIMIT : d->max - count;
     return letters_stay(*others);
 }
 
 uint32_t machine_uncounted(Machine *m, uint32_t config) {
     State s = *(const State *)intern_key(&m->configs, (int)config);
     s.is_uncounted = 1;
-    s.count = 0;
+    s.string.count = 0;
     return intern_state(m, s);
 }
 
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n) {
     State s = *(const State *)intern_key(&m->configs, (int)config);
-    const StringDef *d = &m->grammar->defs[s.def].string;
-    s.count = d->max == NO_LIMIT && s.count + n > d->limit ? d->limit : s.count + n;
+    const StringDef *d = &m->grammar->defs[s.string.def].string;
+    uint32_t count = s.string.count + n;
+    s.string.count = d->max == NO_LIMIT && count > d->limit ? d->limit : count;
     return intern_state(m, s);
 }

@@ -5,6 +5,28 @@
 // so far; usually there is one pair. Configurations are numbered when they are first reached, and
 // their steps are stored, so that reading a byte is mostly one table lookup. The deterministic
 // automaton is thus built lazily, as far as texts need it.
+//
+// The states. { and [ push a frame on the stack; } and ] pop it. Characters and escapes of strings,
+// names and texts are read byte by byte (json_char.h), so a state may also be in the middle of one.
+//
+//     AT_VALUE --- " ------------> IN_STRING, IN_LISTED --- " ----.
+//        |------- text of a DFA -> IN_TEXT (calls push a frame) --|
+//        |                                                        v
+//        |                                                 end of the value
+//        |                                                   |    |    `-- no frame: AT_END
+//        |                                                   |    `-- of a call: IN_TEXT of the caller
+//        `-- { [ --> AT_OPEN ------ } ] ------------------>  |
+//                       |            .----- } ] --------->   |
+//                       |            |                       |
+//                       |         AT_AFTER <-----------------'  of an object or array
+//                       |            `-- , --> AT_NEXT
+//                       v                        v
+//            in arrays:  AT_VALUE of the next item
+//            in objects: AT_QUOTE -- " --> IN_NAME -- " --> AT_COLON -- : --> AT_SPACE --> AT_VALUE
+//
+// White space: after a line break AT_INDENT counts the spaces, and before } or ] AT_CLOSE follows.
+// Example: after {"a": [1 the state is IN_TEXT (a number goes on) on the stack [ { root, and, as the
+// number may also end, so that , or ] follows, the byte after it decides from AT_AFTER on.
 #pragma once
 
 #include "grammar.h"
