@@ -27,15 +27,34 @@ static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch
     for (int h = 0; h < KEY_TILE; h += WIDTH)
         transpose_dwords(m->keys[0] + h, sizeof m->keys[0], m->rows[h], sizeof m->rows[0],
                          a->head_dim, 1);
-    float_panel(m->scores[0] + key, KV_PAGE, m->keys, sizeof m->keys[0], a->q, (size_t)a->head_dim,
-                a->n_q, a->head_dim, true, KEY_TILE, prefetch, ATTEND_PREFETCH_STEPS);
+    FloatProduct p = {.out = m->scores[0] + key,
+                      .out_stride = KV_PAGE,
+                      .n_out = KEY_TILE,
+                      .x = a->q,
+                      .x_stride = (size_t)a->head_dim,
+                      .panel = m->keys,
+                      .panel_stride = sizeof m->keys[0],
+                      .nk = a->head_dim,
+                      .prefetch = prefetch,
+                      .prefetch_every = ATTEND_PREFETCH_STEPS};
+    float_panel(&p, a->n_q);
 }
 
 // The products with values of Q8_0. The integers are converted as they are multiplied; their scales
 // are multiplied into the weights.
 static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+    const size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+    FloatProduct p = {.out_stride = (size_t)a->head_dim,
+                      .n_out = FLOAT_PANEL,
+                      .x = m->weights[0],
+                      .x_stride = VALUE_TILE,
+                      .panel_stride = row_bytes,
+                      .nk = n,
+                      .adds = key > 0,
+                      .prefetch = prefetch,
+                      .prefetch_every = 2 * ATTEND_PREFETCH_STEPS - 1};
+
     for (int b = 0; b < a->head_dim / 32; b++) {
         const char *block =
             (const char *)a->v + (size_t)key * row_bytes + (size_t)b * sizeof(BlockQ8_0);
@@ -49,10 +68,11 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
                         load_n(m->scores[i] + key + h, WIDTH) *
                             load_as_floats(TYPE_F16, scale, h, WIDTH));
 
-        for (int c = 0; c < 32; c += FLOAT_PANEL)
-            q8_panel(a->acc + 32 * b + c, (size_t)a->head_dim, block + offsetof(BlockQ8_0, qs) + c,
-                     row_bytes, m->weights[0], VALUE_TILE, a->n_q, n, key == 0, FLOAT_PANEL,
-                     prefetch, 2 * ATTEND_PREFETCH_STEPS - 1);
+        for (int c = 0; c < 32; c += FLOAT_PANEL) {
+            p.out = a->acc + 32 * b + c;
+            p.panel = block + offsetof(BlockQ8_0, qs) + c;
+            q8_panel(&p, a->n_q);
+        }
     }
 }
 
@@ -68,21 +88,31 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
     FloatAttendMemory *m = team_scratch();
     const size_t row_bytes = quant_row_bytes(a->v_type, (size_t)a->head_dim);
     const char *values = (const char *)a->v + (size_t)key * row_bytes;
-    bool is_f16 = multiplies_f16(a, a->v_type);
+    const bool is_f16 = multiplies_f16(a, a->v_type);
 
     if (a->v_type == TYPE_Q8_0) {
         q8_values(a, key, n, prefetch);
         return;
     }
-
     if (!is_f16) convert_kv_rows(m->rows, n, a->v_type, a->v, key, n, a->head_dim);
-    for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
-        if (is_f16)
-            f16_panel(a->acc + d, (size_t)a->head_dim, values + 2 * d, row_bytes,
-                      m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, FLOAT_PANEL, prefetch,
-                      ATTEND_PREFETCH_STEPS);
-        else
-            float_panel(a->acc + d, (size_t)a->head_dim, m->rows[0] + d, sizeof m->rows[0],
-                        m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, a->head_dim - d, prefetch,
-                        ATTEND_PREFETCH_STEPS);
+
+    FloatProduct p = {.out_stride = (size_t)a->head_dim,
+                      .x = m->scores[0] + key,
+                      .x_stride = KV_PAGE,
+                      .panel_stride = is_f16 ? row_bytes : sizeof m->rows[0],
+                      .nk = n,
+                      .adds = key > 0,
+                      .prefetch = prefetch,
+                      .prefetch_every = ATTEND_PREFETCH_STEPS};
+    for (int d = 0; d < a->head_dim; d += FLOAT_PANEL) {
+        p.out = a->acc + d;
+        p.n_out = a->head_dim - d;
+        if (is_f16) {
+            p.panel = values + 2 * d;
+            f16_panel(&p, a->n_q);
+        } else {
+            p.panel = m->rows[0] + d;
+            float_panel(&p, a->n_q);
+        }
+    }
 }

@@ -234,13 +234,13 @@ INLINE void pack_q6_k(const PanelSource *s) {
         __m512i q[4], v[4];
         prefetch_lines(s->prefetch, 2 * s->n_prefetch);
         transpose_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
-#pragma GCC unroll 2
 
+#pragma GCC unroll 2
         for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and those 64 further on
             uint8_t *to = s->out + (128 * (i / 2) + 16 * (i % 2) + 32 * c) * 16;
             transpose_rows(v, s->p, (size_t)(from + 32 * c));
-#pragma GCC unroll 4
 
+#pragma GCC unroll 4
             for (int d = 0; d < 4; d++) {
                 __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
                         q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
@@ -329,18 +329,20 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     *s->prefetch = prefetch;
 }
 
-// Adds to sum the products of 32 rows with nt tokens for the group of columns that begins at k. Its
-// scale is x->scale[at], its start and sum x->start[h][at] and x->sum[h][at]. There are 2 nt
-// accumulators of int32 and 2 nt of float32. 32 columns of 16 rows and a token take 8 dot products
-// of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with groups of 16).
+// Adds to `sum` the products of 32 rows with nt tokens, for the group of columns that begins at k.
+// The activations of these columns have the scale x->scale[at]; x->start[h][at] is where the
+// integer sums start, and x->sum[h][at] what minima are multiplied by (h: half of 32 columns).
+//
+// Registers: 2 nt integer sums and 2 nt float32 sums. 32 columns of 16 rows and a token take 8 dot
+// products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with groups of 16).
 INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel,
                        const VnniActivations *x, int k, int at, int h, int nt, int group,
                        bool has_min) {
     __m512i dot[2][GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[h][at]);
-#pragma GCC unroll 8
 
+#pragma GCC unroll 8
     for (int c = k; c < k + group; c += 4) {
         __m512i w0 = _mm512_load_si512(panel->q[0] + c * 16),
                 w1 = _mm512_load_si512(panel->q[1] + c * 16);
@@ -351,8 +353,8 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
             dot[1][t] = _mm512_dpbusd_epi32(dot[1][t], w1, v);
         }
     }
-#pragma GCC unroll 2
 
+#pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         __m512 scale = _mm512_load_ps(panel->scale[i][k / group]),
                min = _mm512_load_ps(panel->min[i][k / group]);
@@ -363,41 +365,60 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
     }
 }
 
+// The sums of a tile: nt tokens, 32 rows in two registers each. `stride`: floats from a token to
+// the next.
+INLINE void load_sums(__m512 sum[2][GEMM_TILE_TOKENS], const float *from, int stride, int nt) {
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) sum[h][t] = _mm512_load_ps(from + t * stride + 16 * h);
+}
+
+INLINE void store_sums(float *to, __m512 sum[2][GEMM_TILE_TOKENS], int stride, int nt) {
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) _mm512_store_ps(to + t * stride + 16 * h, sum[h][t]);
+}
+
+// Adds to the sums the columns of slice i: of each superblock, the 32 columns from 64 (i % 4) + 32
+// (i / 4) on.
+INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
+                       const Avx512Panel *panel, const VnniActivations *x, int i, int nt, int group,
+                       bool has_min) {
+    const int n_superblocks = round_up(step->n_cols, SUPERBLOCK) / SUPERBLOCK;
+    const int n_prefetch = step->n_prefetch;
+
+    for (int superblock = 0; superblock < n_superblocks; superblock++) {
+        int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
+            at = superblock * SUMS + i;
+        prefetch_lines(step->prefetch, n_prefetch);
+        gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
+        if (group == 32) continue;
+        prefetch_lines(step->prefetch, n_prefetch);
+        gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
+    }
+}
+
 // Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
-// sums (nt, n_sums, PANEL_ROWS), for one block of columns. n_sums is SUMS, or 1: then one sum takes
-// the columns of the eight sums in turn. The panel (16 KiB) stays in L1 while tokens pass; a tile
-// reads 832 bytes for a token, and its sums.
+// sums, for one block of columns. The panel (16 KiB) stays in L1 while tokens pass; a tile reads
+// 832 bytes for a token, and its sums.
+//
+// The sums are (tokens, n_sums, PANEL_ROWS). With n_sums == SUMS each slice of columns has a sum of
+// its own, as in decode, so that the bits are those of decode; with n_sums == 1 all slices go into
+// one sum, which stays in registers.
 INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min,
                             int n_sums) {
     VnniGemmMemory *m = step->memory;
     const Avx512Panel *panel = &m->panels[r / PANEL_ROWS];
     const VnniActivations *x = (const VnniActivations *)step->x + token;
-    const int nk = round_up(step->n_cols, SUPERBLOCK), n_prefetch = step->n_prefetch;
-    float *sums = m->sums[r / PANEL_ROWS] + token * n_sums * PANEL_ROWS;
+    const int stride = n_sums * PANEL_ROWS, slices_per_sum = SUMS / n_sums;
+    float *sums = m->sums[r / PANEL_ROWS] + token * stride;
 
     for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
-        __m512 sum[2][GEMM_TILE_TOKENS];
-#pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            for (int h = 0; h < 2; h++)
-                sum[h][t] = step->k == 0 ? splat(0)
-                                         : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
-
-        for (int i = n_sums == 1 ? 0 : s; i < (n_sums == 1 ? SUMS : s + 1); i++)
-            for (int superblock = 0; superblock < nk / SUPERBLOCK; superblock++) {
-                int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
-                    at = superblock * SUMS + i;
-                prefetch_lines(step->prefetch, n_prefetch);
-                gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
-                if (group == 32) continue;
-                prefetch_lines(step->prefetch, n_prefetch);
-                gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
-            }
-#pragma GCC unroll 6
-
-        for (int t = 0; t < nt; t++)
-            for (int h = 0; h < 2; h++)
-                _mm512_store_ps(sums + t * n_sums * PANEL_ROWS + 16 * h, sum[h][t]);
+        __m512 sum[2][GEMM_TILE_TOKENS] = {{{0}}};
+        if (step->k > 0) load_sums(sum, sums, stride, nt);
+        for (int i = s * slices_per_sum; i < (s + 1) * slices_per_sum; i++)
+            gemm_slice(sum, step, panel, x, i, nt, group, has_min);
+        store_sums(sums, sum, stride, nt);
     }
 }
 
@@ -504,9 +525,17 @@ static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetc
         row[i] = (const uint8_t *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
     for (int h = 0; h < KEY_TILE; h += 16)
         transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, prefetch);
-    f16_panel(m->scores[0] + key, KV_PAGE, m->keys_f16, sizeof m->keys_f16[0], a->q,
-              (size_t)a->head_dim, a->n_q, a->head_dim, true, KEY_TILE, prefetch,
-              2 * ATTEND_PREFETCH_STEPS);
+    FloatProduct p = {.out = m->scores[0] + key,
+                      .out_stride = KV_PAGE,
+                      .n_out = KEY_TILE,
+                      .x = a->q,
+                      .x_stride = (size_t)a->head_dim,
+                      .panel = m->keys_f16,
+                      .panel_stride = sizeof m->keys_f16[0],
+                      .nk = a->head_dim,
+                      .prefetch = prefetch,
+                      .prefetch_every = 2 * ATTEND_PREFETCH_STEPS};
+    f16_panel(&p, a->n_q);
 }
 
 // Attention with a Q8_0 cache: keys stay integers and are multiplied by queries of 16 bits,
@@ -574,8 +603,8 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
 
         __m512 scale = b % 2 ? high_half : low_half;
         __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             high[t] = _mm512_setzero_si512();
             low[t] = _mm512_set1_epi32(x[t].start[b]);
@@ -592,15 +621,15 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
                     _mm512_dpbusd_epi32(low[t], w, _mm512_set1_epi32((int)load_u32(x_low + 4 * i)));
             }
         }
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
             score[t] = fmadd(_mm512_cvtepi32_ps(dot) * scale, splat(x[t].scale[b]), score[t]);
         }
     }
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
     for (int t = 0; t < nt; t++) _mm512_storeu_ps(scores + t * KV_PAGE, score[t]);
 }
 

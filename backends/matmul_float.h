@@ -13,8 +13,8 @@ enum {
     // chunk.
     GEMM_SWEEP_TOKENS = 48,
     FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
-    // Decode: accumulators of a row and token, and tokens of a tile of four rows. That makes eight
-    // accumulators, which hide the latency of FMA.
+    // Decode: a tile is four rows by FLOAT_GEMV_TOKENS tokens. FLOAT_GEMV_SUMS accumulators for
+    // each make eight in all, which hides the latency of FMA.
     FLOAT_GEMV_SUMS = WIDTH == 16 ? 1 : 2,
     FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
 };
@@ -48,14 +48,14 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < 2; h++)
                 v[h][t] = load_n(x + (size_t)t * (size_t)n + k + WIDTH * h, WIDTH);
-#pragma GCC unroll 4
 
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             if (step * bytes >= 64 || k * bytes % 64 == 0)
                 for (int b = 0; b < step * bytes; b += 64)
                     __builtin_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE + b);
-#pragma GCC unroll 2
 
+#pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 Floats weights = load_as_floats(type, p[i], k + WIDTH * h, WIDTH);
 #ifdef __AVX512F__
@@ -87,49 +87,62 @@ INLINE void float_gemv_rows(const Matmul *p, Type type) {
     gemv_quarters(p, float_gemv_tile, FLOAT_GEMV_TOKENS, type);
 }
 
-// Computes out (nt, out_stride), of which n_out columns exist, as the product of x (nt, x_stride)
-// and a panel [nk][FLOAT_PANEL] of F32, F16 or integers of Q8_0; adds it to out unless is_first.
-// panel_stride is the number of bytes from one k to the next. Each k takes two loads, nt broadcasts
-// and 2 nt FMAs. Prefetches four lines (prefetch is not NULL) for every `every` k.
-INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t panel_stride,
-                       const float *x, size_t x_stride, int nk, bool is_first, int n_out,
-                       Prefetch *prefetch, int every, int nt, Type type) {
-    Floats sum[2][GEMM_TILE_TOKENS];
-#pragma GCC unroll 6
-    for (int t = 0; t < nt; t++)
-        for (int h = 0; h < 2; h++)
-            sum[h][t] = is_first
-                            ? splat(0)
-                            : load_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h);
+// The product of activations and a panel of weights: out = x panel^T, for all tokens. Strides are
+// in floats from a token to the next, that of the panel in bytes from a column k to the next.
+typedef struct {
+    float *out; // (n_tokens, out_stride), of which n_out outputs exist
+    size_t out_stride;
+    int n_out;
+    const float *x; // (n_tokens, x_stride)
+    size_t x_stride;
+    const void *panel; // (nk, FLOAT_PANEL) of F32, F16 or integers of Q8_0
+    size_t panel_stride;
+    int nk;
+    bool adds;          // to what is in `out`
+    Prefetch *prefetch; // NULL: none
+    int prefetch_every; // columns for which four lines are prefetched
+} FloatProduct;
 
-    for (int k = 0; k < nk; k++) {
-        if (prefetch && k % every == 0) prefetch_lines(prefetch, 4);
-        const char *at = panel + (size_t)k * panel_stride;
-        Floats w0 = load_as_floats(type, at, 0, WIDTH), w1 = load_as_floats(type, at, WIDTH, WIDTH);
+// Computes nt tokens of a product, from token t on. Each k takes two loads, nt broadcasts and 2 nt
+// FMAs. The first tile prefetches.
+INLINE void float_tile(const FloatProduct *product, int t, int nt, Type type) {
+    const FloatProduct p = *product;
+    const char *panel = p.panel;
+    const float *x = p.x + (size_t)t * p.x_stride;
+    float *out = p.out + (size_t)t * p.out_stride;
+    Prefetch *prefetch = t == 0 ? p.prefetch : NULL;
+    Floats sum[2][GEMM_TILE_TOKENS];
+
 #pragma GCC unroll 6
-        for (int t = 0; t < nt; t++) {
-            Floats v = splat(x[(size_t)t * x_stride + (size_t)k]);
-            sum[0][t] = fmadd(w0, v, sum[0][t]);
-            sum[1][t] = fmadd(w1, v, sum[1][t]);
+    for (int i = 0; i < nt; i++)
+        for (int h = 0; h < 2; h++)
+            sum[h][i] =
+                p.adds ? load_n(out + (size_t)i * p.out_stride + WIDTH * h, p.n_out - WIDTH * h)
+                       : splat(0);
+
+    for (int k = 0; k < p.nk; k++) {
+        if (prefetch && k % p.prefetch_every == 0) prefetch_lines(prefetch, 4);
+        const char *at = panel + (size_t)k * p.panel_stride;
+        Floats w0 = load_as_floats(type, at, 0, WIDTH), w1 = load_as_floats(type, at, WIDTH, WIDTH);
+
+#pragma GCC unroll 6
+        for (int i = 0; i < nt; i++) {
+            Floats v = splat(x[(size_t)i * p.x_stride + (size_t)k]);
+            sum[0][i] = fmadd(w0, v, sum[0][i]);
+            sum[1][i] = fmadd(w1, v, sum[1][i]);
         }
     }
-#pragma GCC unroll 6
 
-    for (int t = 0; t < nt; t++)
+#pragma GCC unroll 6
+    for (int i = 0; i < nt; i++)
         for (int h = 0; h < 2; h++)
-            store_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h, sum[h][t]);
+            store_n(out + (size_t)i * p.out_stride + WIDTH * h, p.n_out - WIDTH * h, sum[h][i]);
 }
 
 // float_panel, f16_panel and q8_panel: float_tile for any number of tokens.
-#define FLOAT_TILE(nt, type)                                                                       \
-    float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_stride,                      \
-               x + (size_t)t * x_stride, x_stride, nk, is_first, n_out, t == 0 ? prefetch : NULL,  \
-               every, nt, type)
+#define FLOAT_TILE(nt, type) float_tile(p, t, nt, type)
 #define DEFINE_FLOAT_PANEL(name, type)                                                             \
-    static inline void name(float *out, size_t out_stride, const void *from, size_t panel_stride,  \
-                            const float *x, size_t x_stride, int n_tokens, int nk, bool is_first,  \
-                            int n_out, Prefetch *prefetch, int every) {                            \
-        const char *panel = from;                                                                  \
+    static inline void name(const FloatProduct *p, int n_tokens) {                                 \
         FOR_TOKEN_TILES(n_tokens, FLOAT_TILE, type)                                                \
     }
 DEFINE_FLOAT_PANEL(float_panel, TYPE_F32)
@@ -165,9 +178,16 @@ INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
 INLINE void float_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     FloatGemmMemory *m = s->memory;
     (void)type;
-    float_panel(m->sums[t] + r, GEMM_CHUNK_ROWS, m->panels[r / FLOAT_PANEL], sizeof m->panels[0][0],
-                (const float *)s->x + t * FLOAT_BLOCK_COLS, FLOAT_BLOCK_COLS, n, s->n_cols,
-                s->k == 0, FLOAT_PANEL, NULL, 1);
+    FloatProduct p = {.out = m->sums[t] + r,
+                      .out_stride = GEMM_CHUNK_ROWS,
+                      .n_out = FLOAT_PANEL,
+                      .x = (const float *)s->x + t * FLOAT_BLOCK_COLS,
+                      .x_stride = FLOAT_BLOCK_COLS,
+                      .panel = m->panels[r / FLOAT_PANEL],
+                      .panel_stride = sizeof m->panels[0][0],
+                      .nk = s->n_cols,
+                      .adds = s->k > 0};
+    float_panel(&p, n);
 }
 
 // The sums are the first member of the scratch memory.
