@@ -91,8 +91,8 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
         _mm512_store_ps(base, zero);
         IN_MEMORY(scale);
         IN_MEMORY(base);
-#pragma GCC unroll 8
 
+#pragma GCC unroll 8
         for (int i = 0; i < SUPERBLOCK; i += AMX_TILE_K, tile += AMX_TILE_LEN) {
             if (info->block < SUPERBLOCK && k + i >= n) break;
             __m512 w[2];

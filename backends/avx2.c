@@ -180,7 +180,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     __m256i v[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m256i q = is_in_place ? integers_32(type, p[i], k, 1) : load_32(w->rows[i] + k);
+        __m256i q = is_in_place ? integers_32(type, p[i], k) : load_32(w->rows[i] + k);
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
 
@@ -284,8 +284,8 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     const bool is_first = s->k == 0;
     float *sums = m->sums[token] + r;
     __m256 sum[GEMM_TILE_TOKENS][2];
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++)
             sum[t][h] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h);
@@ -293,8 +293,8 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
-#pragma GCC unroll 8
 
+#pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
             const int k = g * group + 4 * c;
             __m256i q[2] = {_mm256_load_si256((const __m256i *)(w[0].panel + k * 8)),
@@ -307,16 +307,16 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
                     add_products(&d[t][h], q[h], four, c, n_int16, x[t].start[k / 32]);
             }
         }
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
                 sum[t][h] =
                     add_group_8_rows(sum[t][h], d[t][h].dot, w + h, x + t, g, group, n_int16 > 0);
     }
-#pragma GCC unroll 6
 
+#pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h, sum[t][h]);
 }

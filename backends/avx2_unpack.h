@@ -58,17 +58,40 @@ INLINE __m256i bit_field(const uint8_t *p, int bits, int from, int to) {
     return and_bytes(v, ((1 << bits) - 1) << to);
 }
 
-// The integers of columns [k, k + 32) of a row; k is a constant. The K-quants store a bit or two of
-// 32 weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a
-// mask extract them.
-//
-// For K-quants and TQ2_0, n_rows can be 8: p points into the transposed bytes of eight rows, [byte
-// / 4][8 rows][4], at bytes 4 c to 4 c + 3 of each. The result is columns [k + 4 c, k + 4 c + 4).
-INLINE __m256i integers_32(Type type, const uint8_t *p, int k, int n_rows) {
-    const uint8_t *b = p + k / 32 * type_info(type)->bytes; // the block of a type of 32
+// The integers of 32 weights of K-quants and TQ2_0; k is a constant. These types store a bit or two
+// of 32 weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a
+// mask extract them. Byte o of the superblock is at p + width * o: `width` is 1 if p is a row, 8 if
+// it points into the transposed superblocks of eight rows.
+INLINE __m256i bit_fields_32(Type type, const uint8_t *p, int k, int width) {
     const int s = k / 32, half = k / 128;
+    const uint8_t *b;
     __m256i low;
 
+    switch (type) {
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
+        b = p + width * (type_info(type)->bytes - 128 + k / 64 * 32);
+        low = bit_field(b, 4, s % 2 * 4, 0);
+        if (type == TYPE_Q4_K) return low;
+        return low | bit_field(p + width * offsetof(BlockQ5_K, qh), 1, s, 4);
+    case TYPE_Q6_K:
+        low = bit_field(p + width * (half * 64 + k % 64), 4, s % 4 / 2 * 4, 0);
+        b = p + width * (offsetof(BlockQ6_K, qh) + half * 32);
+        return low | bit_field(b, 2, s % 4 * 2, 4);
+    case TYPE_Q2_K:
+        return bit_field(p + width * (offsetof(BlockQ2_K, qs) + half * 32), 2, s % 4 * 2, 0);
+    case TYPE_TQ2_0: return bit_field(p + width * half * 32, 2, s % 4 * 2, 0);
+    case TYPE_Q3_K:
+        low = bit_field(p + width * (offsetof(BlockQ3_K, qs) + half * 32), 2, s % 4 * 2, 0);
+        return low | bit_field(p + width * offsetof(BlockQ3_K, hmask), 1, s, 2);
+    default: return _mm256_setzero_si256();
+    }
+}
+
+// The integers of columns [k, k + 32) of a row whose superblock begins at p.
+INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
+    const int bytes = type_info(type)->bytes;
+    const uint8_t *b = p + k / 32 * bytes; // the block of a type of 32
     switch (type) {
     case TYPE_Q8_0: return load_32(b + offsetof(BlockQ8_0, qs));
     case TYPE_Q4_0:
@@ -77,29 +100,18 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k, int n_rows) {
     case TYPE_IQ4_XS: return nibble_values(type, split_nibbles(p + nibbles_offset(type, k)));
     case TYPE_Q5_0:
     case TYPE_Q5_1: // fifth bits, then nibbles, end the block
-        b += type_info(type)->bytes - 20;
+        b += bytes - 20;
         return split_nibbles(b + 4) | bits_as_bytes(b, 16);
-    case TYPE_Q1_0: return bits_as_bytes(p + half * 18 + 2 + k % 128 / 8, 2);
-    case TYPE_Q2_0: return split_codes(p + k / 64 * 18 + 2 + k % 64 / 4);
-    case TYPE_Q4_K:
-    case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
-        b = p + n_rows * (type_info(type)->bytes - 128 + k / 64 * 32);
-        low = bit_field(b, 4, s % 2 * 4, 0);
-        if (type == TYPE_Q4_K) return low;
-        return low | bit_field(p + n_rows * offsetof(BlockQ5_K, qh), 1, s, 4);
-    case TYPE_Q6_K:
-        low = bit_field(p + n_rows * (half * 64 + k % 64), 4, s % 4 / 2 * 4, 0);
-        p += n_rows * (offsetof(BlockQ6_K, qh) + half * 32);
-        return low | bit_field(p, 2, s % 4 * 2, 4);
-    case TYPE_Q2_K:
-    case TYPE_Q3_K:
-    case TYPE_TQ2_0:
-        b = p + n_rows * ((type == TYPE_Q2_K ? 16 : type == TYPE_Q3_K ? 32 : 0) + half * 32);
-        low = bit_field(b, 2, s % 4 * 2, 0);
-        if (type != TYPE_Q3_K) return low;
-        return low | bit_field(p + n_rows * offsetof(BlockQ3_K, hmask), 1, s, 2);
-    default: return _mm256_setzero_si256();
+    case TYPE_Q1_0: return bits_as_bytes(p + k / 128 * bytes + 2 + k % 128 / 8, 2);
+    case TYPE_Q2_0: return split_codes(p + k / 64 * bytes + 2 + k % 64 / 4);
+    default: return bit_fields_32(type, p, k, 1);
     }
+}
+
+// The integers of four columns of eight rows: row r's columns [k + 4 c, k + 4 c + 4) in dword r.
+// The superblocks of the rows are transposed: bytes[i] has bytes 4 i to 4 i + 3 of each row. c < 8.
+INLINE __m256i integers_of_8_rows(Type type, const __m256i *bytes, int k, int c) {
+    return bit_fields_32(type, (const uint8_t *)(bytes + c), k, 8);
 }
 
 // Codebook types (kernels/codebook.h describes their blocks). Entries are loaded one by one,
@@ -222,8 +234,8 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
     // 16 weights of all eight groups, and the upper lane those of the second 16.
     signs = _mm256_shufflelo_epi16(_mm256_shufflehi_epi16(signs, 0xd8), 0xd8);
     signs = _mm256_permutevar8x32_epi32(signs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
-#pragma GCC unroll 8
 
+#pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
         __m256i v = load_entries(type, block, index, g),
                 sign = _mm256_shuffle_epi8(signs,
@@ -247,7 +259,7 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
     if (type == TYPE_TQ1_0) integers_tq1_0(v, (const void *)p);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
-        store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i, 1));
+        store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i));
 }
 
 // Interleaves the integers of the superblocks p of eight rows: panel[i] holds columns [4 i, 4 i +
@@ -266,13 +278,12 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
     case TYPE_Q5_K:
     case TYPE_Q6_K:
     case TYPE_TQ2_0:
-
         for (int i = 0; i < info->bytes / 16; i++)
             transpose_rows(bytes + 4 * i, p, (size_t)(16 * i));
         for (int c = 0; c < 8; c++)
 #pragma GCC unroll 8
             for (int s = 0; s < 8; s++)
-                panel[8 * s + c] = integers_32(type, (const uint8_t *)(bytes + c), 32 * s, 8);
+                panel[8 * s + c] = integers_of_8_rows(type, bytes, 32 * s, c);
         return true;
     default: break;
     }

@@ -162,7 +162,6 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
         for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
         break;
     default: // types of 32, 64 or 128: d, and in some m, begin each block
-
         for (int g = 0; g < 8; g++) {
             load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
             store_n(scale[g], WIDTH, d);
@@ -185,8 +184,8 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
         load_32(b->qs),
         _mm256_setr_m128i(load_16(b->qs + 32), _mm_cvtsi32_si128((int)load_u32(b->qh)))};
     __m256i digit[2][5];
-#pragma GCC unroll 2
 
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m256i low = _mm256_unpacklo_epi8(zero, bytes[h]),
                 high = _mm256_unpackhi_epi8(zero, bytes[h]);
