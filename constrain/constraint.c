@@ -18,7 +18,7 @@ struct CompiledConstraint {
 
 struct ConstraintCache {
     const Tokenizer *tokenizer;
-    Vocabulary *vocabulary;     // built for the first constraint
+    TokenTable *tokens;         // built for the first constraint
     CompiledConstraint *newest; // the most recently requested
 };
 
@@ -52,17 +52,17 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     return c;
 }
 
-static const Vocabulary *find_vocabulary(ConstraintCache *cache) {
+static const TokenTable *find_tokens(ConstraintCache *cache) {
     const Tokenizer *t = cache->tokenizer;
     int n = tokenizer_n_vocab(t);
-    if (cache->vocabulary) return cache->vocabulary;
+    if (cache->tokens) return cache->tokens;
     Str *pieces = xalloc((size_t)n, sizeof *pieces);
     for (int id = 0; id < n; id++)
         if (!tokenizer_is_control(t, id) && !tokenizer_is_stop(t, id))
             pieces[id] = tokenizer_piece(t, id, false);
-    cache->vocabulary = vocabulary_new(pieces, n);
+    cache->tokens = token_table_new(pieces, n);
     free(pieces);
-    return cache->vocabulary;
+    return cache->tokens;
 }
 
 // Appends the cache key of a constraint: its kind and source.
@@ -144,14 +144,17 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
     } else {
         double start = now_sec();
         Grammar *grammar = compile(s, unknown, err);
-        if (!grammar) return buffer_free(&key), NULL;
+        if (!grammar) {
+            buffer_free(&key);
+            return NULL;
+        }
         found = xalloc(1, sizeof *found);
 
         *found = (CompiledConstraint){.key = key,
                                       .grammar = grammar,
                                       .n_bytes = key.len + grammar_bytes(grammar),
                                       .compile_sec = now_sec() - start};
-        found->tables = matcher_new(grammar, find_vocabulary(cache), NULL);
+        found->tables = matcher_new(grammar, find_tokens(cache), NULL);
     }
 
     found->next = cache->newest;
@@ -169,7 +172,7 @@ static ConstraintState *new_state(ConstraintCache *cache, CompiledConstraint *co
                            .may_think = may_think,
                            .drops_space = tokenizer_has_space_prefix(cache->tokenizer),
                            .last_token = -1};
-    s->matcher = matcher_new(compiled->grammar, find_vocabulary(cache), compiled->tables);
+    s->matcher = matcher_new(compiled->grammar, find_tokens(cache), compiled->tables);
     compiled->n_users++;
     return s;
 }

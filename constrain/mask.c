@@ -47,7 +47,7 @@ typedef struct {
 
 enum { N_LENGTHS = 33, N_MASKS = 128 };
 
-struct Vocabulary {
+struct TokenTable {
     size_t n_words; // 64-bit words of a mask
     ByteTrie trie;
     ByteTrie tails;   // the distinct tails of mixed tokens; ByteNode.token is the tail's number
@@ -74,7 +74,7 @@ typedef struct {
 // Tables shared by all matchers of a grammar.
 typedef struct {
     Machine *machine;
-    const Vocabulary *vocabulary;
+    const TokenTable *tokens;
     Matcher *matchers;       // linked list of all matchers that use these tables
     uint64_t *masks;         // (n_masks, n_words) cached masks
     int n_masks;             // at most N_MASKS
@@ -97,7 +97,7 @@ static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1
 static bool get_bit(const uint64_t *bits, int i) { return bits[(size_t)i / 64] >> (i & 63) & 1; }
 static void clear_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] &= ~((uint64_t)1 << (i & 63)); }
 
-// The vocabulary.
+// The table of tokens.
 
 static int compare_tokens(const void *a, const void *b) {
     const TokenText *x = a, *y = b;
@@ -109,41 +109,64 @@ static void sort_tokens(TokenText *tokens, int n) {
     if (n > 1) qsort(tokens, (size_t)n, sizeof *tokens, compare_tokens);
 }
 
-// Builds the trie of sorted keys. Each of several equal keys has a last node of its own.
-static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
-    size_t n_bytes = 1;
-    uint32_t n_path = 0; // nodes from the root to the current one
-    for (int i = 0; i < n; i++) {
-        n_bytes += keys[i].text.len;
-        if (keys[i].text.len > t->depth) t->depth = (uint32_t)keys[i].text.len;
-    }
+static uint32_t common_prefix(Str a, Str b) {
+    uint32_t n = 0;
+    while (n < a.len && n < b.len && a.data[n] == b.data[n]) n++;
+    return n;
+}
 
-    uint32_t *path = xalloc(t->depth + 1, sizeof *path);
-    t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
-    for (int i = 0; i <= n; i++) { // round n only ends the last path
-        Str s = i < n ? keys[i].text : (Str){0}, last = i ? keys[i - 1].text : (Str){0};
-        uint32_t n_common = 0;
-        while (n_common < s.len && n_common < last.len && s.data[n_common] == last.data[n_common])
-            n_common++;
-        if (i < n && n_common == s.len) n_common--;
+// Ends the subtrees of the nodes path[begin, end): the nodes added since then belong to them.
+static void end_subtrees(ByteTrie *t, const uint32_t *path, uint32_t begin, uint32_t end) {
+    for (uint32_t k = begin; k < end; k++) t->nodes[path[k]].size = (t->n - path[k]) & 0xffffff;
+}
 
-        for (; n_path > n_common; n_path--)
-            t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
-        for (; n_path < s.len; n_path++) {
-            path[n_path] = t->n;
-            t->nodes[t->n++] =
-                (ByteNode){.byte = (unsigned char)s.data[n_path], .size = 1, .token = NONE};
-        }
-        if (i < n) t->nodes[t->n - 1].token = keys[i].token;
-    }
-
-    free(path);
+// Sets the groups of all subtrees, children before their parents.
+static void set_groups(ByteTrie *t) {
     t->groups = xalloc(t->n + 1, sizeof *t->groups);
     for (uint32_t i = t->n; i-- > 0;) {
         t->groups[i] = byte_group((int)t->nodes[i].byte);
         for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size)
             t->groups[i] |= t->groups[k];
     }
+}
+
+// Builds the trie of sorted keys (n), none of them empty. The keys "a", "at" and "to" become
+//
+//     node     0    1    2    3
+//     byte     a    t    t    o
+//     size     2    1    2    1     nodes of the subtree, this node included
+//     token    "a"  "at" -    "to"
+//
+// There is no root: the subtrees of the first bytes follow each other. Each of several equal keys
+// has a last node of its own.
+static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
+    size_t n_bytes = 1;
+    for (int i = 0; i < n; i++) {
+        n_bytes += keys[i].text.len;
+        if (keys[i].text.len > t->depth) t->depth = (uint32_t)keys[i].text.len;
+    }
+
+    uint32_t *path = xalloc(t->depth + 1, sizeof *path); // the node of each byte of the last key
+    uint32_t n_path = 0;
+    t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
+
+    for (int i = 0; i < n; i++) {
+        Str key = keys[i].text;
+        uint32_t n_common = i ? common_prefix(key, keys[i - 1].text) : 0;
+        if (n_common == key.len) n_common--; // an equal key
+
+        end_subtrees(t, path, n_common, n_path);
+        for (n_path = n_common; n_path < key.len; n_path++) {
+            path[n_path] = t->n;
+            t->nodes[t->n++] =
+                (ByteNode){.byte = (unsigned char)key.data[n_path], .size = 1, .token = NONE};
+        }
+        t->nodes[t->n - 1].token = keys[i].token;
+    }
+
+    end_subtrees(t, path, 0, n_path);
+    free(path);
+    set_groups(t);
 }
 
 // Length in bytes of the longest prefix that a JSON string can contain without escapes. A character
@@ -176,7 +199,7 @@ static bool may_rename(Str s) {
     return at < s.len && memchr(s.data + at + 1, '"', s.len - at - 1);
 }
 
-static void group_tails(Vocabulary *v) {
+static void group_tails(TokenTable *v) {
     TokenText *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
     sort_tokens(v->mixed, v->n_mixed);
     v->tail_begin = xalloc((size_t)v->n_mixed + 1, sizeof(int));
@@ -192,8 +215,8 @@ static void group_tails(Vocabulary *v) {
     free(keys);
 }
 
-Vocabulary *vocabulary_new(const Str *pieces, int n) {
-    Vocabulary *v = xalloc(1, sizeof *v);
+TokenTable *token_table_new(const Str *pieces, int n) {
+    TokenTable *v = xalloc(1, sizeof *v);
     size_t n_words = ((size_t)n + 63) / 64;
     v->n_words = n_words;
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);
@@ -232,7 +255,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     return v;
 }
 
-void vocabulary_free(Vocabulary *v) {
+void token_table_free(TokenTable *v) {
     if (!v) return;
     free(v->trie.nodes);
     free(v->trie.groups);
@@ -307,7 +330,7 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
 // Corrects a mask that assumes that every plain character leads the loop back to itself, in the
 // subtrees that contain a character of the groups `others`.
 static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
-    const ByteTrie *t = &s->vocabulary->trie;
+    const ByteTrie *t = &s->tokens->trie;
     uint32_t depth = 0;
     s->path[0] = (WalkLevel){loop, DEAD, t->n};
 
@@ -347,7 +370,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
 // number of the configuration, which a flush may have changed.
 static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uint32_t min,
                            uint32_t max, uint64_t *out) {
-    const Vocabulary *v = s->vocabulary;
+    const TokenTable *v = s->tokens;
     const ByteNode *nodes = v->tails.nodes;
     uint64_t *fits = xalloc((size_t)v->n_tails / 64 + 1, sizeof *fits);
 
@@ -366,7 +389,7 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
 }
 
 // Starts a mask with the tokens of at most max plain characters.
-static void copy_plain(const Vocabulary *v, uint32_t max, uint64_t *out) {
+static void copy_plain(const TokenTable *v, uint32_t max, uint64_t *out) {
     size_t row = max == NO_LIMIT ? N_LENGTHS : max < N_LENGTHS ? max : N_LENGTHS - 1;
     memcpy(out, v->plain + row * v->n_words, v->n_words * sizeof *out);
     for (int i = 0; max != NO_LIMIT && i < v->n_long; i++)
@@ -375,7 +398,7 @@ static void copy_plain(const Vocabulary *v, uint32_t max, uint64_t *out) {
 
 // Returns the number of the loop, which a flush may have changed.
 static uint32_t mask_loop(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
-    copy_plain(s->vocabulary, NO_LIMIT, out);
+    copy_plain(s->tokens, NO_LIMIT, out);
     loop = mask_tails(s, loop, false, 0, NO_LIMIT, out);
     walk_others(s, loop, others, out);
     return s->path[0].config;
@@ -383,7 +406,7 @@ static uint32_t mask_loop(MaskTables *s, uint32_t loop, uint64_t others, uint64_
 
 static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t max,
                          uint64_t others, uint64_t *out) {
-    const Vocabulary *v = s->vocabulary;
+    const TokenTable *v = s->tokens;
     copy_plain(v, max, out);
     for (int i = v->first_escape; i < v->n_mixed; i++) {
         const TokenText *m = &v->mixed[i];
@@ -411,7 +434,7 @@ static uint32_t find_loop(MaskTables *s, uint32_t config, uint64_t *others) {
 }
 
 static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
-    const Vocabulary *v = s->vocabulary;
+    const TokenTable *v = s->tokens;
     const ByteTrie *t = &v->trie;
     uint32_t min, max, loop;
     uint64_t others;
@@ -432,11 +455,11 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
 
 // Matchers.
 
-static MaskTables *tables_new(const Grammar *g, const Vocabulary *v) {
+static MaskTables *tables_new(const Grammar *g, const TokenTable *v) {
     MaskTables *s = xalloc(1, sizeof *s);
     uint32_t depth = v->trie.depth > v->tails.depth ? v->trie.depth : v->tails.depth;
     s->machine = machine_new(g);
-    s->vocabulary = v;
+    s->tokens = v;
     s->path = xalloc((size_t)depth + 2, sizeof *s->path);
     s->n_masks = N_MASKS;
     s->masks = xrealloc(NULL, N_MASKS * v->n_words, sizeof *s->masks);
@@ -446,7 +469,7 @@ static MaskTables *tables_new(const Grammar *g, const Vocabulary *v) {
 void matcher_set_limit(Matcher *m, size_t bytes) {
     enum { MIN_MASKS = 8 };
     MaskTables *s = m->tables;
-    size_t mask_bytes = s->vocabulary->n_words * sizeof *s->masks, n = bytes / 2 / (mask_bytes + 1);
+    size_t mask_bytes = s->tokens->n_words * sizeof *s->masks, n = bytes / 2 / (mask_bytes + 1);
     machine_set_limit(s->machine, bytes / 2);
     n = n < MIN_MASKS ? MIN_MASKS : n > N_MASKS ? N_MASKS : n;
     if (n == (size_t)s->n_masks) return;
@@ -455,7 +478,7 @@ void matcher_set_limit(Matcher *m, size_t bytes) {
     memset(s->owner, 0, sizeof s->owner);
 }
 
-Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared) {
+Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared) {
     Matcher *m = xalloc(1, sizeof *m);
     m->tables = shared ? shared->tables : tables_new(g, v);
     m->next = m->tables->matchers;
@@ -484,7 +507,7 @@ void matcher_free(Matcher *m) {
 
 static const uint64_t *cached_mask(Matcher *m) {
     MaskTables *s = m->tables;
-    size_t n = s->vocabulary->n_words;
+    size_t n = s->tokens->n_words;
     flush_if_full(s, 0);
     for (size_t i = 0; i < (size_t)s->n_masks; i++)
         if (s->owner[i] == m->config) return s->masks + i * n;
@@ -497,7 +520,7 @@ static const uint64_t *cached_mask(Matcher *m) {
 }
 
 static void copy_mask(Matcher *m, const uint64_t *mask) {
-    size_t n = m->tables->vocabulary->n_words;
+    size_t n = m->tables->tokens->n_words;
     if (!m->own_mask) m->own_mask = xalloc(n, sizeof *m->own_mask);
     memcpy(m->own_mask, mask, n * sizeof *mask);
 }
@@ -575,7 +598,7 @@ static bool fits(const Matcher *m, Str text) {
 
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const uint64_t *mask = cached_mask(m);
-    const Vocabulary *v = m->tables->vocabulary;
+    const TokenTable *v = m->tables->tokens;
     const ByteNode *nodes = v->trie.nodes;
 
     // A token that begins with a space is judged by the rest of its text.

@@ -6,18 +6,18 @@
 
 #include "machine.h"
 
-typedef struct Vocabulary Vocabulary;
+typedef struct TokenTable TokenTable;
 
-// pieces: (n) the bytes of each token, which must outlive the vocabulary. Tokens without bytes
+// pieces: (n) the bytes of each token, which must outlive the table. Tokens without bytes
 // (control tokens) are never allowed.
-Vocabulary *vocabulary_new(const Str *pieces, int n);
-void vocabulary_free(Vocabulary *v);
+TokenTable *token_table_new(const Str *pieces, int n);
+void token_table_free(TokenTable *v);
 
 typedef struct Matcher Matcher;
 
-// shared: a matcher of the same grammar and vocabulary, whose tables the new matcher uses and keeps
+// shared: a matcher of the same grammar and tokens, whose tables the new matcher uses and keeps
 // alive; or NULL.
-Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared);
+Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared);
 void matcher_free(Matcher *m);
 // Bounds the memory of the tables to about `bytes`. Fewer bytes cost time, not exactness.
 void matcher_set_limit(Matcher *m, size_t bytes);

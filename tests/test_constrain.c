@@ -107,26 +107,26 @@ static const char *const tokens[] = {"{",
                                      "\":{\"a\":1},\""};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
-static Vocabulary *small_vocabulary(void) {
+static TokenTable *small_tokens(void) {
     static Str pieces[N_TOKENS];
     for (int i = 0; i < N_TOKENS; i++) pieces[i] = str_of(tokens[i]);
-    return vocabulary_new(pieces, N_TOKENS);
+    return token_table_new(pieces, N_TOKENS);
 }
 
-static Vocabulary *byte_vocabulary(void) {
+static TokenTable *byte_tokens(void) {
     static char bytes[256];
     static Str pieces[256];
     for (int i = 0; i < 256; i++) bytes[i] = (char)i, pieces[i] = (Str){bytes + i, 1};
-    return vocabulary_new(pieces, 256);
+    return token_table_new(pieces, 256);
 }
 
 static bool accepts(const Grammar *g, const char *text) {
-    Vocabulary *v = small_vocabulary();
+    TokenTable *v = small_tokens();
     Matcher *m = matcher_new(g, v, NULL);
     Str s = str_of(text);
     bool ok = matcher_accept(m, s) == s.len && matcher_is_end(m);
     matcher_free(m);
-    vocabulary_free(v);
+    token_table_free(v);
     return ok;
 }
 
@@ -1037,7 +1037,7 @@ static void ordered_properties(void) {
 
 typedef struct {
     const Grammar *g;
-    const Vocabulary *v;
+    const TokenTable *v;
     Matcher *tables; // shared by all matchers of the test
     const char *what;
 } Masks;
@@ -1062,8 +1062,8 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
 // Generates a random text of a constraint. At each byte, checks the mask, and that the text is
 // complete or can be continued.
 static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
-    static Vocabulary *small, *bytes;
-    if (!small) small = small_vocabulary(), bytes = byte_vocabulary();
+    static TokenTable *small, *bytes;
+    if (!small) small = small_tokens(), bytes = byte_tokens();
     Masks t = {g, small, matcher_new(g, small, NULL), what};
     Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, bytes, NULL);
     Buffer text = {0};
@@ -1103,17 +1103,17 @@ static void masks(void) {
 // skips_space: the space that SentencePiece puts before a text is not part of the text.
 static void skipped_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
-    Vocabulary *v = vocabulary_new(pieces, 4);
+    TokenTable *v = token_table_new(pieces, 4);
     Grammar *g = schema_of("{\"type\":\"object\"}", 0);
     Matcher *m = matcher_new(g, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
-    matcher_free(m), grammar_free(g), vocabulary_free(v);
+    matcher_free(m), grammar_free(g), token_table_free(v);
 }
 
 // Text that must come next: the rest of a property name, and of a constant.
 static void forced_text(void) {
-    Vocabulary *v = small_vocabulary();
+    TokenTable *v = small_tokens();
     Grammar *g = schema_of(
         "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
         "\"additionalProperties\":false}",
@@ -1127,13 +1127,13 @@ static void forced_text(void) {
     out.len = 0;
     matcher_forced(m, &out);
     CHECK(out.len == 3 && !memcmp(out.data, "b\"}", 3), "%s", out.data);
-    buffer_free(&out), matcher_free(m), grammar_free(g), vocabulary_free(v);
+    buffer_free(&out), matcher_free(m), grammar_free(g), token_table_free(v);
 }
 
 // The machine's tables are full and flushed repeatedly; masks stay correct.
 static void flushes(void) {
     Grammar *g = grammar_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n");
-    Vocabulary *v = small_vocabulary();
+    TokenTable *v = small_tokens();
     Matcher *m = matcher_new(g, v, NULL), *other = matcher_new(g, v, m);
     Buffer text = {0};
     for (int i = 0; i < 200; i++) buffer_puts(&text, "a");
@@ -1149,7 +1149,7 @@ static void flushes(void) {
     int b = 25, a = 24;
     CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx",
           (unsigned long long)mask[0]);
-    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), vocabulary_free(v);
+    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), token_table_free(v);
 }
 
 // --- constraints of a tokenizer's texts

@@ -163,7 +163,7 @@ typedef struct {
 } Walk;
 
 static bool accepts(const Grammar *g, Str text) {
-    Matcher *m = matcher_new(g, fuzz_vocabulary(), NULL);
+    Matcher *m = matcher_new(g, fuzz_tokens(), NULL);
     bool ok = matcher_accept(m, text) == text.len && matcher_is_end(m);
     ok |= !matcher_is_exact(m);
     matcher_free(m);
@@ -185,7 +185,7 @@ static bool walk_step(Walk *w, const Grammar *g) {
         int token = (int)(fuzz_random(&w->state) % N_FUZZ_TOKENS);
         Str piece = i < N_TRIED ? fuzz_piece(token) : buffer_str(&forced);
         bool is_allowed = i == N_TRIED || (mask[token / 64] >> (token & 63) & 1);
-        Matcher *m = matcher_new(g, fuzz_vocabulary(), w->matcher);
+        Matcher *m = matcher_new(g, fuzz_tokens(), w->matcher);
         HOLDS(matcher_accept(m, buffer_str(&w->text)) == w->text.len);
         HOLDS((matcher_accept(m, piece) == piece.len) == is_allowed);
         matcher_free(m);
@@ -227,7 +227,7 @@ void fuzz_schemas(const uint8_t *data, size_t n) {
     if (!g) fuzz_show(str_of(err.text));
     Walk w = {.state = 1};
     for (size_t i = 0; i < p.n; i++) w.state = w.state * 31 + p.data[i];
-    if (g) w.matcher = matcher_new(g, fuzz_vocabulary(), NULL);
+    if (g) w.matcher = matcher_new(g, fuzz_tokens(), NULL);
     bool goes_on = g;
     for (int i = 0; i < MAX_STEPS && goes_on && matcher_is_exact(w.matcher); i++)
         goes_on = walk_step(&w, g);

@@ -277,18 +277,18 @@ Str fuzz_piece(int token) {
     return (Str){bytes + token, 1};
 }
 
-const Vocabulary *fuzz_vocabulary(void) {
-    static Vocabulary *v;
+const TokenTable *fuzz_tokens(void) {
+    static TokenTable *v;
     Str pieces[N_FUZZ_TOKENS];
     for (int i = 0; i < N_FUZZ_TOKENS; i++) pieces[i] = fuzz_piece(i);
-    if (!v) v = vocabulary_new(pieces, N_FUZZ_TOKENS);
+    if (!v) v = token_table_new(pieces, N_FUZZ_TOKENS);
     return v;
 }
 
 // After each byte of the text, a token's mask bit is set exactly if its bytes are accepted, and the
 // text can continue or end.
 static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
-    const Vocabulary *v = fuzz_vocabulary();
+    const TokenTable *v = fuzz_tokens();
     Matcher *m = matcher_new(c, v, NULL);
     for (size_t at = 0; at < n && at < 64; at++) {
         uint64_t mask[(N_FUZZ_TOKENS + 63) / 64];

@@ -53,7 +53,7 @@ Str fuzz_valid_model(int i);
 uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, size_t *len);
 
 // The vocabulary of constraint tests: the 256 bytes, each with its value as id, and parts of JSON.
-typedef struct Vocabulary Vocabulary;
+typedef struct TokenTable TokenTable;
 enum { N_FUZZ_TOKENS = 267 };
-const Vocabulary *fuzz_vocabulary(void);
+const TokenTable *fuzz_tokens(void);
 Str fuzz_piece(int token);
