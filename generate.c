@@ -208,12 +208,12 @@ static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
 // sequence.
 static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
                         int kernel_rows) {
-    n = workspace_feed(g->workspace, s->session, tokens, n, s->first_logits, &s->error);
+    n = workspace_feed(g->workspace, s->session, tokens, n, s->pass.first_logits, &s->error);
     if (n < 0) s->finish = FINISH_ERROR;
     if (n <= 0) return;
-    s->n_fed = n;
-    s->logits_row = b->n_logits;
-    if (n > s->first_logits) b->n_logits += n - s->first_logits;
+    s->pass.n_fed = n;
+    s->pass.logits_row = b->n_logits;
+    if (n > s->pass.first_logits) b->n_logits += n - s->pass.first_logits;
     *(is_decoding(s) ? &b->n_decode : &b->n_prompt) += n;
     b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
 }
@@ -231,14 +231,12 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     if (max > n_positions_left) max = n_positions_left;
     if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
-    s->first_open = 0;
-    s->first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
-    s->n_drafted = 0;
+    s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
     if (n == 1 && may_draft)
-        s->n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                         b->n_running + b->n_lookahead, tokens + 1, max);
-    feed_tokens(g, b, s, tokens, n + s->n_drafted, 1);
-    if (s->n_fed > 0) b->n_lookahead += s->n_fed - 1;
+        s->pass.n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                                              b->n_running + b->n_lookahead, tokens + 1, max);
+    feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
+    if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
 
 // Feeds prompt tokens into the rest of the chunk. If the beginning of the prompt came from the
@@ -250,10 +248,9 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // its rows that are cached
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
-    s->first_open = s->first_logits = n_left - 1; // the prompt's last token
-    s->n_drafted = 0;
+    s->pass.first_open = s->pass.first_logits = n_left - 1; // the prompt's last token
     feed_tokens(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
-    s->n_prefilled += s->n_fed;
+    s->n_prefilled += s->pass.n_fed;
 }
 
 // Builds the batch of the next forward pass. Decoding sequences come first, so that a long prompt
@@ -261,7 +258,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
 static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
     PassBatch b = {0};
     for (int i = 0; i < n; i++) {
-        sequences[i]->n_fed = 0;
+        sequences[i]->pass = (SequencePass){0};
         if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
             sequences[i]->finish = FINISH_CANCEL;
         b.n_running += sequences[i]->finish == FINISH_NONE;
@@ -295,16 +292,16 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
 // because logits, random number and penalties depend only on the position and the text before it.
 static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
-    int first = s->session->n_tokens - s->n_fed; // position of the first token fed
-    for (int i = s->first_open; i < s->n_fed; i++) {
-        int row = s->logits_row + i - s->first_logits, n_before = first + i + 1;
-        advance(s, g, i < s->first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
-        if (i + 1 == s->n_fed) break;
+    int first = s->session->n_tokens - s->pass.n_fed; // position of the first token fed
+    for (int i = s->pass.first_open; i < s->pass.n_fed; i++) {
+        int row = s->pass.logits_row + i - s->pass.first_logits, n_before = first + i + 1;
+        advance(s, g, i < s->pass.first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
+        if (i + 1 == s->pass.n_fed) break;
         if (s->finish == FINISH_NONE && s->pending == s->session->tokens[n_before]) continue;
         session_rewind(s->session, n_before);
         return i + 1;
     }
-    return s->n_fed;
+    return s->pass.n_fed;
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
@@ -321,12 +318,12 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
 
     for (int i = 0; i < n; i++) {
         Sequence *s = sequences[i];
-        if (s->n_fed == 0) continue;
+        if (s->pass.n_fed == 0) continue;
         bool was_decoding = is_decoding(s);
         int n_accepted = accept_tokens(s, g, logits);
         *(was_decoding ? &g->n_decode : &g->n_prefill) += (uint64_t)n_accepted;
         *(was_decoding ? &s->decode_sec : &s->prefill_sec) += sec;
-        if (s->n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+        if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
         if (!was_decoding && g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
     }
 

@@ -73,6 +73,16 @@ typedef struct {
     Alternative *top; // (n_logprobs) best first
 } TokenLogprob;
 
+// The tokens of a sequence in a forward pass. The pass begins with all 0. Indices count the tokens
+// that are fed, from 0.
+typedef struct {
+    int n_fed;        // tokens in the pass
+    int n_drafted;    // draft tokens, at the end of the fed tokens
+    int first_open;   // first token whose successor the pass appends to the text
+    int first_logits; // first token whose logits are computed
+    int logits_row;   // row of the logits of this token in the result of the pass
+} SequencePass;
+
 // A running request. The results are valid once `finish` is set.
 typedef struct {
     Request request;
@@ -91,12 +101,7 @@ typedef struct {
     int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires next
     int next_forced, n_forced;      // forced[next_forced .. n_forced) are not in the text yet
 
-    // The current forward pass
-    int n_fed;        // tokens of this sequence in the pass; the indices below count them from 0
-    int n_drafted;    // draft tokens, at the end of the fed tokens
-    int first_open;   // first fed token whose successor the pass appends to the text
-    int first_logits; // first fed token whose logits are computed
-    int logits_row;   // row of the logits of this token in the result of the pass
+    SequencePass pass; // the current forward pass
 
     // Results
     Finish finish;
