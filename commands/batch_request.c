@@ -81,7 +81,10 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
             return mismatch(err, "custom_id", "a string", custom_id);
         return record_put_id(&r->id, custom_id);
     }
-    if (!id) return buffer_printf(&r->id, "%ld", r->line), true;
+    if (!id) {
+        buffer_printf(&r->id, "%ld", r->line);
+        return true;
+    }
     return record_put_id(&r->id, id) || mismatch(err, "id", "a string or an integer", id);
 }
 
@@ -136,16 +139,25 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
-// In a chat "logprobs" is a boolean and "top_logprobs" a number; elsewhere "logprobs" is either.
+// In a chat a boolean (see parse_top_logprobs), elsewhere also the number of alternatives.
 static bool parse_logprobs(Record *r, const Json *v, Error *err) {
-    bool is_top = str_is(v->key, "top_logprobs"), is_number = is_top || r->form != FORM_CHAT;
-    if (is_number && is_integer(v, 0, MAX_LOGPROBS))
+    bool takes_number = r->form != FORM_CHAT;
+    if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
         r->n_logprobs = (int)v->number;
-    else if (is_top || v->kind != JSON_BOOL)
-        return mismatch(err, is_top ? "top_logprobs" : "logprobs",
-                        is_number ? "an integer from 0 to 100" : "true or false", v);
-    else if (v->boolean && r->n_logprobs < 0)
-        r->n_logprobs = 0;
+        return true;
+    }
+
+    if (v->kind != JSON_BOOL)
+        return mismatch(err, "logprobs",
+                        takes_number ? "an integer from 0 to 100" : "true or false", v);
+    if (v->boolean && r->n_logprobs < 0) r->n_logprobs = 0;
+    return true;
+}
+
+static bool parse_top_logprobs(Record *r, const Json *v, Error *err) {
+    if (!is_integer(v, 0, MAX_LOGPROBS))
+        return mismatch(err, "top_logprobs", "an integer from 0 to 100", v);
+    r->n_logprobs = (int)v->number;
     return true;
 }
 
@@ -178,15 +190,24 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-static bool parse_grammar(Record *r, const Json *v, Error *err) {
-    bool is_schema = str_is(v->key, "json_schema"), is_regex = str_is(v->key, "regex");
-    if (is_schema && v->kind != JSON_STRING) {
+// A schema as JSON, or as the text of one.
+static bool parse_json_schema(Record *r, const Json *v, Error *err) {
+    (void)err;
+    if (v->kind == JSON_STRING)
+        r->spec.schema_text = v->string;
+    else
         r->spec.schema = v;
-        return true;
-    }
-    if (v->kind != JSON_STRING) return mismatch(err, is_regex ? "regex" : "grammar", "a string", v);
-    *(is_schema ? &r->spec.schema_text : is_regex ? &r->spec.regex : &r->spec.grammar) = v->string;
     return true;
+}
+
+static bool parse_grammar(Record *r, const Json *v, Error *err) {
+    r->spec.grammar = v->string;
+    return v->kind == JSON_STRING || mismatch(err, "grammar", "a string", v);
+}
+
+static bool parse_regex(Record *r, const Json *v, Error *err) {
+    r->spec.regex = v->string;
+    return v->kind == JSON_STRING || mismatch(err, "regex", "a string", v);
 }
 
 // The former name of the default, whose opposite is "any_order".
@@ -214,9 +235,9 @@ static const struct {
 } fields[] = {
     // clang-format off
     {"stop", parse_stop}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
-    {"logprobs", parse_logprobs}, {"top_logprobs", parse_logprobs},
-    {"response_format", parse_response_format}, {"json_schema", parse_grammar},
-    {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
+    {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
+    {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
+    {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"ordered_properties", parse_ordered},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
@@ -275,47 +296,60 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
 // Prompts
 
+// Writes the schema of a call of a tool: {"name": NAME, "parameters": {...}}.
+static void write_call_schema(JsonWriter *w, Str name, const Json *parameters) {
+    json_begin_object(w, NULL);
+    json_write_string(w, "type", str_of("object"));
+
+    json_begin_object(w, "properties");
+    json_begin_object(w, "name");
+    json_write_string(w, "const", name);
+    json_end_object(w);
+    json_write_key(w, str_of("parameters"));
+    if (parameters)
+        json_write_value(w, NULL, parameters, NULL);
+    else
+        json_write_format(w, NULL, "{\"type\":\"object\"}");
+    json_end_object(w);
+
+    json_write_format(w, "required", "[\"name\",\"parameters\"]");
+    json_write_bool(w, "additionalProperties", false);
+    json_end_object(w);
+}
+
+static bool has_constraint(const ConstraintSpec *s) {
+    return s->schema || s->schema_text.data || s->grammar.data || s->regex.data || s->choices;
+}
+
 // Constrains the text to a call of any tool, or of the tool that `choice` names. The call has the
 // JSON form of Llama 3.1, which reply_parse() accepts for every template with tools.
 static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
-    const Json *name = json_get_string(json_get(choice, "function"), "name");
-    ConstraintSpec *spec = &r->spec;
-    Buffer *schema = &r->tool_schema;
-    int n = 0;
+    const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
+    int n_calls = 0;
 
-    if (!name && !json_is(choice, "required"))
+    if (!wanted && !json_is(choice, "required"))
         return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
                         choice);
-
-    if (spec->schema || spec->schema_text.data || spec->grammar.data || spec->regex.data ||
-        spec->choices)
+    if (has_constraint(&r->spec))
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
 
-    buffer_puts(schema, "{\"anyOf\":[");
+    JsonWriter w = json_object(&r->tool_schema);
+    json_begin_array(&w, "anyOf");
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
-        const Json *function = json_get(tool, "function"),
-                   *parameters = get(function, "parameters");
-        Str tool_name = json_get_string(function, "name")->string;
-
-        if (name && !str_eq(name->string, tool_name)) continue;
-        buffer_puts(schema, n++ ? "," : "");
-        buffer_puts(schema, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
-        json_quote(schema, tool_name);
-        buffer_puts(schema, "},\"parameters\":");
-        if (parameters)
-            json_write_value(&(JsonWriter){.out = schema}, NULL, parameters, NULL);
-        else
-            buffer_puts(schema, "{\"type\":\"object\"}");
-        buffer_puts(schema,
-                    "},\"required\":[\"name\",\"parameters\"],\"additionalProperties\":false}");
+        const Json *function = json_get(tool, "function");
+        Str name = json_get_string(function, "name")->string;
+        if (wanted && !str_eq(wanted->string, name)) continue;
+        write_call_schema(&w, name, get(function, "parameters"));
+        n_calls++;
     }
+    json_end_array(&w);
+    json_end_object(&w);
 
-    buffer_puts(schema, "]}");
-    spec->schema_text = buffer_str(schema);
+    r->spec.schema_text = buffer_str(&r->tool_schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
 
-    return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+    return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
 // Appends the tools of the request, or of the command line, unless "tool_choice" is "none".
@@ -392,16 +426,18 @@ static bool parse_prompt(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// Returns the object with the fields of the request; NULL with err.
-static const Json *find_body(const Record *r, const Json *root, Error *err) {
-    const Json *method = json_get(root, "method"), *url = json_get(root, "url"),
-               *body = json_get(root, "body");
-    if (r->form == FORM_SHORT) return root;
-    if (!json_is(method, "POST")) return mismatch(err, "method", "\"POST\"", method), NULL;
+// Finds the object with the fields of the request.
+static bool find_body(const Record *r, const Json *root, const Json **out, Error *err) {
+    const Json *method = json_get(root, "method");
+    const Json *url = json_get(root, "url");
+    const Json *body = json_get(root, "body");
+
+    *out = r->form == FORM_SHORT ? root : body;
+    if (r->form == FORM_SHORT) return true;
+    if (!json_is(method, "POST")) return mismatch(err, "method", "\"POST\"", method);
     if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
-        return mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url), NULL;
-    if (!body || body->kind != JSON_OBJECT) return mismatch(err, "body", "an object", body), NULL;
-    return body;
+        return mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
+    return (body && body->kind == JSON_OBJECT) || mismatch(err, "body", "an object", body);
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
@@ -443,9 +479,10 @@ static bool make_constraint(Record *r, Error *err) {
 }
 
 bool record_parse(Record *r, const Json *root, Str text, Error *err) {
-    const Json *body = root ? find_body(r, root, err) : NULL;
-    if (root && (!body || !parse_body(r, body, err))) return false;
-    if (!root && !encode_text(r, text, r->options.is_raw, err)) return false;
+    const Json *body = NULL;
+    bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
+                   : encode_text(r, text, r->options.is_raw, err);
+    if (!ok) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
 
     // The seed has 32 bits, because JSON readers may store numbers as double.
