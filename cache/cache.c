@@ -309,8 +309,14 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk,
                         Error *err) {
     struct stat st;
-    if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir), NULL;
-    if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir), NULL;
+    if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) {
+        error_file(err, dir);
+        return NULL;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        error_set(err, EXIT_RUNTIME, "%s: not a directory", dir);
+        return NULL;
+    }
     if (!check_trust(&st, dir, err)) return NULL;
 
     PrefixCache *c = xalloc(1, sizeof *c);

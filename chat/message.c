@@ -86,7 +86,10 @@ bool message_read(const Json *object, Message *out, Error *err) {
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
 
     Buffer json = {0}, text = {0};
-    if (has_content && !read_content(content, &text, err)) return buffer_free(&text), false;
+    if (has_content && !read_content(content, &text, err)) {
+        buffer_free(&text);
+        return false;
+    }
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
     JsonWriter w = json_object(&json);
 

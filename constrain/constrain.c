@@ -8,7 +8,8 @@ Grammar *grammar_regex(Str pattern, Error *err) {
     if (!regex_compile(pattern, REGEX_WHOLE, &budget, &d)) return NULL;
     if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
-    return error_set(err, EXIT_USAGE, "regular expression: no text matches it"), NULL;
+    error_set(err, EXIT_USAGE, "regular expression: no text matches it");
+    return NULL;
 }
 
 Grammar *grammar_choices(const Str *choices, int n, Error *err) {

@@ -187,8 +187,10 @@ static Grammar *compile_rules(PatternReader *r) {
     Dfa d;
     int root = 0;
     while (root < r->n_rules && !str_is(r->rules[root].name, "root")) root++;
-    if (root == r->n_rules)
-        return pattern_fail(r, 0, "the rule root is missing; name the first rule root"), NULL;
+    if (root == r->n_rules) {
+        pattern_fail(r, 0, "the rule root is missing; name the first rule root");
+        return NULL;
+    }
 
     NfaFragment *fragments = xalloc((size_t)r->n_rules, sizeof *fragments);
     for (int i = 0; i < r->n_rules; i++) {

@@ -73,7 +73,10 @@ int pattern_read_class(PatternReader *r) {
     CharSet set = {0};
     bool is_negated = pattern_peek(r) == '^';
     r->at += is_negated;
-    if (!read_members(r, &set)) return charset_free(&set), -1;
+    if (!read_members(r, &set)) {
+        charset_free(&set);
+        return -1;
+    }
     if (is_negated) charset_invert(&set);
     return pattern_add_set(r, &set);
 }
@@ -198,8 +201,10 @@ size_t pattern_escape(Str s, uint32_t *code) {
     bool is_high = n && *code >= 0xd800 && *code < 0xdc00; // the low surrogate must be escaped too
 
     if (is_high && s.len > 7 && s.data[5] == '\\' && s.data[6] == 'u' &&
-        pattern_hex(s, 7, 4, &low) && low >= 0xdc00 && low < 0xe000)
-        return *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff), 11;
+        pattern_hex(s, 7, 4, &low) && low >= 0xdc00 && low < 0xe000) {
+        *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
+        return 11;
+    }
 
     return n;
 }

@@ -233,7 +233,10 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     Dfa ahead, both;
     int root = parse(&r);
 
-    if (root < 0) return pattern_free(&r), false;
+    if (root < 0) {
+        pattern_free(&r);
+        return false;
+    }
     PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
     bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);

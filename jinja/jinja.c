@@ -532,7 +532,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
     case STMT_TEXT: heap_put(h, n->value.text); break;
     case STMT_OUTPUT: value_put(h, eval(h, n->a), NULL, 0); break;
     case STMT_IF: // "elif": the list `other` consists of one STMT_IF
-
         while (!value_truth(eval(h, n->a))) {
             if (!n->other || n->other->kind != STMT_IF || n->other->next)
                 return n->other ? exec(h, n->other) : FLOW_NEXT;

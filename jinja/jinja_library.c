@@ -422,7 +422,10 @@ static const char *number_text(Heap *h, Text t) {
 
 // Reads a number, or a string that spells one.
 static bool read_number(Heap *h, Value v, double *x) {
-    if (value_is_number(v)) return *x = value_number(h, v), true;
+    if (value_is_number(v)) {
+        *x = value_number(h, v);
+        return true;
+    }
     return v.kind == VALUE_STRING && parse_f64(number_text(h, v.text), x);
 }
 

@@ -296,7 +296,10 @@ static size_t put_escape(Heap *h, const char *s, size_t n) {
         return 1;
     }
 
-    if (!n_digits || n_digits >= n) return heap_puts(h, "\\"), 0;
+    if (!n_digits || n_digits >= n) {
+        heap_puts(h, "\\");
+        return 0;
+    }
     memcpy(digits, s + 1, n_digits);
 
     unsigned long code = strtoul(digits, &end, 16);

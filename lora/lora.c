@@ -35,7 +35,10 @@ bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Erro
     bool is_open = gguf_open(&a->file, path.data, err);
     free((char *)path.data);
     if (!is_open) return false;
-    if (!read_metadata(&a->file, architecture, &alpha, err)) return lora_close(a), false;
+    if (!read_metadata(&a->file, architecture, &alpha, err)) {
+        lora_close(a);
+        return false;
+    }
     a->scale = option->scale * alpha;
     a->pairs = xalloc((size_t)a->file.n_tensors, sizeof *a->pairs);
     a->is_attached = xalloc((size_t)a->file.n_tensors, sizeof *a->is_attached);

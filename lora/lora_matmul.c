@@ -26,8 +26,8 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
         for (int t = 0; t < n_tokens; t++)
 #pragma GCC unroll 4
             for (int i = 0; i < STRIP_LANES; i++) sum[t][i] += hidden[t * rank + k] * strip[i];
-#pragma GCC unroll 4
 
+#pragma GCC unroll 4
     for (int t = 0; t < n_tokens; t++, out += stride) {
         if (n_rows < LORA_STRIP) {
             for (int i = 0; i < n_rows; i++)
