@@ -12,7 +12,6 @@ CFLAGS  ?= -O3
 BUILD   ?= build
 PREFIX  ?= /usr/local
 WITHOUT ?=
-comma   := ,
 VERSION := $(shell cat VERSION)
 COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
@@ -21,83 +20,24 @@ ifeq (0,$(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)$(shell echo "$$MAKEFLAGS")))
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 endif
 
-# Probes of the compiler. Goals that compile nothing, such as `sudo make install`, skip them.
-ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist size format clean,$(MAKECMDGOALS)),all))
-TARGET  := $(shell $(CC) -dumpmachine)
-OPENMP  ?= $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp)
-# Hardening: stack protector, checked libc calls, position-independent executable, read-only relocations; used if the
-# compiler and linker support all of it.
-HARDEN  ?= -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
-HARDLINK := $(if $(HARDEN),$(if $(findstring -static,$(LDFLAGS)),,-pie) -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
-HARDLINK := $(shell printf '\043include <stdio.h>\nint main(void){return 0;}' | $(CC) -std=c11 -Werror $(CFLAGS) $(HARDEN) \
-              $(HARDLINK) $(LDFLAGS) -x c -o /dev/null - 2>/dev/null && echo ' $(HARDLINK)')
-endif
-
 # No -ffast-math: NaN checks and the order of floating-point operations are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           -DVERSION='"$(VERSION)"' $(OPENMP)
-
-# The platform. seccomp filters need the system call numbers of the architecture and recent kernel headers; SANDBOX=none
-# is for sanitizers.
-SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
-LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
-SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
-             $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
-ifeq ($(SYSTEM),windows) # gcc aligns the stack to 16 bytes only, and does not know the format checks of its libc
-EXE     := .exe
-FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
-           -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
-LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
-endif
-ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic, not the 80 bits of the x87
-FLAGS   += -msse2 -mfpmath=sse
-endif
+           -DVERSION='"$(VERSION)"'
+include os/platform.mk # probes of the compiler; what depends on the system and the CPU
+RULES   := Makefile os/platform.mk # objects depend on both
+FLAGS   += $(OPENMP)
+PROTECT := $(if $(HARDLINK),$(HARDEN))
+$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
+# Otherwise gcc does not vectorize minima, maxima and rounding.
+$(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 
 # Sources: one file of os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT.
 ALL_BACKENDS := backends/avx2.c backends/avx_vnni.c backends/avx512.c backends/amx.c backends/neon.c
-ifneq (,$(findstring x86_64,$(TARGET)))
-BACKENDS := backends/avx_vnni.c backends/amx.c
-PARTS    := 2 1 0
-endif
-ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-BACKENDS := backends/neon.c
-endif
 SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% models/% scripts/% os/os_% os/sandbox_% os/threads_% %/stub.c \
              $(WITHOUT:%=%/%),$(wildcard *.c */*.c))
 SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c \
            os/threads_$(if $(OPENMP),openmp,posix).c
 SOURCES += $(if $(findstring address,$(CFLAGS)),tests/fuzz/asan.c) # default options of AddressSanitizer
-
-# Flags per file.
-PROTECT := $(if $(HARDLINK),$(HARDEN))
-$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
-$(BUILD)/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
-$(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
-# Otherwise gcc does not vectorize minima, maxima and rounding.
-$(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
-AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2 $(BACKEND_FLAGS)
-AVXVNNI := -mavxvnni
-AVX512  := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
-# EMULATE=amx or avx512 tests backends that this CPU lacks (with a BUILD of its own): tiles are emulated by AVX-512 code,
-# AVX-512 by SIMDe on AVX2, AVX-VNNI by AVX2 code.
-ifdef EMULATE
-AVXVNNI := -include tests/avx_vnni_emulate.h
-AMX     := -include tests/amx_emulate.h
-$(BUILD)/kernels/backends.o: FILE_FLAGS := -DEMULATED
-endif
-ifeq ($(EMULATE),avx512) # -O1, not inlined: SIMDe's functions would take minutes to compile
-AVX512  := $(AVX2) -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
-endif
-ifeq ($(SYSTEM),windows) # has no AMX, and gcc's tile macros need a long of 64 bits
-AMX     := -include tests/amx_emulate.h
-endif
-$(BUILD)/backends/avx2_%.o: FILE_FLAGS = $(AVX2) -DPART=$* -Dkernels_avx2=kernels_avx2_$*
-$(BUILD)/backends/avx512_%.o: FILE_FLAGS = $(AVX512) -DPART=$* -Dkernels_avx512=kernels_avx512_$*
-$(BUILD)/backends/avx_vnni.o: FILE_FLAGS := $(AVX2) $(AVXVNNI)
-$(BUILD)/backends/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
-$(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16 $(BACKEND_FLAGS)
-$(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)
 
 # Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h) and before the other files, because they
 # take longest: 5 to 11 s of CPU time for each part, 20 s for all other files (gcc 12, a busy Zen 4, 2026-11-23).
@@ -154,11 +94,11 @@ define compile
 	$(call report,CC,$<)
 	$(V)$(CC) $(FLAGS) $(PROTECT) $(CFLAGS) $(FILE_FLAGS) -MMD -MP -c -o $@ $<
 endef
-$(BUILD)/%.o: %.c Makefile VERSION
+$(BUILD)/%.o: %.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx2_%.o): $(BUILD)/backends/avx2_%.o: backends/avx2.c Makefile VERSION
+$(PARTS:%=$(BUILD)/backends/avx2_%.o): $(BUILD)/backends/avx2_%.o: backends/avx2.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: backends/avx512.c Makefile VERSION
+$(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: backends/avx512.c $(RULES) VERSION
 	$(compile)
 $(BUILD)/models/builtin.o: models/stories.gguf base/embed.inc
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
