@@ -32,5 +32,5 @@ const char *test_model_file(const char *name);
 // xorshift64*, for reproducible tests. Defined in make_gguf.c, which the fuzzer links as well.
 uint64_t test_random(uint64_t *state);
 float test_normal(uint64_t *state); // approximately N(0, 1)
-// Normalised mean squared error: sum (a-b)^2 / sum b^2.
+// Normalized mean squared error: sum (a-b)^2 / sum b^2.
 double test_nmse(const float *a, const float *b, size_t n);
