@@ -175,16 +175,18 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->pending = token;
         append_text(s, g, token);
 
-        bool is_full = n_before >= r->max_context,
-             is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
+        bool is_full = n_before >= r->max_context;
+        bool is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
     }
 
+    // The state of the constraint follows the text.
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         r->constraint->accept(r->constraint->arg, token);
         if (s->next_forced == s->n_forced) update_forced(s);
     }
 
+    // A text that has ended can no longer change.
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
@@ -223,18 +225,21 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
 // text ends at the same token with and without drafts.
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
-    int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending}, n = 1;
-    int max = GENERATE_LOOKAHEAD - b->n_lookahead, // tokens to feed after the pending token
-        n_positions_left = r->max_context - s->session->n_tokens - 1,
-        n_tokens_left = r->max_tokens - s->n_generated - 1;
+    int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending};
+    int n = 1;
+    int n_positions_left = r->max_context - s->session->n_tokens - 1;
+    int n_tokens_left = r->max_tokens - s->n_generated - 1;
 
+    int max = GENERATE_LOOKAHEAD - b->n_lookahead; // tokens to feed after the pending token
     if (max > n_positions_left) max = n_positions_left;
     if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
+
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
     if (n == 1 && may_draft)
         s->pass.n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
                                               b->n_running + b->n_lookahead, tokens + 1, max);
+
     feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
     if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
@@ -248,6 +253,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // its rows that are cached
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
+
     s->pass.first_open = s->pass.first_logits = n_left - 1; // the prompt's last token
     feed_tokens(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
     s->n_prefilled += s->pass.n_fed;
@@ -257,6 +263,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
 // never delays them.
 static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
     PassBatch b = {0};
+
     for (int i = 0; i < n; i++) {
         sequences[i]->pass = (SequencePass){0};
         if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
@@ -292,26 +299,32 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
 // because logits, random number and penalties depend only on the position and the text before it.
 static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
-    int first = s->session->n_tokens - s->pass.n_fed; // position of the first token fed
-    for (int i = s->pass.first_open; i < s->pass.n_fed; i++) {
-        int row = s->pass.logits_row + i - s->pass.first_logits, n_before = first + i + 1;
-        advance(s, g, i < s->pass.first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
-        if (i + 1 == s->pass.n_fed) break;
+    const SequencePass *p = &s->pass;
+    int first = s->session->n_tokens - p->n_fed; // position of the first token fed
+
+    for (int i = p->first_open; i < p->n_fed; i++) {
+        int row = p->logits_row + i - p->first_logits;
+        int n_before = first + i + 1;
+        advance(s, g, i < p->first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
+
+        if (i + 1 == p->n_fed) break;
         if (s->finish == FINISH_NONE && s->pending == s->session->tokens[n_before]) continue;
         session_rewind(s->session, n_before);
         return i + 1;
     }
-    return s->pass.n_fed;
+    return p->n_fed;
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     PassBatch b = build_batch(g, sequences, n);
     if (b.n_sequences == 0) return false;
+
     double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
     double sec = now_sec() - start;
-
     if (!logits) return true; // interrupted: the next step cancels the sequences
+
+    // A pass that decodes counts as decode, even if it prefills as well.
     *(b.n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
     g->n_decode_passes += b.n_decode > 0;
     if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);
@@ -319,10 +332,12 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     for (int i = 0; i < n; i++) {
         Sequence *s = sequences[i];
         if (s->pass.n_fed == 0) continue;
+
         bool was_decoding = is_decoding(s);
         int n_accepted = accept_tokens(s, g, logits);
         *(was_decoding ? &g->n_decode : &g->n_prefill) += (uint64_t)n_accepted;
         *(was_decoding ? &s->decode_sec : &s->prefill_sec) += sec;
+
         if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
         if (!was_decoding && g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
     }

@@ -58,17 +58,23 @@ static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_
 // one step are 0.5 MiB.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     const Config *c = &m->config;
-    size_t n = (size_t)max_steps, dim = (size_t)c->dim, hidden_dim = (size_t)c->hidden_dim,
-           q_dim = (size_t)(c->n_heads * c->head_dim),
-           kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
+    size_t n = (size_t)max_steps;
+    size_t dim = (size_t)c->dim;
+    size_t hidden_dim = (size_t)c->hidden_dim;
+    size_t q_dim = (size_t)(c->n_heads * c->head_dim);
+    size_t kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
     Workspace *ws = xalloc(1, sizeof *ws);
 
     ws->max_steps = max_steps;
     ws->max_logits = max_logits;
+
+    // The steps of the next pass.
     ws->steps = xalloc(n, sizeof *ws->steps);
     ws->tokens = xalloc(n, sizeof *ws->tokens);
     ws->logit_steps = xalloc((size_t)max_logits, sizeof *ws->logit_steps);
     ws->tiles = xalloc(n, sizeof *ws->tiles);
+
+    // Activations.
     ws->x = xalloc(n * dim, sizeof(float));
     ws->h = xalloc(n * dim, sizeof(float));
     ws->q = xalloc(n * q_dim, sizeof(float));
@@ -78,9 +84,11 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->gate = xalloc(n * hidden_dim, sizeof(float));
     ws->up = xalloc(n * hidden_dim, sizeof(float));
     ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
-    rope_init(&ws->rope, &m->rope);
-    reserve_products(ws, (const Tensor *[]){&m->output}, 1);
 
+    rope_init(&ws->rope, &m->rope);
+
+    // Scratch memory for the largest call of multiply().
+    reserve_products(ws, (const Tensor *[]){&m->output}, 1);
     for (const Layer *l = m->layers; l < m->layers + c->n_layers; l++) {
         reserve_products(ws, (const Tensor *[]){&l->wq, &l->wk, &l->wv}, 3);
         reserve_products(ws, (const Tensor *[]){&l->wo}, 1);
@@ -110,11 +118,12 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     // cache.
     const Step *last = ws->n_steps ? &ws->steps[ws->n_steps - 1] : NULL;
     int pos = last && last->session == s ? last->pos + 1 : s->n_tokens;
-    int n_left = ws->max_steps - ws->n_steps,
-        n_left_for_logits = first_logits + ws->max_logits - ws->n_logits;
-
+    int n_left = ws->max_steps - ws->n_steps;
+    int n_left_for_logits = first_logits + ws->max_logits - ws->n_logits;
     if (n > n_left) n = n_left;
     if (n > n_left_for_logits) n = n_left_for_logits;
+
+    // Their keys and values need a place in the KV cache.
     if (n > 0 && !session_reserve(s, pos + n, err)) return -1;
 
     for (int i = 0; i < n; i++) {
@@ -174,11 +183,13 @@ static void rotate_and_store(void *arg, int i) {
     float *k = f->ws->k + (size_t)i * (size_t)kv_dim, *v = f->ws->v + (size_t)i * (size_t)kv_dim;
     float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
 
+    // Queries, keys and values as attention reads them.
     rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
     rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
-    attention_rotate(kv->v_type, v, kv_dim, head_dim);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
+    attention_rotate(kv->v_type, v, kv_dim, head_dim);
 
+    // The KV cache has a row for each KV head and position.
     for (int h = 0; h < c->n_kv_heads; h++, k += head_dim, v += head_dim) {
         kernel.store(kv->k_type, session_key(step->session, f->layer, h, step->pos), k, head_dim);
         kernel.store(kv->v_type, session_value(step->session, f->layer, h, step->pos), v, head_dim);
@@ -207,12 +218,14 @@ static void forward(void *arg) {
         ops_rmsnorm(h, x, l->attn_norm, c->norm_eps, n, c->dim);
         multiply(&f, (Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, h, n);
         ops_for(n, 1, rotate_and_store, &f);
+
         bool is_last = f.layer == c->n_layers - 1;
-        if (is_last && n_needed == 0) return;
+        if (is_last && n_needed == 0) return; // all keys and values are stored
         attention(att, ws->q, &ws->attention, f.layer, f.exactness);
+
         if (is_last && n_needed < n) {
-            // All keys and values are stored, so only the steps that request logits are computed
-            // further. Kernels are still chosen for n rows, so the bits do not change.
+            // Only the steps that request logits are computed further. Kernels are still chosen
+            // for n rows, so the bits do not change.
             f.exactness.kernel_rows = exactness_rows(f.exactness, n);
             n = n_needed;
 
@@ -224,6 +237,7 @@ static void forward(void *arg) {
             h = h_rows;
             att = att_rows;
         }
+
         multiply(&f, (Product[]){{h, &l->wo}}, 1, att, n);
         ops_add(x, h, n, c->dim);
 
@@ -235,11 +249,11 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
+    if (ws->observe) return; // observers see the products of layers only
+
     // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
     // logits, so here the actual number chooses the kernel.
-    if (ws->observe) return;
-
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
     ops_rmsnorm(h, x, m->final_norm, c->norm_eps, n, c->dim);
     multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, n);
@@ -253,16 +267,17 @@ static void forward(void *arg) {
 // result depends on the size of a tile.
 static int make_tiles(Workspace *ws, int max_tile_steps) {
     int n_tiles = 0;
-    AttentionTile *tile = NULL;
+    AttentionTile *tile = NULL; // the last one
+
     for (int i = 0; i < ws->n_steps; i++) {
         const Step *s = &ws->steps[i];
-        if (tile && s->session == s[-1].session && s->pos % KV_PAGE &&
-            tile->n_steps < max_tile_steps) {
+        bool continues = tile && s->session == s[-1].session && s->pos % KV_PAGE > 0;
+        if (continues && tile->n_steps < max_tile_steps) {
             tile->n_steps++;
             continue;
         }
-        tile = &ws->tiles[n_tiles++];
 
+        tile = &ws->tiles[n_tiles++];
         *tile = (AttentionTile){.first_step = i,
                                 .n_steps = 1,
                                 .first_pos = s->pos,
@@ -298,16 +313,16 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     AttentionShape shape = {c->n_heads, c->n_kv_heads, c->head_dim, m->kv.k_type, m->kv.v_type};
     Forward f = {.model = m, .ws = ws, .exactness = {kernel_rows, m->is_batch_invariant}};
 
+    int n_threads = m->n_threads;
     if (ws->n_steps == 0) return NULL;
+    if (ws->n_steps >= 32 && m->n_batch_threads) n_threads = m->n_batch_threads;
+
+    // Whatever allocates memory comes before the threads start.
     for (int i = 0; i < ws->n_steps; i++) rope_reserve(&ws->rope, ws->steps[i].pos + 1);
     int n_tiles = make_tiles(ws, attention_tile_steps(&shape));
-    int n_threads = m->n_threads;
-
-    if (ws->n_steps >= 32 && m->n_batch_threads) n_threads = m->n_batch_threads;
     attention_prepare(&ws->attention, &shape, ws->tiles, n_tiles, n_threads);
 
     team_run(n_threads, forward, &f);
-
     bool is_done = !team_is_interrupted();
     if (is_done) {
         // If the mapped file was truncated within its last page, reading the missing bytes raises

@@ -60,8 +60,8 @@ static void page_release(KvPage *page) {
 // Appends a page to the session's tables: `pages`, and k and v of all layers.
 static void append_page(Session *s, KvPage *page) {
     size_t n_layers = (size_t)s->shape.n_layers;
-    size_t k_bytes = layer_bytes(&s->shape, s->shape.k_type),
-           v_bytes = layer_bytes(&s->shape, s->shape.v_type);
+    size_t k_bytes = layer_bytes(&s->shape, s->shape.k_type);
+    size_t v_bytes = layer_bytes(&s->shape, s->shape.v_type);
     for (size_t l = 0; l < n_layers; l++) {
         size_t at = l * (size_t)s->cap_pages + (size_t)s->n_pages;
         s->k[at] = page->data + l * k_bytes;
@@ -75,12 +75,14 @@ static void append_page(Session *s, KvPage *page) {
 static void grow_tables(Session *s, int n) {
     int n_old = s->n_pages;
     if (n <= s->cap_pages) return;
+
     s->cap_pages = n > 2 * s->cap_pages ? n : 2 * s->cap_pages;
     size_t cap = (size_t)s->cap_pages, n_entries = cap * (size_t)s->shape.n_layers;
     s->tokens = xrealloc(s->tokens, cap * KV_PAGE, sizeof *s->tokens);
     s->pages = xrealloc(s->pages, cap, sizeof *s->pages);
     s->k = xrealloc(s->k, n_entries, sizeof *s->k);
     s->v = xrealloc(s->v, n_entries, sizeof *s->v);
+
     s->n_pages = 0;
     while (s->n_pages < n_old) append_page(s, s->pages[s->n_pages]);
 }
@@ -95,8 +97,10 @@ static bool own_last_page(Session *s, int n) {
     KvPage *own = page_new(&s->shape);
     if (!own) return false;
 
-    size_t at = 0; // offset of the keys or values of a head
-    for (int i = 0, n_heads = s->shape.n_layers * s->shape.n_kv_heads; i < 2 * n_heads; i++) {
+    // The keys of all heads come first, then the values.
+    int n_heads = s->shape.n_layers * s->shape.n_kv_heads;
+    size_t at = 0; // offset of the rows of head i
+    for (int i = 0; i < 2 * n_heads; i++) {
         Type type = i < n_heads ? s->shape.k_type : s->shape.v_type;
         size_t row = quant_row_bytes(type, (size_t)s->shape.head_dim);
         memcpy(own->data + at, last->data + at, (size_t)(n % KV_PAGE) * row);
@@ -106,7 +110,6 @@ static bool own_last_page(Session *s, int n) {
     page_release(last);
     s->n_pages--;
     append_page(s, own);
-
     return true;
 }
 
@@ -190,10 +193,12 @@ Session *session_fork(const Session *s, int n) {
     for (int i = 0; i < n; i++) fork->tokens[i] = s->tokens[i];
     fork->n_tokens = n;
     fork->n_reproducible = n < s->n_reproducible ? n : s->n_reproducible;
+
     for (int i = 0; i < pages_of(n); i++) {
         atomic_fetch_add(&s->pages[i]->n_owners, 1);
         append_page(fork, s->pages[i]);
     }
+
     if (own_last_page(fork, n)) return fork;
     session_free(fork);
     return NULL;
