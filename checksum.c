@@ -8,6 +8,8 @@ enum { LEAF_BYTES = 1 << 20 };
 // Eight chains of multiplications, so that the processor overlaps them.
 uint64_t checksum_files(const Gguf *g) {
     uint64_t h[8] = {0}, w[8], all = 0;
+
+    // Eight sums take the 64-bit words of the file in turn.
     for (const FileMapping *m = g->shards; m < g->shards + g->n_shards; m++)
         for (size_t at = 0; at < m->bytes; at += sizeof w) {
             if (m->bytes - at >= sizeof w)
@@ -20,12 +22,13 @@ uint64_t checksum_files(const Gguf *g) {
             }
         }
 
+    // Their sum, and the sizes of the files.
     for (int i = 0; i < 8; i++) {
         all = (all ^ h[i]) * 0xd1342543de82ef95u;
         all ^= all >> 31;
     }
-
     for (int i = 0; i < g->n_shards; i++) all = (all ^ g->shards[i].bytes) * 0x9e3779b97f4a7c15u;
+
     return all;
 }
 

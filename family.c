@@ -114,6 +114,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     bool has_rope = true;
     double required;
 
+    // A row of the table of families may set a value; otherwise it is Llama's.
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (*values[i].value == 0) *values[i].value = values[i].absent;
         if (values[i].is_read && !family_number(g, values[i].name, true, values[i].value, err))
@@ -125,7 +126,10 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
         return error_set(err, EXIT_MODEL, "%s: %s: expected a context length, found %g", g->path,
                          original.text, f->orig_context);
     f->orig_context = fmin(f->orig_context, INT32_MAX); // read_config() checks context_length
+
     if (!f->has_scales) return true;
+
+    // Granite: the scale of the logits is required, and a file may have no RoPE at all.
     if (!gguf_get_f64(g, family_key(g, "logit_scale").text, &required, err) ||
         !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err))
         return false;

@@ -81,9 +81,12 @@ static bool read_string(GgufCursor *c, const char *field, size_t min, size_t max
 static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     uint64_t kind;
     Str string;
+
+    // Errors name the item that is being read, as soon as its name is known.
     c->item = (Str){0};
     if (!read_string(c, "key", 1, MAX_KEY, &v->key)) return false;
     c->item = v->key;
+
     if (!read_uint(c, 4, "kind", 0, GGUF_F64, &kind)) return false;
     v->kind = v->item_kind = (GgufKind)kind;
     v->count = 1;
@@ -92,12 +95,14 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
         if (!read_uint(c, 4, "item kind", 0, GGUF_F64, &kind)) return false;
         if (kind == GGUF_ARRAY) return reject(c, c->at - 4, "item kind", "arrays cannot be nested");
         v->item_kind = (GgufKind)kind;
+
         bool has_strings = kind == GGUF_STRING;
         uint64_t max = has_strings ? MAX_STRINGS - c->n_strings : SIZE_MAX / 8;
         if (!read_uint(c, 8, "count", 0, max, &v->count)) return false;
         if (has_strings) c->n_strings += (size_t)v->count;
     }
 
+    // Strings have lengths of their own; all other items have one size.
     v->data = c->data + c->at;
     if (v->item_kind == GGUF_STRING) {
         for (uint64_t i = 0; i < v->count; i++)
@@ -107,6 +112,7 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     }
 
     v->bytes = (size_t)(c->data + c->at - v->data);
+
     if (v->kind == GGUF_BOOL && *v->data > 1)
         return reject(c, c->at - 1, "value", "expected 0 or 1, found %u", *v->data);
 
@@ -124,20 +130,21 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     c->item = (Str){0};
     if (!read_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
     c->item = t->name;
+
+    // Its shape. The sum of all weights of the file is limited, too.
     if (!read_uint(c, 4, "n_dims", 1, 4, &n_dims)) return false;
     t->n_dims = (int)n_dims;
-
     for (int i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < t->n_dims && !read_uint(c, 8, "dimensions", 1, SIZE_MAX, &t->dims[i])) return false;
         fits = fits && size_mul(n, (size_t)t->dims[i], &n);
     }
-
     if (!fits || !size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
         return reject(c, c->at - 8, "dimensions", "more weights than memory can hold");
+
+    // Its type, whose blocks must divide rows.
     if (!read_uint(c, 4, "type", 0, UINT32_MAX, &type)) return false;
     t->type = (uint32_t)type;
-
     const TypeInfo *info = type_info(t->type);
     if (!info->block)
         return reject(c, c->at - 4, "type", "unknown tensor type %s",
@@ -147,12 +154,12 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
                       info->name, info->block, (size_t)t->dims[0]);
     if (!size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes))
         return reject(c, c->at - 4, "type", "the tensor is too large");
+
     if (!read_uint(c, 8, "offset", 0, UINTPTR_MAX, &offset)) return false;
     if (offset % alignment)
         return reject(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment,
                       (size_t)offset);
-    t->data = (const void *)(uintptr_t)offset;
-
+    t->data = (const void *)(uintptr_t)offset; // place_tensors() makes it an address
     return true;
 }
 
@@ -167,10 +174,12 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
 
+    // Offsets become addresses within the file.
     for (int i = 0; i < n && ok; i++) {
         GgufTensor *t = order[i] = &tensors[i];
         size_t offset = (uintptr_t)t->data, end;
         c->item = t->name;
+
         ok = size_add(start, offset, &end) && size_add(end, t->bytes, &end) && end <= c->size;
         if (ok)
             t->data = c->data + start + offset;
@@ -180,6 +189,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
                    t->bytes, start, offset, c->size);
     }
 
+    // In the order of their data, no tensor begins before the last one ends.
     if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
     for (int i = 1; i < n && ok; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
@@ -229,6 +239,7 @@ static bool parse_header(GgufCursor *c, uint32_t *version, uint64_t *n_tensors,
     if (!is_swapped && memcmp(magic, "GGUF", 4))
         return reject(c, 0, "magic", "expected GGUF, found %s",
                       gguf_describe_magic(c->data, c->size));
+
     if (!read_uint(c, 4, "version", 0, UINT32_MAX, &number)) return false;
     *version = (uint32_t)number;
     if (is_swapped || (*version && *version % 65536 == 0))
@@ -256,6 +267,7 @@ static bool parse_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
 static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
     uint64_t n_tensors, n_values;
     size_t n_weights = 0, alignment;
+
     if (!parse_header(c, &own->version, &n_tensors, &n_values)) return false;
 
     while ((uint64_t)own->n_values < n_values) {
@@ -268,6 +280,7 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
         return false;
     if (!parse_alignment(c, own, &alignment)) return false;
 
+    // The tensors of all shards are one list.
     int first = all->n_tensors;
     while ((uint64_t)(all->n_tensors - first) < n_tensors) {
         all->tensors = list_grow(all->tensors, all->n_tensors, sizeof *all->tensors);
@@ -324,14 +337,16 @@ void gguf_put_shard_path(Buffer *out, const char *path, unsigned no, unsigned n)
 
 // Opens shards 2 to N, and checks that file name and metadata agree on the number of shards.
 static bool open_shards(Gguf *g, Error *err) {
-    uint64_t count = 1, n_tensors = (uint64_t)g->n_tensors;
-    unsigned no = 1, n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
+    uint64_t count = 1;
+    uint64_t n_tensors = (uint64_t)g->n_tensors; // expected: that of the metadata, if given
+    unsigned no = 1;
+    unsigned n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
+
     if (no != 1)
         return error_set(err, EXIT_MODEL, "%s: shard %u; open the first shard (-00001-of-...)",
                          g->path, no);
     if (gguf_find_value(g, "split.count") && !gguf_get_u64(g, "split.count", &count, err))
         return false;
-
     if (count != n && (count > 1 || n > 1))
         return error_set(err, EXIT_MODEL,
                          "%s: split.count: expected %u as in the file name, found %zu", g->path, n,
@@ -346,6 +361,7 @@ static bool open_shards(Gguf *g, Error *err) {
         if (!ok) return false;
     }
 
+    // The first shard may say how many tensors all shards have.
     if (n == 1 || !gguf_find_value(g, "split.tensors.count")) return true;
     return gguf_get_u64(g, "split.tensors.count", &n_tensors, err) &&
            (n_tensors == (uint64_t)g->n_tensors ||
@@ -408,21 +424,21 @@ static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_
     GgufKind kind = v ? v->item_kind : GGUF_STRING;
     if (kind == GGUF_STRING || kind == GGUF_BOOL || v->count == 0) return false;
 
+    // Of an array, all items must be equal.
     int size = kind_bytes[kind], unused = 64 - 8 * size;
     if (memcmp(v->data, v->data + size, v->bytes - (size_t)size)) return false;
-    bool is_signed = kind == GGUF_I8 || kind == GGUF_I16 || kind == GGUF_I32 || kind == GGUF_I64;
-    float f;
 
+    bool is_signed = kind == GGUF_I8 || kind == GGUF_I16 || kind == GGUF_I32 || kind == GGUF_I64;
     *bits = load_uint(v->data, size);
     if (is_signed) *bits = (uint64_t)((int64_t)(*bits << unused) >> unused);
     *x = is_signed ? (double)(int64_t)*bits : (double)*bits;
     *is_integer = kind != GGUF_F32 && kind != GGUF_F64;
 
     if (kind == GGUF_F32) {
+        float f;
         memcpy(&f, v->data, sizeof f);
         *x = (double)f;
     }
-
     if (kind == GGUF_F64) memcpy(x, v->data, sizeof *x);
     return true;
 }

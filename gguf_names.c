@@ -40,7 +40,6 @@ const char *gguf_describe_type(const Gguf *g, uint32_t type) {
              is_ik ? " (ik_llama.cpp only; use a mixture of llama.cpp)" : "",
              alternative ? " (use " : "", alternative ? alternative : "", alternative ? ")" : "",
              file_type ? " in a file of type " : "", file_type ? file_type : "");
-
     return text;
 }
 
@@ -64,7 +63,7 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
 
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_find(head, str_of(formats[i].bytes)) == formats[i].at) return formats[i].format;
-    snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
 
+    snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
     return text;
 }

@@ -98,10 +98,10 @@ static bool read_config(const Loader *l) {
         return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
                       c->head_dim);
 
+    // The context may be extended by YaRN. Values are as wide as keys.
     c->max_context = family_context(&l->m->family, g, c->max_context);
-    int value_length = c->head_dim; // values are as wide as keys
+    int value_length = c->head_dim;
     if (!read_optional(l, "attention.value_length", 1, MAX_DIM, &value_length)) return false;
-
     return value_length == c->head_dim ||
            refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
                   c->head_dim, value_length);
@@ -153,7 +153,8 @@ static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *
     const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
     if (!t) return false;
     out->is_unrounded = !l->m->family.is_llama && out->type == TYPE_F32 && cols < 512;
-    return l->is_used[t - l->m->file.tensors] = true;
+    l->is_used[t - l->m->file.tensors] = true;
+    return true;
 }
 
 // Loads a vector as float32. It stays in the mapping if it is aligned float32; otherwise it is
@@ -161,10 +162,15 @@ static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *
 static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
     Tensor t;
     if (!load_tensor(l, name, 1, n, &t)) return false;
-    if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
+    if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) {
+        *out = t.data;
+        return true;
+    }
+
     float *converted = arena_alloc(&l->m->converted, (size_t)n, sizeof *converted);
     quant_decode_row(t.type, t.data, converted, (size_t)n);
-    return *out = converted, true;
+    *out = converted;
+    return true;
 }
 
 static bool load_norm(Loader *l, int layer, const char *name, int n, const float **out) {
@@ -194,10 +200,12 @@ static bool load_matrix(Loader *l, int layer, const char *name, int rows, int co
 // (n_heads * head_dim, dim), with the rows of the first head first.
 static bool load_layer(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
-    int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    int q_dim = c->n_heads * c->head_dim;
+    int kv_dim = c->n_kv_heads * c->head_dim;
     const Family *f = &l->m->family;
     float residual_scale = (float)f->residual_scale;
 
+    // Norms of the heads of queries and keys (Qwen 3).
     if (f->has_qk_norm && (!load_norm(l, i, "attn_q_norm", c->head_dim, &layer->q_norm) ||
                            !load_norm(l, i, "attn_k_norm", c->head_dim, &layer->k_norm)))
         return false;
@@ -227,11 +235,13 @@ static bool check_unused(const Loader *l) {
         if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
         for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
             if (str_begins_with(t->name, prefixes[k]))
+
                 return refuse(l, "tensor %.*s: not part of a %s model", SHOWN(t->name),
                               l->m->family.name);
         if (!n++) first = t;
     }
 
+    // Adapters and other additions do no harm, so they are only named.
     if (n)
         warn("%s: ignoring %d of %d tensors that are not part of a %s model, first %.*s", g->path,
              n, g->n_tensors, l->m->family.name, SHOWN(first->name));
@@ -246,14 +256,19 @@ static bool load_tensors(Loader *l) {
     const Config *c = &m->config;
     TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
 
+    // Embedding and output matrix share a tensor, unless the file has both.
     if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
     m->output = m->embed; // tied, unless the file has an output matrix
     m->embed.scale = (float)m->family.embed_scale;
     m->output.scale = (float)(1 / m->family.logit_scale);
+
+    // Each layer has tensors, so a larger number cannot be true, and is not allocated.
     if (c->n_layers > m->file.n_tensors)
         return refuse(l, "%s: expected at most the %d tensors, found %d",
                       family_key(&m->file, "block_count").text, m->file.n_tensors, c->n_layers);
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
+
+    // Tensors outside the layers.
     if (!load_norm(l, NO_LAYER, "output_norm", c->dim, &m->final_norm) ||
         !attach_adapters(l, embed, &m->embed, true))
         return false;
@@ -263,6 +278,7 @@ static bool load_tensors(Loader *l) {
 
     for (int i = 0; i < c->n_layers; i++)
         if (!load_layer(l, i, &m->layers[i])) return false;
+
     for (int i = 0; i < m->n_adapters; i++)
         if (!lora_check(&m->adapters[i], l->err)) return false;
 

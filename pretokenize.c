@@ -56,7 +56,8 @@ static const char *match_space(const char *s, const char *end, bool has_newlines
         last = next;
         if (has_newlines && is_newline(*next)) line_end = next + 1;
     }
-    return line_end ? line_end : next < end && last > s ? last : next;
+    if (line_end) return line_end;
+    return next < end && last > s ? last : next;
 }
 
 //  ?X+[R also]*|\s*R+|\s+(?!\S)|\s+ at a character that is neither letter nor number.
@@ -77,8 +78,11 @@ static inline const char *match_llama3(const char *s, const char *end, int max_d
     const char *next = s + first.len;
     if (first.class == UNICODE_LETTER) return skip_class(next, end, UNICODE_LETTER);
     if (first.class == UNICODE_NUMBER) {
-        for (TextChar c; --max_digits && (c = char_at(next, end)).class == UNICODE_NUMBER;)
+        for (int n = 1; n < max_digits; n++) {
+            TextChar c = char_at(next, end);
+            if (c.class != UNICODE_NUMBER) break;
             next += c.len;
+        }
         return next;
     }
     int n = *s == '\'' ? match_contraction(next, (size_t)(end - next), true) : 0;
@@ -114,7 +118,8 @@ static const char *match_cased_word(const char *s, const char *end, bool is_uppe
         next += len;
         if (kind & IS_V) last_both = next;
     }
-    if (!(kind & IS_V)) return !is_upper ? last_both : next > s ? next : NULL;
+    if (!(kind & IS_V) && is_upper) return next > s ? next : NULL;
+    if (!(kind & IS_V)) return last_both;
     if (is_upper && next == s) return NULL;
     while (case_at(next, end, &len) & IS_V) next += len;
     return next;

@@ -122,6 +122,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                 {"rope.scaling.low_freq_factor", &p->low_freq_factor},
                 {"rope.scaling.high_freq_factor", &p->high_freq_factor}};
 
+    // Numbers. All are optional.
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!family_number(g, keys[i].name, false, keys[i].value, err)) return false;
     if (p->low_freq_factor >= p->high_freq_factor)
@@ -132,6 +133,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     if (p->factor != 1) p->rule = ROPE_LINEAR; // the rule of a factor without a type
     if (!gguf_find_value(g, type_key.text)) return true;
 
+    // A type names the rule.
     Str type;
     if (!gguf_get_string(g, type_key.text, &type, err)) return false;
     for (int i = 0; i < ROPE_FILE; i++)
@@ -173,11 +175,13 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
             return error_set(err, EXIT_MODEL, "%s: tensor %s: divisor %d is %g: must be positive",
                              g->path, name, i, (double)p->divisors[i]);
 
+    // Where the divisors follow the rule of Llama 3.1, the rule is used: it is not rounded.
     RopeParams rule = *p;
     rule.rule = ROPE_LLAMA3;
     rule.factor = p->divisors[p->dim / 2 - 1];
     if (!gguf_find_value(g, family_key(g, "rope.scaling.original_context_length").text))
         rule.orig_ctx = LLAMA3_CONTEXT;
+
     if (p->rule != ROPE_NONE)
         p->has_divisors = true;
     else if (is_llama3(&rule))
@@ -206,6 +210,7 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
     p->factor = 1;
     p->orig_ctx = (int)family->orig_context;
 
+    // Rotated dimensions and base frequency.
     double dim = head_dim;
     if (!family_number(g, "rope.dimension_count", false, &dim, err) ||
         !family_number(g, "rope.freq_base", false, &p->theta, err))
@@ -217,6 +222,7 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
         return error_set(err, EXIT_MODEL, "%s: %s: expected more than 1, found %g", g->path,
                          family_key(g, "rope.freq_base").text, p->theta);
     p->dim = (int)dim;
+
     if (!read_scaling(p, g, err)) return false;
 
     return p->rule == ROPE_LLAMA3 ||

@@ -50,6 +50,7 @@ static int call_command(void *arg) {
 static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
+
     o = options_default(command->name);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, command->flag, argc, argv, &err)) die_error(&err);
@@ -58,14 +59,16 @@ static int run_command(const Command *command, int argc, char **argv) {
         command_print_help(command);
         return EXIT_OK;
     }
-
     if (!module_check(command->module, command->name, &err)) die_error(&err);
+
+    // Arguments that are neither options nor their values.
     if (command->flag == CMD_RUN) model_take_argument(&o);
     if (o.thread_counts) bench_take_threads(&o);
     constraint_mark_files(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
+
     if (!kernels_init(NULL))
         die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx or neon",
             getenv("LLAMA31_ISA"));
@@ -73,8 +76,9 @@ static int run_command(const Command *command, int argc, char **argv) {
     ModelOptions *m = &o.model_options;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
     if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
-    enter_sandbox(&o, command->flag);
 
+    // From here on the process can open only the files that the options name.
+    enter_sandbox(&o, command->flag);
     return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
                       &o);
 }
@@ -99,13 +103,15 @@ int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();
     signals_install(&generate_interrupted);
+
     if (argc < 2)
         die(EXIT_USAGE, "expected a command: llama31 run \"Once upon a time\", or llama31 help");
 
+    // Without a command, as in `llama31 -m FILE`, the command is run.
     const char *name = argv[1];
     bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
-    int code, n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options
-
+    int n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options
+    int code;
     if (!strcmp(name, "--version"))
         code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
     else if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
@@ -113,6 +119,5 @@ int main(int argc, char **argv) {
     else
         code = run_command(command_find(n == 1 ? "run" : name), argc - n, argv + n);
     stdout_flush();
-
     return code;
 }

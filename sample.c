@@ -161,16 +161,19 @@ static uint64_t median_of_3(uint64_t a, uint64_t b, uint64_t c) {
 // `above` is the sum of keys[0, lo). The range [lo, hi) holds the result and shrinks to one side.
 static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) {
     double above = 0; // sum of keys[0, lo)
-    for (int lo = 0, hi = n; lo < hi;) {
-        uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
-        uint64_t pivot = median_of_3(a, b, c);
+    int lo = 0, hi = n;
+
+    while (lo < hi) {
+        uint64_t pivot = median_of_3(keys[lo], keys[lo + (hi - lo) / 2], keys[hi - 1]);
         double sum = 0;        // sum of keys[lo, mid), which are above the pivot
         int mid = lo, at = lo; // at: index of the pivot
 
+        // Keys above the pivot move to the front.
         for (int i = lo; i < hi; i++) {
             uint64_t key = keys[i];
             if (key == pivot) at = i;
             if (key <= pivot) continue;
+
             sum += by_count ? 1 : (double)key_value(key);
             if (at == mid) at = i;
             keys[i] = keys[mid];
@@ -182,8 +185,10 @@ static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) 
             hi = mid;
             continue;
         }
+
         above += sum + (by_count ? 1 : (double)key_value(pivot));
         if (above >= goal) return pivot;
+
         keys[at] = keys[mid]; // the pivot ends between both sides
         keys[mid] = pivot;
         lo = mid + 1;
@@ -265,17 +270,20 @@ static bool has_penalty(const SampleOptions *o) {
 static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
                                   int n_recent) {
     const SampleOptions *o = &s->options;
+
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
     for (int i = 0; i < o->n_bias; i++)
         if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
             s->adjusted[o->bias[i].id] += o->bias[i].bias;
     if (!has_penalty(o)) return s->adjusted;
 
+    // Count the tokens that penalties look at.
     int first =
         o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
     for (int i = first; i < n_recent; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
 
+    // Penalize each of them once: its count is 0 afterwards.
     for (int i = first; i < n_recent; i++) {
         if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
         float *x = &s->adjusted[recent[i]];
@@ -335,7 +343,6 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     // rounding.)
     double depth = (double)max_depth; // in units of T
     double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
-
     if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
     if (o->top_k <= 0 && o->min_p <= 0) {
         total = sum_weights(logits, s->n_vocab, best, inv_temp);
@@ -347,7 +354,6 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
     int n = collect_candidates(s, logits, threshold);
     double sum = 0;
-
     for (int i = 0; i < n; i++) {
         float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
         s->keys[i] = make_key(weight, key_id(s->keys[i]));
@@ -361,9 +367,9 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         for (int i = 0; i < n; i++) sum += (double)key_value(s->keys[i]);
     }
 
+    // The token at a random place of the sum.
     double r = draw_uniform(s) * sum;
     int i = 0;
     while (i < n - 1 && (r -= (double)key_value(s->keys[i])) >= 0) i++;
-
     return key_id(s->keys[i]);
 }

@@ -138,10 +138,14 @@ static MergePair pop_pair(EncodeState *e) {
 //     the        one token
 static void merge_piece(EncodeState *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
-    if (n > e->cap_parts) e->parts = xrealloc(e->parts, e->cap_parts = 2 * n, sizeof *e->parts);
+    if (n > e->cap_parts) {
+        e->cap_parts = 2 * n;
+        e->parts = xrealloc(e->parts, e->cap_parts, sizeof *e->parts);
+    }
     PiecePart *parts = e->parts;
     int n_parts = 0;
 
+    // A part for each character (SentencePiece) or byte, and all pairs of neighbors.
     for (size_t at = 0; at < n; n_parts++) {
         uint32_t code;
         int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
@@ -152,24 +156,29 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
             (PiecePart){n_parts - 1, n_parts + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, id};
         at += (size_t)len;
     }
-
     parts[n_parts - 1].next = -1;
     e->n_heap = 0;
     for (int i = 0; i < n_parts; i++) push_pair(e, s, i);
 
+    // Merge the best pair, until none can be merged. A pair is outdated if one of its parts has
+    // been merged with another one since it was pushed.
     while (e->n_heap) {
         MergePair p = pop_pair(e);
-        int left = (int)(uint32_t)p.key, right = parts[left].next;
+        int left = (int)(uint32_t)p.key;
+        int right = parts[left].next;
         if (parts[left].id == PART_MERGED || right < 0 || parts[right].end != p.end) continue;
+
         parts[left].id = p.id;
         parts[left].end = p.end;
         parts[left].next = parts[right].next;
         parts[right].id = PART_MERGED;
         if (parts[right].next >= 0) parts[parts[right].next].prev = left;
+
         push_pair(e, s, parts[left].prev);
         push_pair(e, s, left);
     }
 
+    // A part that is no token becomes the tokens of its bytes.
     for (int i = 0; i >= 0; i = parts[i].next) {
         if (parts[i].id >= 0)
             ids_push(e->out, parts[i].id);
@@ -184,9 +193,9 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
 static void encode_piece(EncodeState *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
     int first = e->out->len;
-    bool is_cacheable = n <= MAX_CACHED_BYTES, may_be_token = !t->is_sentencepiece &&
-                                                              t->pretokenizer->ignores_merges &&
-                                                              n <= t->max_bytes;
+    bool is_cacheable = n <= MAX_CACHED_BYTES;
+    bool may_be_token =
+        !t->is_sentencepiece && t->pretokenizer->ignores_merges && n <= t->max_bytes;
     uint64_t h = is_cacheable || may_be_token ? token_hash(t, s, n) : 0;
     CachedPiece *cached = is_cacheable ? &e->cache[h >> 40 & e->cache_mask] : NULL;
 
@@ -255,6 +264,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
     if (n == 0) return;
 
+    // The cache has 1 to 2 entries for 16 bytes of text, within limits.
     CachedPiece cache[MIN_CACHE] = {{0}};
     EncodeState e = {.t = t, .out = out, .cache = cache, .cache_mask = MIN_CACHE - 1};
     while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
@@ -266,7 +276,9 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
     const char *from = text, *end = text + n; // from: end of the last special token
     const char *template_end = mode == SPECIAL_EVERYWHERE ? end : text;
 
-    for (const char *s = text; s < end && (mode != SPECIAL_NOWHERE || t->has_user_defined);) {
+    const char *s = mode != SPECIAL_NOWHERE || t->has_user_defined ? text : end;
+    while (s < end) {
+        // Bytes from s on that the template wrote.
         if (mode == SPECIAL_IN_TEMPLATE) {
             if (template_end < s) template_end = s;
             while (template_end < end && provenance[template_end - text]) template_end++;
@@ -278,12 +290,15 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
             s++;
             continue;
         }
+
         encode_plain(&e, from, (size_t)(s - from), is_continued && from == text);
         ids_push(out, id);
-        from = s += t->start[id + 1] - t->start[id];
+        s += t->start[id + 1] - t->start[id];
+        from = s;
     }
 
     encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
+
     free(unescaped);
     free(e.parts);
     free(e.heap);
@@ -330,6 +345,7 @@ static bool is_reachable(const Tokenizer *t, int id, Str s) {
 // tokens, which a user could type. Therefore every substring of the template that has the form of a
 // special token is looked up in the vocabulary.
 void tokenizer_reserve_special(Tokenizer *t, Str text) {
+    // Tokens of the vocabulary that look like special tokens.
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;
         uint8_t *type = &t->type[t->specials[i].id];
@@ -338,13 +354,15 @@ void tokenizer_reserve_special(Tokenizer *t, Str text) {
             *type = TOKEN_RESERVED;
     }
 
+    // Names in the template, such as <think>, that are ordinary or user-defined tokens.
     for (size_t i = 0; i < text.len; i++) {
         if (!is_ascii_punctuation(text.data[i])) continue;
         for (size_t n = 3; n <= MAX_RESERVED_BYTES && n <= text.len - i; n++) {
             Str s = {text.data + i, n};
             if (!is_ascii_punctuation(s.data[n - 1]) || !is_special_name(s)) continue;
-            int special = vocabulary_find_special(t, s),
-                ordinary = special < 0 ? vocabulary_find(t, s.data, n) : -1;
+
+            int special = vocabulary_find_special(t, s);
+            int ordinary = special < 0 ? vocabulary_find(t, s.data, n) : -1;
             if (special >= 0 && t->type[special] == TOKEN_USER_DEFINED)
                 t->type[special] = TOKEN_RESERVED;
             if (ordinary >= 0 && !is_reachable(t, ordinary, s))

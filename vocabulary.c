@@ -92,12 +92,17 @@ static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
 static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
     if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
     char *out = t->bytes + t->start[id];
-    int n = -1;
 
+    // The bytes that the token stands for. They are those of its name if it is special, or if the
+    // name is not in byte letters.
+    int n = -1;
     if (!is_special_type(t->type[id]))
         n = t->is_sentencepiece ? (int)sentencepiece_unescape(s, out)
                                 : decode_letters(byte_of, s, out);
-    if (n < 0) memcpy(out, s.data, n = (int)s.len); // special, or not in byte letters
+    if (n < 0) {
+        n = (int)s.len;
+        memcpy(out, s.data, s.len);
+    }
     t->start[id + 1] = t->start[id] + (uint32_t)n;
     if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
     if (is_special_type(t->type[id])) return true;
@@ -178,8 +183,10 @@ static int compare_specials(const void *a, const void *b) {
 static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
+
     t->specials =
         arena_alloc(&t->memory, (size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
+
     t->slot_mask = 15; // at most half of the slots are used, so that searches are short
     while (t->slot_mask + 1 < 2 * (size_t)(t->n - n_specials)) t->slot_mask = 2 * t->slot_mask + 1;
     t->slots = arena_alloc(&t->memory, t->slot_mask + 1, sizeof *t->slots);
@@ -195,12 +202,12 @@ static bool fill_tables(Tokenizer *t, Error *err) {
             return false;
     }
 
+    // Sorted, so that a special token is found by its text and by a prefix of it.
     qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
     for (int i = 1; i < t->n_specials; i++)
         if (str_eq(t->specials[i - 1].text, t->specials[i].text))
             return duplicate_token(t, t->specials[i - 1].id, t->specials[i].id, err);
     link_prefixes(t);
-
     return true;
 }
 
@@ -237,10 +244,12 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
 
     int i = count_specials_upto(t, (Str){s, n}) - 1;
     if (i < 0) return -1;
+
     Str last = t->specials[i].text;
     size_t n_common = 0; // bytes of s that equal those of `last`
-
     while (n_common < n && n_common < last.len && s[n_common] == last.data[n_common]) n_common++;
+
+    // Every special token that begins s is a prefix of the last one; the longest comes first.
     while (i >= 0) {
         const SpecialToken *special = &t->specials[i];
         if (special->text.len <= n_common &&
@@ -374,17 +383,19 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
 // tokens. Every byte must have a token: its own, or with SentencePiece the unknown token.
 static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     vocabulary_add_known_stops(t);
+
     if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
+
     t->adds_bos = t->is_sentencepiece || t->pretokenizer->adds_bos;
     t->has_space_prefix = t->is_sentencepiece;
-
     if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err) ||
         (t->is_sentencepiece &&
          !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)))
         return false;
 
+    // A token for each byte: byte tokens, tokens of one byte, or the unknown token.
     for (int b = 0; b < 256; b++) {
         int *id = &t->byte_id[b];
         if (*id < 0) *id = vocabulary_find(t, &(char){(char)b}, 1);
@@ -430,11 +441,13 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
     if (!list) return false;
 
-    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4, id = 0;
+    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
+    int id = 0; // of the token that the last rule makes; -1 after an error
     char *bytes = xrealloc(NULL, list->bytes + 1, 1);
     const uint8_t *cursor = list->data;
-    bool is_by_id = n > t->n;
 
+    // Is it a list of the second kind?
+    bool is_by_id = n > t->n;
     for (int i = 0, last = 0; i < n && i < N_CHECKED && is_by_id; i++, last = id) {
         id = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &(MergeRule){0}, err);
         is_by_id = id >= last;
@@ -446,12 +459,15 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
         memset(t->first_merge, -1, (size_t)t->n * sizeof *t->first_merge);
     }
 
+    // If not, each token gets a list of the rules that make it.
     cursor = list->data;
-    for (int i = 0; i < n && id >= 0 && t->merges; i++) {
+    if (!t->merges) n = 0;
+    for (int i = 0; i < n && id >= 0; i++) {
         MergeRule *rule = &t->merges[i];
         Str text = gguf_next_string(&cursor);
         id = read_merge(t, text, i, byte_of, bytes, rule, err);
         if (id < 0) break;
+
         rule->next = t->first_merge[id];
         t->first_merge[id] = i;
         for (int k = rule->next; k >= 0; k = t->merges[k].next)
@@ -470,6 +486,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
 static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
     Str model, pre;
+
     byte_letters_init(byte_of);
     if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
     t->is_sentencepiece = str_is(model, "llama");
@@ -496,9 +513,8 @@ static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     t->n = (int)n;
     t->type = arena_alloc(&t->memory, n, 1);
     t->start = arena_alloc(&t->memory, n + 1, sizeof *t->start);
+    t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1); // at most their spellings
 
-    // No token has more bytes than its spelling.
-    t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1);
     if (!load_types(t, g, err) || !load_ids(t, g, err) ||
         (t->is_sentencepiece && !load_scores(t, g, err)))
         return false;

@@ -98,6 +98,7 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
                        int n_tiles, int n_threads) {
     enum { MAX_PARTIAL = 1 << 24 }; // floats: 64 MiB
     int max_steps = 0;
+
     a->shape = *shape;
     a->tiles = tiles;
     a->n_tiles = n_tiles;
@@ -109,9 +110,11 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
         if (tiles[i].n_steps > max_steps) max_steps = tiles[i].n_steps;
     }
 
+    // The largest state of a softmax: max, sum and acc for each query.
     int n_queries = min_int(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
     a->partial_len = (size_t)n_queries * (size_t)(shape->head_dim + 2);
 
+    // With too few work items for the threads, as in decode, the pages of an item are divided, too.
     size_t n_partial = (size_t)a->n_items * (size_t)a->n_pages;
     a->is_split = a->n_pages > 1 && n_threads > 1 && a->n_items < 2 * n_threads &&
                   n_partial <= MAX_PARTIAL / a->partial_len;
@@ -170,18 +173,19 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     for (int i = 0; i < item->n_queries; i++) {
         int pos = tile->first_pos + (item->first_query + i) / item->group;
         int n = pos + 1 - page * KV_PAGE; // causal: keys up to the query's own position
-        n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
+        n_keys[i] = n < 0 ? 0 : min_int(n, KV_PAGE);
     }
 
+    // The keys and values of the item's KV head in this page.
     size_t at = (size_t)layer * tile->layer_stride + (size_t)page;
-    size_t row = (size_t)item->kv_head * KV_PAGE, dim = (size_t)s->head_dim,
-           k_at = row * quant_row_bytes(s->k_type, dim),
-           v_at = row * quant_row_bytes(s->v_type, dim);
+    size_t row = (size_t)item->kv_head * KV_PAGE;
+    size_t k_at = row * quant_row_bytes(s->k_type, (size_t)s->head_dim);
+    size_t v_at = row * quant_row_bytes(s->v_type, (size_t)s->head_dim);
+    bool has_next = page + 1 < item->n_pages;
     AttentionPage p = {.q = queries,
                        .k = (const char *)tile->k[at] + k_at,
                        .v = (const char *)tile->v[at] + v_at,
-                       .next_k =
-                           page + 1 < item->n_pages ? (const char *)tile->k[at + 1] + k_at : NULL,
+                       .next_k = has_next ? (const char *)tile->k[at + 1] + k_at : NULL,
                        .n_keys = n_keys,
                        .k_type = s->k_type,
                        .v_type = s->v_type,
@@ -194,7 +198,6 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     // In attention, the row count that chooses the kernel is the number of queries; one row means
     // the queries of one step.
     int n = item->n_queries;
-
     if (exactness.kernel_rows == 1) n = min_int(n, item->group);
     bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
     if (kernel.attend_many && is_many && s->k_type != TYPE_F32 && s->v_type != TYPE_F32) {
@@ -202,6 +205,7 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
         return;
     }
 
+    // attend() takes a limited number of queries at a time.
     for (int left = item->n_queries; left > 0; left -= p.n_q) {
         p.n_q = min_int(left, ATTEND_MAX_QUERIES);
         kernel.attend(&p);
@@ -262,8 +266,9 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         PartialSoftmax one = partial_in(a->partial + (size_t)i * a->partial_len, &item);
         attend_pages(a, &item, q, layer, page, page + 1, exactness, one);
     }
-
     team_end_op(OP_ATTEND);
+
+    // Each item's pages are merged, in order.
     for (int i; team_next(a->n_items, &i);) {
         AttentionItem item = item_at(a, i);
         float *pages = a->partial + (size_t)i * (size_t)a->n_pages * a->partial_len;
@@ -273,6 +278,5 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
                   partial_in(pages + (size_t)page * a->partial_len, &item));
         normalize(a, &item, out, all);
     }
-
     team_end_op(OP_ATTEND);
 }

@@ -96,6 +96,7 @@ const char *kernels_names(void) {
 // Replaces the entries of `kernel` that the backend has. A MatmulKernel is replaced as a whole.
 static void overlay(const Kernels *k) {
     kernel.name = k->name;
+
     for (int t = 0; t < TYPE_COUNT; t++) {
         if (k->gemv[t].rows) kernel.gemv[t] = k->gemv[t];
         if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
@@ -109,7 +110,6 @@ static void overlay(const Kernels *k) {
     if (k->attend) kernel.attend = k->attend;
     if (k->attend_many) kernel.attend_many = k->attend_many;
     if (k->store) kernel.store = k->store;
-
     if (k->peak) {
         kernel.peak = k->peak;
         kernel.peak_unit = k->peak_unit;

@@ -31,5 +31,6 @@ typedef struct {
 
 // The row count that chooses the kernel for n rows.
 static inline int exactness_rows(Exactness e, int n) {
-    return e.is_batch_invariant ? 1 : e.kernel_rows ? e.kernel_rows : n;
+    if (e.is_batch_invariant) return 1;
+    return e.kernel_rows ? e.kernel_rows : n;
 }

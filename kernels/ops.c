@@ -122,7 +122,8 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         int chunk, n_chunks; // rows per chunk, number of chunks
     } plans[MAX_PRODUCTS] = {{0}};
 
-    int cols = products[0].w->cols, n_rows = 0, n_chunks = 0;
+    int cols = products[0].w->cols;
+    int n_rows = 0, n_chunks = 0;
     char *unused = s->encoded;
 
     // Choose a kernel for each product: the matrices may have different types.
@@ -137,6 +138,7 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         for (int other = 0; other < p && !plans[p].encoded; other++)
             if (plans[other].kernel->encode == k->encode) plans[p].encoded = plans[other].encoded;
         if (plans[p].encoded) continue;
+
         plans[p].encoded = unused;
         unused += round_up(k->encoded_bytes(n, cols), 64);
         for (int i; team_next(div_up(n, k->token_step), &i);)
@@ -156,10 +158,13 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
     for (int i; team_next_near(n_chunks, &i);) {
         int p = 0;
         while (i >= plans[p].n_chunks) i -= plans[p++].n_chunks;
+
         const Tensor *w = products[p].w;
         float *out = products[p].out;
-        int first = i * plans[p].chunk, end = min_int(w->rows, first + plans[p].chunk);
+        int first = i * plans[p].chunk;
+        int end = min_int(w->rows, first + plans[p].chunk);
         plans[p].kernel->rows(out, (size_t)w->rows, w, plans[p].encoded, n, first, end);
+
         for (int t = 0; t < n; t++, out += w->rows) {
             if (w->bias)
                 for (int r = first; r < end; r++) out[r] += w->bias[r];
@@ -167,6 +172,5 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
                 for (int r = first; r < end; r++) out[r] *= w->scale;
         }
     }
-
     team_end_op(OP_MATMUL);
 }

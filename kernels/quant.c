@@ -201,11 +201,13 @@ static void negate_8(int8_t *q, uint64_t entry, uint32_t signs) {
 // Constant arguments let the compiler remove all branches on the type.
 INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
     float d = f16_to_f32(codebook_d(type, block)) * codebook_info(type)->factor;
+
     for (int g = 0; g < 8; g++) {
         CodebookGroup group = codebook_group(type, block, g);
         out->scale[2 * g] = d * (float)(group.scales & 255);
         out->scale[2 * g + 1] = d * (float)(group.scales >> 8);
 
+        // A group of 32 weights is four times 8: one entry of 8, or two of 4.
         for (int k = 0; k < 4; k++) {
             int8_t *q = out->q + 32 * g + 8 * k;
             uint32_t signs = group.signs >> 8 * k & 255;
@@ -328,22 +330,25 @@ bool quant_encode_q4_0(const float *x, void *row, size_t n) {
     for (BlockQ4_0 *b = row; b < (BlockQ4_0 *)row + n / 32; b++, x += 32) {
         float high = 0, low = 0, rest[32], least = INFINITY; // least squared error so far
         int q[32];
+
         for (int i = 0; i < 32; i++) high = x[i] > high ? x[i] : high;
         for (int i = 0; i < 32; i++) low = x[i] < low ? x[i] : low;
 
+        // The value of largest magnitude becomes 7.5, 8 or 8.5 levels, whichever fits best.
         for (float level = 7.5f; level <= 8.5f; level += 0.5f) {
             uint16_t scale = f32_to_f16((high > -low ? high : low) / -level);
             float d = f16_to_f32(scale), inverse = d != 0 ? 1 / d : 0, error = 0;
             for (int i = 0; i < 32; i++) {
                 float y = x[i] * inverse + 8.5f;
-                q[i] = (int)(y > 15 ? 15 : y > 0 ? y : 0);
+                y = y > 0 ? y : 0;
+                q[i] = (int)(y < 15 ? y : 15);
                 rest[i] = x[i] - d * (float)(q[i] - 8);
             }
             for (int i = 0; i < 32; i++) error += rest[i] * rest[i];
             if (!(error < least)) continue;
+
             least = error;
             b->d = scale;
-
             for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q[i] | q[i + 16] << 4);
         }
 

@@ -80,11 +80,14 @@ static void scalar_add(float *x, const float *y, int n) {
 static void scalar_attend(const AttentionPage *p) {
     float row[MAX_HEAD_DIM], scores[KV_PAGE];
     int dim = p->head_dim;
-    size_t k_bytes = quant_row_bytes(p->k_type, (size_t)dim),
-           v_bytes = quant_row_bytes(p->v_type, (size_t)dim);
+    size_t k_bytes = quant_row_bytes(p->k_type, (size_t)dim);
+    size_t v_bytes = quant_row_bytes(p->v_type, (size_t)dim);
 
     for (int i = 0; i < p->n_q; i++) {
-        float max = -INFINITY, sum = 0, *acc = p->acc + i * dim;
+        float max = -INFINITY, sum = 0;
+        float *acc = p->acc + i * dim;
+
+        // scores = K q
         for (int j = 0; j < p->n_keys[i]; j++) {
             quant_decode_row(p->k_type, (const char *)p->k + (size_t)j * k_bytes, row, (size_t)dim);
             scores[j] = dot_lanes(p->q + i * dim, row, dim);
@@ -93,6 +96,7 @@ static void scalar_attend(const AttentionPage *p) {
             if (!(scores[j] <= max)) max = scores[j];
         }
 
+        // acc = V^T exp(scores - max); the caller divides it by the sum.
         memset(acc, 0, (size_t)dim * sizeof(float));
         for (int j = 0; j < p->n_keys[i]; j++) {
             float weight = expf(scores[j] - max);

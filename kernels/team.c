@@ -256,7 +256,8 @@ int team_default_threads(void) {
     int n = threads_available();
     double quota = os_cpu_quota();
     if (n == cpus.n_cpus) n = cpus.n_fast; // otherwise OMP_NUM_THREADS or OMP_PROC_BIND is set
-    return quota >= n ? n : quota < 1 ? 1 : (int)quota;
+    if (quota >= n) return n;
+    return quota < 1 ? 1 : (int)quota;
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

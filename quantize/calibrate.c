@@ -41,23 +41,27 @@ static int run_windows(const QuantizeOptions *o, Calibration *calibration, const
     Workspace *ws = workspace_new(m, n_ctx, 1);
     workspace_observe(ws, observe_product, calibration);
 
-    int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx, i = 0;
-    for (; i < n_windows; i++) {
-        int first = i * n_ctx, n = ids->len - first < n_ctx ? ids->len - first : n_ctx;
+    int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx;
+    int n_done = 0;
+    while (n_done < n_windows) {
+        int first = n_done * n_ctx;
+        int n = ids->len - first < n_ctx ? ids->len - first : n_ctx;
         if (tokenizer_adds_bos(t)) ids->data[first] = tokenizer_bos(t);
+
         Session *session = session_new(&m->kv);
         bool ok = workspace_feed(ws, session, ids->data + first, n, n, err) >= 0;
         if (ok) model_forward(m, ws, 0);
         session_free(session);
         if (!ok) break;
+
         char line[80];
-        snprintf(line, sizeof line, "calibrate: window %d of %d", i + 1, n_windows);
+        snprintf(line, sizeof line, "calibrate: window %d of %d", ++n_done, n_windows);
         o->show_progress(o->arg, line);
     }
 
     o->show_progress(o->arg, NULL);
     workspace_free(ws);
-    return i < n_windows ? 0 : n_windows;
+    return n_done < n_windows ? 0 : n_windows;
 }
 
 // Opens the model of g and encodes the text, after BOS.
@@ -70,11 +74,11 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     if (nul)
         return error_set(err, EXIT_USAGE, "--calibrate: %s: zero byte at offset %zu; not a text",
                          o->calibrate, (size_t)(nul - text.data));
+
     if (!model_open(model, g->path, &o->model_options, err)) return false;
     mapping_prefetch(model->file.shards, model->file.n_shards, true);
     *t = tokenizer_open(&model->file, err);
     if (!*t) return false;
-
     if (tokenizer_n_vocab(*t) != model->config.vocab_size)
         return error_set(err, EXIT_MODEL,
                          "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
@@ -83,7 +87,6 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     if (tokenizer_adds_bos(*t)) ids_push(ids, tokenizer_bos(*t));
     tokenizer_encode(*t, buffer_str(&text), false, ids);
     buffer_free(&text);
-
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
@@ -96,6 +99,7 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     size_t n_tensors = (size_t)g->n_tensors + 1;
 
     if (!open_model(o, g, &model, &t, &ids, err)) return false;
+
     Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *))};
     for (int i = 0; i < g->n_tensors; i++)
         calibration.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
@@ -106,12 +110,14 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     model_close(&model);
     if (!n_windows) return false;
 
+    // Sums of squares, as float32, of the tensors that the forward pass multiplies.
     float **sums = xalloc(n_tensors, sizeof *sums);
     for (int i = 0; i < g->n_tensors; i++) {
         size_t cols = (size_t)g->tensors[i].dims[0];
         double total = 0;
         for (size_t c = 0; c < cols; c++) total += calibration.sums[i][c];
         if (total == 0) continue; // not observed: norms, the embedding, the output matrix
+
         sums[i] = xalloc(cols, sizeof **sums);
         for (size_t c = 0; c < cols; c++) sums[i][c] = (float)calibration.sums[i][c];
         if (!imatrix_set(columns, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
@@ -119,12 +125,11 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     }
 
     if (!out) return true;
+
     Buffer file = {0};
     int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
-
     imatrix_put(&file, g, sums, n_fed, o->calibrate, n_windows, n_ctx);
     if (!write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
     buffer_free(&file);
-
     return outfile_close(out, err);
 }

@@ -63,11 +63,13 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
                         const float *restrict x, const float *importance) {
     float square[LANES] = {0}, rms[LANES];
     *f = (WeightGroups){.n = n};
+
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
 
-    for (int g = 0; g < LANES && min_sign == MIN_OF_ANY_SIGN; g++)
-        f->low[g] = f->high[g] = f->x[0][g];
+    // Range and root mean square. The range contains 0, unless a minimum may have any sign.
+    if (min_sign == MIN_OF_ANY_SIGN)
+        for (int g = 0; g < LANES; g++) f->low[g] = f->high[g] = f->x[0][g];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = f->x[i][g];
@@ -78,6 +80,8 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
 
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
+
+    // The cost of an error: the importance of the column, or a larger one for larger weights.
     if (importance) {
         for (int g = 0; g < n_groups; g++)
             for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
@@ -104,6 +108,7 @@ static inline float nearest_level(float v, float lo, float hi, bool is_iq4) {
         for (int k = 0; k < 15; k++) level += v > iq4_midpoints[k] ? iq4_steps[k] : 0;
         return level;
     }
+
     const float magic = 12582912; // 1.5 * 2^23: adding it rounds to an integer
     v = v > lo ? v : lo;
     v = v < hi ? v : hi;
@@ -159,20 +164,22 @@ static void try_scales(WeightGroups *f, const QuantLevels *levels, const float *
                        const float *base) {
     LevelSums s;
     sum_levels(f, levels, inv, base, &s);
+
     for (int g = 0; g < LANES; g++) {
-        float all = f->sum_c[g] * s.qq[g], det = all - s.q[g] * s.q[g],
-              r = det > 1e-5f * all ? 1 / det : 0;
+        // The solution of the two normal equations.
+        float all = f->sum_c[g] * s.qq[g];
+        float det = all - s.q[g] * s.q[g];
+        float r = det > 1e-5f * all ? 1 / det : 0;
         float alone = s.qq[g] > 0 ? s.qx[g] / s.qq[g] : 0; // s if m = 0
         float scale = (f->sum_c[g] * s.qx[g] - f->sum_cx[g] * s.q[g]) * r;
         float min = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_cx[g]) * r;
         bool is_alone = r <= 0 || levels->min_sign == NO_MIN ||
                         (levels->min_sign == MIN_NOT_NEGATIVE && min < 0);
-
         scale = is_alone ? alone : scale;
         min = is_alone ? 0 : min;
+
         float gain = scale * s.qx[g] - min * f->sum_cx[g];
         bool is_better = gain > f->gain[g];
-
         f->gain[g] = is_better ? gain : f->gain[g];
         f->scale[g] = is_better ? scale : f->scale[g];
         f->min[g] = is_better ? min : f->min[g];
@@ -286,8 +293,8 @@ MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *
 // neighbors. Types without a minimum have min->hi 0.
 static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
                           StoredScales *min) {
-    float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],
-        best_m[LANES];
+    float s[LANES], m[LANES], real_s[LANES], real_m[LANES], e[LANES]; // a candidate, its errors
+    float best_s[LANES], best_m[LANES], best[LANES];                  // the best one, its errors
     int reach = min->hi > 0;
 
     for (int g = 0; g < LANES; g++) {
@@ -300,6 +307,7 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
             stored_at(scale, a, s, real_s);
             stored_at(min, b, m, real_m);
             group_errors(f, levels, real_s, real_m, e);
+
             for (int g = 0; g < LANES; g++) {
                 bool is_better = e[g] < best[g];
                 best[g] = is_better ? e[g] : best[g];
@@ -329,6 +337,8 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
     for (int first = 0; first < LANES; first += groups_per_block) {
         int block = first / groups_per_block;
         float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
+
+        // The sums of the normal equations, over the groups of the block.
         for (int g = first; g < first + groups_per_block; g++) {
             float a = scale->value[g], b = min->value[g];
             ss += a * a * s.qq[g];
@@ -338,16 +348,18 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
             mx += b * f->sum_cx[g];
         }
 
-        float det = ss * mm - sm * sm, unit = ss > 0 ? sx / ss : 0, unit_min = 0;
+        float det = ss * mm - sm * sm;
+        float unit = ss > 0 ? sx / ss : 0;
+        float unit_min = 0;
         if (det > 1e-5f * ss * mm) {
             unit = (sx * mm - mx * sm) / det;
             unit_min = (sx * sm - mx * ss) / det;
         }
         if (!is_normal_f16(unit) || (mm > 0 && !(unit_min > 0 && is_normal_f16(unit_min))))
             continue;
+
         scale->d[block] = f32_to_f16(unit);
         min->d[block] = f32_to_f16(unit_min);
-
         for (int g = first; g < first + groups_per_block; g++) {
             scale->unit[g] = f16_to_f32(scale->d[block]);
             min->unit[g] = f16_to_f32(min->d[block]);
@@ -439,11 +451,14 @@ static void pack_q3_k(const EncodedBlock *e, void *block) {
 static void pack_q45_k(const EncodedBlock *e, void *block) {
     BlockQ5_K *b = block; // begins like a BlockQ4_K
     uint8_t *qs = e->type == TYPE_Q5_K ? b->qs : ((BlockQ4_K *)block)->qs;
+
     b->d = e->d;
     b->dmin = e->dmin;
 
+    // Scales and minima, 6 bits each. The upper 2 bits of groups 4 to 7 are stored with 0 to 3.
     for (int g = 0; g < 4; g++) {
-        int s = (int)e->scale[g + 4], m = (int)e->min[g + 4];
+        int s = (int)e->scale[g + 4];
+        int m = (int)e->min[g + 4];
         b->scales[g] = (uint8_t)((int)e->scale[g] | s >> 4 << 6);
         b->scales[g + 4] = (uint8_t)((int)e->min[g] | m >> 4 << 6);
         b->scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
@@ -453,7 +468,8 @@ static void pack_q45_k(const EncodedBlock *e, void *block) {
         for (int l = 0; l < 32; l++)
             qs[32 * p + l] = (uint8_t)((e->q[64 * p + l] & 15) | e->q[64 * p + 32 + l] << 4);
 
-    for (int l = 0; l < 32 && e->type == TYPE_Q5_K; l++) {
+    if (e->type == TYPE_Q4_K) return;
+    for (int l = 0; l < 32; l++) {
         int high = 0;
         for (int s = 0; s < 8; s++) high |= e->q[32 * s + l] >> 4 << s;
         b->qh[l] = (uint8_t)high;
@@ -523,6 +539,7 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     bool has_min = levels->min_sign != NO_MIN;
     float inv[LANES], base[LANES];
 
+    // Real scales and minima.
     if (has_min)
         fit_affine(f, levels);
     else
@@ -530,6 +547,7 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     invert_scales(f->scale, f->min, inv, base); // once more, from the best s and m
     try_scales(f, levels, inv, base);
 
+    // Stored ones: integers times a unit of the block, or float16 numbers.
     if (groups_per_block > 1) {
         stored_init(scale, groups_per_block, f->scale, e->lo, e->hi);
         if (has_min) stored_init(min, groups_per_block, f->min, e->lo, e->hi);
@@ -555,8 +573,10 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
     StoredScales scale = {0}, min = {0};
 
     if (e->pack) fit_groups(f, e, groups_per_block, &scale, &min);
+
     for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
         int first = k * groups_per_block;
+
         if (e->pack) {
             if (!f16_is_finite(scale.d[k]) || !f16_is_finite(min.d[k])) return false;
             e->pack(&(EncodedBlock){type, f->q + k * block, scale.value + first, min.value + first,
@@ -586,9 +606,10 @@ bool quant_can_encode(Type type) {
 // more than Q6_K, and below its limit no sum overflows; the range of other types is left to the
 // check of their float16 scales.
 static bool is_in_range(Type type, const float *x, size_t n) {
-    float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
-                  : type == TYPE_F16                    ? 65519
-                                                        : 32.0f * 128 * 65504;
+    float limit = 32.0f * 128 * 65504;
+    if (type == TYPE_F32 || type == TYPE_BF16) limit = 3.38e38f;
+    if (type == TYPE_F16) limit = 65519;
+
     int n_outside = 0;
     for (size_t i = 0; i < n; i++) n_outside |= !(fabsf(x[i]) <= limit);
     return !n_outside;
@@ -597,17 +618,20 @@ static bool is_in_range(Type type, const float *x, size_t n) {
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
     if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
     if (type == TYPE_Q8_0) return quant_encode_q8_0(x, row, n);
+
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
     if (type == TYPE_F16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
     if (type == TYPE_BF16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
 
-    size_t group = (size_t)encoders[type].group, step = LANES * group;
+    size_t group = (size_t)encoders[type].group;
+    size_t step = LANES * group; // weights that are encoded together
     if (!group) return true;
     for (size_t i = 0; i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;
+
         groups_load(&f, encoders[type].levels.min_sign, (int)group, (int)(left / group), x + i,
                     importance ? importance + i : NULL);
         if (!encode_groups(&f, type, (int)left / type_info(type)->block,

@@ -47,11 +47,14 @@ typedef struct {
 
 static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
     int value[8], best[N_CANDIDATES];
+
+    // The values in the middle of the cell: a digit of its number for each weight.
     for (int i = 0, rest = cell; i < b->len; i++, rest /= b->n_levels) {
         int level = rest % b->n_levels;
         value[i] = (int)(level < b->n_levels - 1 ? b->low + b->step * (float)level : b->top);
     }
 
+    // The nearest entries, by insertion sort.
     for (int k = 0; k < N_CANDIDATES; k++) best[k] = INT_MAX;
     for (int e = 0; e < b->n_entries; e++) {
         int distance = 0, k = N_CANDIDATES;
@@ -60,19 +63,18 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
             distance += difference * difference;
         }
 
-        for (; k && distance < best[k - 1]; k--) // insertion sort
+        for (; k && distance < best[k - 1]; k--)
             if (k < N_CANDIDATES) {
                 best[k] = best[k - 1];
                 found[k] = found[k - 1];
             }
-
         if (k < N_CANDIDATES) {
             best[k] = distance;
             found[k] = (uint16_t)e;
         }
     }
 
-    if (!best[0]) found[1] = found[0];
+    if (best[0] == 0) found[1] = found[0]; // an exact entry ends the list
 }
 
 // Sets the candidates of a codebook. The first thread that needs them builds them, in about 50 ms;
@@ -95,18 +97,22 @@ typedef struct {
 // Chooses the entry for b->len weights, adds to the sums of the group, and returns its index.
 static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const float *cost,
                              float scale, GroupEntries *sums) {
-    const float inv = 1 / (scale * b->step), half_below = 0.5f - b->low / b->step;
+    const float inv = 1 / (scale * b->step);
+    const float half_below = 0.5f - b->low / b->step;
+
+    // The cell of the weights.
     int cell = 0;
     for (int i = b->len - 1; i >= 0; i--) {
         float v = x[i] * inv + half_below;
-        int level = v > 0 ? v < (float)b->n_levels ? (int)v : b->n_levels - 1 : 0;
+        int level = 0; // also for a NaN
+        if (v > 0) level = v < (float)b->n_levels ? (int)v : b->n_levels - 1;
         cell = cell * b->n_levels + level;
     }
 
+    // The candidate with the least error.
     const uint16_t *list = b->candidates[cell];
     uint16_t entry = list[0];
     float best = FLT_MAX, best_px = 0, best_pp = 0;
-
     for (int k = 0; k < N_CANDIDATES && (k == 0 || list[k] != list[0]); k++) {
         const int8_t *p = b->entries + list[k] * b->len;
         float px = 0, pp = 0;
@@ -118,6 +124,7 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
 
         float e = scale * pp - 2 * px; // error / scale
         if (e >= best) continue;
+
         best = e;
         best_px = px;
         best_pp = pp;
@@ -206,16 +213,20 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const float *x, const f
 // False if the scale does not fit in float16.
 static bool encode_block(const MagnitudeCodebook *b, const float *x, const float *cost,
                          CodebookBlock *out) {
-    const int n_groups = BLOCK / b->group, n_entries = b->group / b->len;
+    const int n_groups = BLOCK / b->group;
+    const int n_entries = b->group / b->len;
     float magnitude[BLOCK], wanted[16], largest = 0;
+
     memset(out, 0, sizeof *out);
     split_signs(b, x, cost, magnitude, out->signs);
 
+    // The scales that the groups want. The largest one gets the largest k.
     for (int g = 0; g < n_groups; g++) {
         wanted[g] = fit_group_scale(b, magnitude + g * b->group, cost + g * b->group);
         largest = wanted[g] > largest ? wanted[g] : largest;
     }
 
+    // Entries and k for this d, then the best d for them; twice.
     float d = largest / (((float)MAX_K + 0.5f) * b->unit);
     for (int pass = 0; pass < 2; pass++) {
         float px = 0, pp = 0;
@@ -224,17 +235,19 @@ static bool encode_block(const MagnitudeCodebook *b, const float *x, const float
 
         float unit = f16_to_f32(out->d) * b->unit;
         if (!(unit > 0)) return true;
+
         for (int g = 0; g < n_groups; g++) {
             GroupEntries found = choose_k(b, magnitude + g * b->group, cost + g * b->group, unit,
                                           wanted[g], &out->k[g]);
-            float s = b->unit * ((float)out->k[g] + 0.5f);
             memcpy(out->entries + g * n_entries, found.entries,
                    (size_t)n_entries * sizeof *found.entries);
+
+            float s = b->unit * ((float)out->k[g] + 0.5f);
             px += s * found.px;
             pp += s * s * found.pp;
         }
 
-        d = pp > 0 && px > 0 ? px / pp : d; // the best d for these entries and k
+        if (pp > 0 && px > 0) d = px / pp;
     }
 
     return true;

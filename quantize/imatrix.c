@@ -12,9 +12,11 @@ bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint
                  const char *path, Error *err) {
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
-    float *out = columns[t - g->tensors] = xalloc(n, sizeof *out);
-
+    float *out = xalloc(n, sizeof *out);
     memcpy(out, sums, n * sizeof *out);
+    columns[t - g->tensors] = out;
+
+    // Each matrix (of a mixture of experts, each expert) gets a mean importance of 1.
     for (float *x = out; x < out + n; x += cols) {
         double sum = 0;
         for (size_t i = 0; i < cols; i++) {
@@ -63,9 +65,9 @@ static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t 
     if (!(count >= 0 && count <= 3e38f))
         return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
                          (double)count);
+
     if (count == 0 || r->columns[t - r->g->tensors]) return true;
     r->n_used++;
-
     return imatrix_set(r->columns, r->g, t, sums, r->path, r->err);
 }
 
@@ -79,9 +81,10 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
     for (int i = 0; i < file->n_tensors; i++) {
         const GgufTensor *t = &file->tensors[i];
         if (!str_ends_with(t->name, SUMS)) continue;
+
+        // Each tensor of sums has one with the number of tokens that were summed.
         Str name = {t->name.data, t->name.len - strlen(SUMS)};
         char text[80]; // tensor names are shorter
-
         snprintf(text, sizeof text, "%.*s%s", (int)name.len, name.data, COUNTS);
         const GgufTensor *counts = gguf_find_tensor(file, text);
         if (!counts || counts->type != TYPE_F32 || t->type != TYPE_F32)
@@ -141,8 +144,9 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     ImatrixReader r = {.columns = columns, .g = g, .path = path, .err = err};
     FileMapping map;
     bool ok = mapping_open(&map, path, err);
-
     if (!ok) return false;
+
+    // The older format (imatrix.dat) has no magic number.
     Str bytes = {(const char *)map.data, map.bytes};
     if (str_begins_with(bytes, "GGUF")) {
         Gguf file;
@@ -156,6 +160,8 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     }
 
     mapping_close(&map);
+
+    // Entries of other tensors are ignored, unless all are of other tensors.
     if (ok && !r.n_used)
         ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
                        path, g->path);
@@ -175,6 +181,7 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
                  int n_chunks, int chunk_size) {
     GgufWriter w = {.alignment = 32};
     float count = (float)n_tokens;
+
     gguf_write_string(&w, "general.type", str_of("imatrix"));
     gguf_write_string_array(&w, "imatrix.datasets", str_of(dataset));
     gguf_write_u32(&w, "imatrix.chunk_count", (uint32_t)n_chunks);
@@ -183,11 +190,13 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         if (!sums[i]) continue;
+
         gguf_write_tensor(&w, t->name, SUMS, TYPE_F32, 2, (uint64_t[]){t->dims[0], 1},
                           t->dims[0] * sizeof(float));
         gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, 1}, sizeof(float));
     }
 
+    // The data follows in the order of the tensors.
     gguf_write_head(&w, out);
     for (int i = 0; i < g->n_tensors; i++) {
         if (!sums[i]) continue;

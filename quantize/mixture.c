@@ -120,11 +120,15 @@ static bool contains_one_of(Str name, const char *parts) {
 static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
     int layer = tensor_layer(t->name);
+
+    // The output matrix has more bits than the rest.
     if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
         if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
-        return type == TYPE_Q8_0 ? TYPE_Q8_0 : type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
+        if (type == TYPE_Q8_0) return TYPE_Q8_0;
+        return type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
     }
 
+    // The first rule that applies decides.
     for (int i = 0; i < N_RULES; i++)
         if (str_is_one_of(str_of(in->mixture->name), rules[i].mixtures) &&
             contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
@@ -140,6 +144,18 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     return type;
 }
 
+// The type with blocks of 32 in the place of a type with superblocks.
+static Type type_of_32(Type type) {
+    switch (type) {
+    case TYPE_Q2_K:
+    case TYPE_Q3_K: return TYPE_Q4_0;
+    case TYPE_Q4_K: return TYPE_Q5_0;
+    case TYPE_Q5_K: return TYPE_Q5_1;
+    case TYPE_Q6_K: return TYPE_Q8_0;
+    default: return TYPE_IQ4_NL;
+    }
+}
+
 // Vectors, norms and the router of a mixture of experts keep their type. If the row length is not a
 // multiple of 256, the tensor gets a type with blocks of 32; if it is not a multiple of 32 either,
 // F16.
@@ -148,13 +164,9 @@ static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
         str_ends_with(t->name, "_norm.weight") || str_ends_with(t->name, "ffn_gate_inp.weight"))
         return (Type)t->type;
     if (!quant_is_integer(in->mixture->type)) return in->mixture->type;
+
     Type type = rule_type(in, t);
-    if (t->dims[0] % 256 && type_info(type)->block == 256)
-        type = type == TYPE_Q4_K                        ? TYPE_Q5_0
-               : type == TYPE_Q5_K                      ? TYPE_Q5_1
-               : type == TYPE_Q6_K                      ? TYPE_Q8_0
-               : type == TYPE_Q2_K || type == TYPE_Q3_K ? TYPE_Q4_0
-                                                        : TYPE_IQ4_NL;
+    if (t->dims[0] % 256 && type_info(type)->block == 256) type = type_of_32(type);
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 

@@ -54,7 +54,8 @@ static void add_progress(Quantizer *q, uint64_t bytes) {
 static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *out, Error *err) {
     const GgufTensor *t = &q->g->tensors[leaf->tensor];
     Type type = (Type)q->tensors[leaf->tensor].type;
-    size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_n_rows(t);
+    size_t cols = (size_t)t->dims[0];
+    size_t old_bytes = t->bytes / (size_t)gguf_n_rows(t);
     const float *columns = q->columns ? q->columns[leaf->tensor] : NULL;
     float *x = xalloc(cols, sizeof *x);
     bool ok = true;
@@ -62,6 +63,7 @@ static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *
     for (size_t r = 0; r < leaf->n_rows && ok; r++) {
         uint64_t row = leaf->first_row + r;
         const float *importance = columns ? columns + row / t->dims[1] * cols : NULL;
+
         quant_decode_row((Type)t->type, (const uint8_t *)t->data + row * old_bytes, x, cols);
         ok = quant_encode(type, x, importance, out + r * quant_row_bytes(type, cols), cols);
         if (!ok)
@@ -80,17 +82,21 @@ static void convert_leaf(void *arg, int i) {
     const GgufTensor *t = &q->g->tensors[leaf->tensor], *new = &q->tensors[leaf->tensor];
     Error err;
 
+    // After a failure of any thread, the rest is not converted.
     team_lock();
     bool has_failed = q->err.code;
     team_unlock();
     if (has_failed) return;
 
     uint64_t n_rows = gguf_n_rows(t);
-    size_t n = (size_t)leaf->n_rows, old_bytes = (size_t)(t->bytes / n_rows),
-           new_bytes = (size_t)(new->bytes / n_rows);
-    const uint8_t *old = (const uint8_t *)t->data + leaf->first_row * old_bytes, *data = old;
-    uint8_t *buffer = NULL;
+    size_t n = (size_t)leaf->n_rows;
+    size_t old_bytes = (size_t)(t->bytes / n_rows);
+    size_t new_bytes = (size_t)(new->bytes / n_rows);
+    const uint8_t *old = (const uint8_t *)t->data + leaf->first_row * old_bytes;
 
+    // A tensor that keeps its type is copied from the mapping.
+    const uint8_t *data = old;
+    uint8_t *buffer = NULL;
     if (new->type != t->type) {
         data = buffer = xalloc(n, new_bytes);
         if (!convert_rows(q, leaf, buffer, &err)) set_error(q, &err);
@@ -104,6 +110,7 @@ static void convert_leaf(void *arg, int i) {
 
     blake2b(data, n * new_bytes, leaf->digest);
     free(buffer);
+
     mapping_release(&q->g->shards[t->shard], old, n * old_bytes);
     add_progress(q, n * old_bytes);
 }
@@ -118,6 +125,7 @@ static void convert_leaves(void *arg) {
 static bool plan_tensors(Quantizer *q, Error *err) {
     const Gguf *g = q->g;
     size_t n = (size_t)g->n_tensors + 1;
+
     q->offsets = xalloc(n, sizeof *q->offsets);
     q->tensors = xalloc(n, sizeof *q->tensors);
     mixture_choose_types(q->mixture, g, q->columns, q->tensors);
@@ -125,6 +133,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *old = &g->tensors[i];
         GgufTensor *t = &q->tensors[i];
+
         if (t->type != old->type && !quant_is_supported(old->type))
             return error_set(err, EXIT_MODEL, "%s: tensor %.*s: unsupported type %s", g->path,
                              SHOWN(old->name), gguf_describe_type(g, old->type));
@@ -148,12 +157,12 @@ static void report_types(const Quantizer *q) {
         const GgufTensor *t = &q->g->tensors[i];
         Type type = (Type)q->tensors[i].type;
         Buffer name = {0};
-
         buffer_put_escaped(&name, t->name, "");
         if (o->is_verbose)
             fprintf(stderr, "%-32s %-8s -> %s\n", name.data, type_info(t->type)->name,
                     type_info(type)->name);
         buffer_free(&name);
+
         if (type == t->type) continue;
         is_requantized |= quant_is_integer(t->type);
 
@@ -164,11 +173,11 @@ static void report_types(const Quantizer *q) {
     }
 
     if (o->is_quiet) return;
+
     if (is_requantized)
         warn("%s is already quantized; quantizing again costs accuracy", q->g->path);
     if (n_unknown)
         warn("the importance matrix lacks %d tensors (%.*s ...)", n_unknown, SHOWN(unknown));
-
     if (n_tiny && !q->columns)
         warn("%s without an importance matrix costs much accuracy; add --calibrate TEXT or "
              "--imatrix FILE",
@@ -188,28 +197,27 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     char placeholder[2 * BLAKE2B_BYTES] = {0};
     Error ignored;
 
+    // Metadata. The checksum comes first; its digits are written when the data is known.
     gguf_get_u64(g, "general.alignment", &w.alignment, &ignored); // checked by gguf_open()
     gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
     *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
     gguf_write_u32(&w, replaced[0], 2);
     gguf_write_u32(&w, replaced[1], q->mixture->file_type);
-
     for (const GgufValue *v = g->values; v < g->values + g->n_values; v++) {
         bool is_replaced = str_begins_with(v->key, "split.");
         for (int i = 0; i < 3; i++) is_replaced |= str_is(v->key, replaced[i]);
         if (!is_replaced) gguf_write_value(&w, v);
     }
 
+    // Tensors. Their offsets count from the end of the head.
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &q->tensors[i];
         q->offsets[i] =
             gguf_write_tensor(&w, t->name, "", (Type)t->type, t->n_dims, t->dims, t->bytes);
     }
-
     uint64_t data_bytes = w.data_bytes;
     gguf_write_head(&w, head);
     for (int i = 0; i < g->n_tensors; i++) q->offsets[i] += head->len;
-
     return head->len + data_bytes;
 }
 
@@ -221,19 +229,22 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
 
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
+
+    // All threads convert and write tensors.
     mapping_prefetch(q->g->shards, q->g->n_shards, false);
     team_run(team_default_threads(), convert_leaves, q);
     q->options->show_progress(q->options->arg, NULL);
+
     *err = q->err;
     if (q->err.code || !mapping_is_intact(q->g->shards, q->g->n_shards, err)) return false;
+
+    // The head is written last, with the checksum of the data.
     checksum_combine(q->tensors, q->leaves, q->n_leaves, checksum);
     memcpy(head.data + checksum_at, checksum, 2 * BLAKE2B_BYTES);
-
     bool ok = write_all_at(q->fd, head.data, head.len, 0) &&
               (!file->target || ftruncate(q->fd, (off_t)*out_bytes) == 0);
     if (!ok) error_file(err, q->options->out);
     buffer_free(&head);
-
     return ok;
 }
 
@@ -249,26 +260,29 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     q->g = &g;
     q->mixture = mixture_find(o->mixture, err);
     if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
+
+    // Both outputs are opened before the work starts.
     file_register_input(o->calibrate ? o->calibrate : o->imatrix); // never overwritten
     if (!outfile_open(&file, o->out, FILE_STREAM | force, err)) return false;
-
     bool ok = !writes_matrix || outfile_open(&matrix, o->imatrix, force, err);
     if (ok && writes_matrix && outfile_is_same(&file, &matrix))
         ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
+
+    // The importance of columns, computed or read.
     if (o->calibrate || o->imatrix)
         q->columns = xalloc((size_t)g.n_tensors + 1, sizeof *q->columns);
     if (ok && o->calibrate)
         ok = imatrix_calibrate(q->columns, o, &g, writes_matrix ? &matrix : NULL, err);
     else if (ok && o->imatrix)
         ok = imatrix_read(q->columns, o->imatrix, &g, err);
-    ok = ok && plan_tensors(q, err);
 
+    ok = ok && plan_tensors(q, err);
     if (ok) {
         report_types(q);
         ok = write_file(q, &file, out_bytes, err);
     }
-
     if (!ok) outfile_discard(&file);
+
     *in_bytes = q->total_bytes;
     return ok && outfile_close(&file, err);
 }
