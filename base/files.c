@@ -47,8 +47,10 @@ bool file_wait(int fd, short events) {
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_file(err, path);
+
     struct stat st;
-    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_too_long = false;
+    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    bool is_too_long = false;
     size_t start = out->len;
     ssize_t n;
 
@@ -64,7 +66,6 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     if (is_too_long)
         return error_set(err, EXIT_RUNTIME, "%s: a pipe or device with more than %d MiB", path,
                          MAX_STREAM_BYTES >> 20);
-
     return n == 0;
 }
 
@@ -130,6 +131,8 @@ char *file_resolve_links(const char *path, Error *err) {
         ssize_t n = readlink(at.data, link, sizeof link);
         if (n < 0) return at.data;
         if (n == sizeof link) break;
+
+        // The target is relative to the directory of the link.
         char *slash = strrchr(at.data, '/');
         at.len = *link == '/' || !slash ? 0 : (size_t)(slash + 1 - at.data);
         buffer_append(&at, link, (size_t)n);
@@ -138,7 +141,6 @@ char *file_resolve_links(const char *path, Error *err) {
     buffer_free(&at);
     errno = ELOOP;
     error_file(err, path);
-
     return NULL;
 }
 
@@ -267,14 +269,14 @@ void outfile_discard(OutFile *f) {
 
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
     struct stat st, at_path;
-    bool exists = stat(path, &st) == 0, is_file = !exists || S_ISREG(st.st_mode);
+    bool exists = stat(path, &st) == 0;
+    bool is_file = !exists || S_ISREG(st.st_mode);
     *j = (Journal){.path = path, .fd = -1, .is_file = is_file};
     if (exists && !check_output(&st, path, flags, err)) return false;
 
-    int how = is_file ? O_RDWR | O_APPEND | O_CREAT : O_WRONLY | O_NOCTTY;
-
     // The lock belongs to the file, not to the path. If journal_replace() of another run has
     // replaced the file between open and lock, open the new file.
+    int how = is_file ? O_RDWR | O_APPEND | O_CREAT : O_WRONLY | O_NOCTTY;
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         j->fd = open(path, how | O_CLOEXEC, flags & FILE_PRIVATE ? 0600 : 0666);
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
@@ -328,6 +330,8 @@ bool journal_replace(Journal *j, Str content, Error *err) {
     if (!begin_output(&f, &st, 0, err)) return false;
 
     bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
+
+    // The new file takes over the attribute and the lock of the old one before it takes its name.
     char attribute[256];
     os_get_attribute(j->fd, attribute, sizeof attribute);
     if (*attribute) os_set_attribute(f.fd, attribute);

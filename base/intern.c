@@ -41,12 +41,14 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
     uint32_t hash = hash_bytes(key, len);
     if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
 
+    // Linear probing: the slot of an equal key, or the first free one.
     size_t at = hash & (t->n_slots - 1);
     for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
         int i = t->slots[at].key - 1;
         if (t->slots[at].hash != hash || t->len[i] != len ||
             (len && memcmp(intern_key(t, i), key, len)))
             continue;
+
         if (is_new) *is_new = false;
         return i;
     }
@@ -59,16 +61,20 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
         if (!t->n) t->begin[0] = 0;
     }
 
-    size_t begin = t->begin[t->n], end = begin + (len + 7) / 8 * 8;
-    if (end >= t->arena_cap) // never NULL, even if all keys are empty
-        t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
+    // Keys are aligned to 8 bytes. The arena is never NULL, even if all keys are empty.
+    size_t begin = t->begin[t->n];
+    size_t end = begin + (len + 7) / 8 * 8;
+    if (end >= t->arena_cap) {
+        t->arena_cap = 2 * end + 64;
+        t->arena = xrealloc(t->arena, t->arena_cap, 1);
+    }
+
     if (len) memcpy(t->arena + begin, key, len);
     t->len[t->n] = len;
     t->values[t->n] = NULL;
     t->begin[t->n + 1] = end;
     t->slots[at] = (struct InternSlot){hash, t->n + 1};
     if (is_new) *is_new = true;
-
     return t->n++;
 }
 

@@ -6,6 +6,7 @@
 // makes it longer.
 #include "json.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MAX_DEPTH = 64 };
@@ -55,32 +56,33 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     size_t start = p->at - 1;
     int c = peek(p);
     const char *name = c > 0 ? strchr(names, c) : NULL;
-
     if (name) {
         p->at++;
         *code = (unsigned char)meanings[name - names];
         return true;
     }
 
+    // \u and four digits: a code unit of UTF-16.
     if (c != 'u') return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
     p->at++;
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
 
+    // A surrogate must be followed by the second one of its pair.
     uint32_t low = 0;
     bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
     if (is_pair) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
-
     if (low < 0xdc00 || low > 0xdfff) return expected_at(p, start, "a surrogate pair");
     *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
     return true;
 }
 
 static bool parse_string(JsonParser *p, Str *out) {
-    char *start = p->bytes + ++p->at, *end = start;
+    char *start = p->bytes + ++p->at, *end = start; // no string grows when its escapes are decoded
+
     for (int c; (c = peek(p)) != '"';) {
         uint32_t code;
         if (c < 0x20)
@@ -116,6 +118,7 @@ static bool skip_digits(JsonParser *p) {
 static bool parse_number(JsonParser *p, Json *out) {
     size_t start = p->at;
     if (peek(p) == '-') p->at++;
+
     if (peek(p) == '0')
         p->at++; // no leading zeros
     else if (!skip_digits(p))
@@ -125,20 +128,18 @@ static bool parse_number(JsonParser *p, Json *out) {
         p->at++;
         if (!skip_digits(p)) return false;
     }
-
     if (peek(p) == 'e' || peek(p) == 'E') {
         p->at++;
         if (peek(p) == '+' || peek(p) == '-') p->at++;
         if (!skip_digits(p)) return false;
     }
 
+    // The digits are copied, because the text need not end with a zero byte.
     char *copy = memcpy(p->bytes + start, p->text + start, p->at - start);
     p->bytes[p->at] = 0;
     out->string = (Str){copy, p->at - start};
     out->number = strtod(copy, NULL);
-
-    return out->number - out->number == 0 ? true
-                                          : expected_at(p, start, "a number that fits a double");
+    return isfinite(out->number) || expected_at(p, start, "a number that fits a double");
 }
 
 static bool parse_word(JsonParser *p, const char *word) {
@@ -177,8 +178,8 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
     int close = parent->kind == JSON_OBJECT ? '}' : ']';
     const Json **link = &parent->child;
     if (depth == MAX_DEPTH) return expected_at(p, p->at, "at most 64 levels");
-    p->at++;
 
+    p->at++;
     if (peek_token(p) == close) {
         p->at++;
         return true;
@@ -187,6 +188,7 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
     for (;;) {
         Json *item = &p->nodes[p->n_nodes++];
         *item = (Json){0};
+
         if (parent->kind == JSON_OBJECT) {
             if (peek_token(p) != '"') return expected_at(p, p->at, "a quoted key");
             if (!parse_string(p, &item->key)) return false;
@@ -198,6 +200,7 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
         *link = item;
         link = &item->next;
         parent->n_items++;
+
         if (peek_token(p) == close) break;
         if (peek(p) != ',')
             return expected_at(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
@@ -246,11 +249,12 @@ static size_t count_nodes(const char *text, size_t n) {
 
 bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     size_t n_nodes = count_nodes(text, n), bytes;
+
+    // One arena for nodes, pointers to keys and decoded strings. Its size follows from the text.
     doc->root = NULL;
     if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) ||
         !size_add(bytes, n + 1, &bytes))
         return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
-
     if (doc->cap < bytes) {
         json_free(doc);
         doc->arena = malloc(bytes);
@@ -264,14 +268,13 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
                     .nodes = nodes,
                     .keys = (const Json **)(void *)(nodes + n_nodes),
                     .err = err};
-
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
     p.n_nodes = 1;
+
     if (!parse_value(&p, nodes, 0)) return false;
     if (peek_token(&p) >= 0) return expected_at(&p, p.at, "the end");
     doc->root = nodes;
-
     return true;
 }
 
@@ -299,20 +302,22 @@ bool json_is(const Json *j, const char *text) {
 void json_quote(Buffer *out, Str s) {
     static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
     buffer_puts(out, "\"");
+
     for (size_t i = 0, len; i < s.len; i += len) {
         uint32_t code;
         len = (size_t)utf8_decode(s.data + i, s.len - i, &code);
 
         const char *special = len == 1 && code ? strchr(plain, (int)code) : NULL;
-        if (!len) {
+        if (!len) { // not UTF-8: the replacement character
             buffer_append(out, "\xef\xbf\xbd", 3);
             len = 1;
-        } else if (special)
+        } else if (special) {
             buffer_printf(out, "\\%c", names[special - plain]);
-        else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
+        } else if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
             buffer_printf(out, "\\u%04x", code);
-        else
+        } else {
             buffer_append(out, s.data + i, len);
+        }
     }
 
     buffer_puts(out, "\"");
@@ -399,7 +404,6 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
     case JSON_ARRAY:
     case JSON_OBJECT:
         open_container(w, NULL, v->kind == JSON_ARRAY ? "[" : "{");
-
         for (const Json *item = v->child; item; item = item->next) {
             if (v->kind == JSON_OBJECT) json_write_key(w, item->key);
             json_write_value(w, NULL, item, special);

@@ -81,7 +81,8 @@ static void *prefetch_thread(void *arg) {
 }
 
 void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
-    size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = 0;
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     PrefetchTask *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
     *p = (PrefetchTask){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
 
@@ -90,11 +91,10 @@ void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
         bytes += list[i].bytes;
     }
 
-    pthread_t thread;
-
     // A larger file would evict its own beginning, which is needed first. The system places a page
     // on the memory node of the thread that reads it: on several nodes, the threads that compute
     // read the file, each its share of every matrix.
+    pthread_t thread;
     if (bytes > memory / 4 * 3 || os_has_numa() ||
         pthread_create(&thread, NULL, prefetch_thread, p))
         free(p);

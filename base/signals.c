@@ -12,6 +12,7 @@ static void (*restore)(void); // see signals_restore_with(); NULL: none
 // Handlers call async-signal-safe functions only.
 static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
+
     if (number == SIGINT && is_deferred && !*interrupted) {
         *interrupted = 1;
         return;
@@ -19,11 +20,11 @@ static void on_signal(int number) {
 
     files_cleanup();
     if (restore) restore();
-    if (number == SIGBUS) {
+
+    if (number == SIGBUS) { // a page of the file can no longer be read
         write_all(STDERR_FILENO, changed, sizeof changed - 1);
         _exit(EXIT_RUNTIME);
     }
-
     if (number == SIGINT) {
         if (isatty(STDERR_FILENO)) write_all(STDERR_FILENO, "\n", 1); // after the ^C
         _exit(EXIT_INTERRUPTED);

@@ -191,11 +191,12 @@ void doubles_sort(double *x, size_t n) {
 static int edit_distance(const char *a, const char *b) {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b);
-    int d[MAX + 1][MAX + 1];
-
+    int d[MAX + 1][MAX + 1]; // d[i][j]: distance of the first i bytes of a and j bytes of b
     if (na > MAX || nb > MAX) return MAX;
+
     for (size_t i = 0; i <= na; i++) {
         for (size_t j = 0; j <= nb; j++) {
+            // Replace or keep a character, remove one, insert one, or swap two.
             int best = i && j ? d[i - 1][j - 1] + (a[i - 1] != b[j - 1]) : (int)(i + j);
             if (i && d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
             if (j && d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;

@@ -15,7 +15,7 @@ int utf8_decode(const char *s, size_t n, uint32_t *code) {
     const unsigned char *u = (const unsigned char *)s;
     if (n == 0) return 0;
     if (u[0] < 0x80) {
-        (void)(*code = u[0]);
+        *code = u[0];
         return 1;
     }
 
@@ -31,8 +31,8 @@ int utf8_decode(const char *s, size_t n, uint32_t *code) {
     // The smallest code point of each length; a smaller one is an overlong form.
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     bool is_surrogate = c >= 0xd800 && c < 0xe000;
-
     if (c < smallest[len] || c > 0x10ffff || is_surrogate) return 0;
+
     *code = c;
     return len;
 }

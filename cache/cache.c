@@ -132,6 +132,8 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
 static Hash128 model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
+
+    // Whatever changes the bits of keys and values: program, kernels, type of the cache, RoPE.
     buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
                   VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
                   m->kv.k_type, m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim,
@@ -140,8 +142,8 @@ static Hash128 model_hash(const Model *m) {
 
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
-    h = hash_add_gguf(h, &m->file, false);
 
+    h = hash_add_gguf(h, &m->file, false);
     for (int i = 0; i < m->n_adapters; i++) {
         h = hash_add(h, &m->adapters[i].scale, sizeof m->adapters[i].scale);
         h = hash_add_gguf(h, &m->adapters[i].file, true);
@@ -242,29 +244,28 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     DIR *d = opendir(dir);
     struct stat own;
     int n = 0;
-
     *files = NULL;
+
     if (!d || fstat(dirfd(d), &own)) {
         n = -1;
         error_file(err, dir);
     }
-
     if (n == 0 && !check_trust(&own, dir, err)) n = -1;
     if (n < 0 && d) closedir(d);
     if (n < 0) return n;
 
+    // Pages, and temporary files that an interrupted run has left.
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t len = strlen(e->d_name);
         bool is_page = len == 35 && !strcmp(e->d_name + 32, ".kv") &&
                        strspn(e->d_name, "0123456789abcdef") == 32;
-
         if (!is_page && strncmp(e->d_name, ".page-", 6)) continue;
         if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
             !S_ISREG(st.st_mode))
             continue;
-        *files = list_grow(*files, n, sizeof **files);
 
+        *files = list_grow(*files, n, sizeof **files);
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
             .bytes = (uint64_t)st.st_size, .used = os_mtime_ns(&st), .is_page = is_page};
@@ -282,11 +283,13 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
     MappedPage map = map_page(path);
     PageHead h = {0};
 
+    // The head says how many tokens and bytes follow. Nothing is read behind the end of the file.
     if (map.data) memcpy(&h, map.data, sizeof h);
     bool has_tokens = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens <= INT_MAX &&
                       h.n_tokens < map.bytes / sizeof(int);
     size_t at = has_tokens ? head_bytes((size_t)h.n_tokens) : 0;
 
+    // The name is a hash of model and tokens; the content has a checksum.
     if (has_tokens && at <= map.bytes && h.page_bytes == map.bytes - at && h.page_bytes % 64 == 0) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash128 name = page_name(h.model, tokens, h.n_tokens);
@@ -300,7 +303,6 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
     if (map.data) munmap(map.data, map.bytes);
     free(expected);
     free(path);
-
     return is_good;
 }
 
@@ -333,9 +335,9 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     // the kernel of an uncached prefill.
     AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
                             m->kv.k_type, m->kv.v_type};
-    int tile = attention_tile_steps(&shape), n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile,
-        n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
-
+    int tile = attention_tile_steps(&shape);
+    int n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile;
+    int n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
     c->n_refeed = n_last_tile < n_many ? n_last_tile : n_many;
     return c;
 }
@@ -394,6 +396,8 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
 static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;
+
+    // The directory is scanned at every few writes, or when the known size is at the limit.
     if (bytes > c->max_bytes) return false;
     if (c->n_writes++ % WRITES_PER_SCAN && c->bytes + bytes <= c->max_bytes) return true;
 
@@ -402,8 +406,10 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
 
+    // The least recently used come first. Temporary files go when they are stale.
     for (int i = 0; i < n; i++) {
         if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
+
         char *path = text_format("%s/%s", c->dir, files[i].name);
         if (unlink(path) == 0) c->bytes -= files[i].bytes;
         free(path);
@@ -416,7 +422,8 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
 // Writes a page under a temporary name and renames it. False, after a warning, if that fails; a
 // page for which there is no room is not an error.
 static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash128 name) {
-    size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape), n = ((size_t)page + 1) * KV_PAGE;
+    size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
+    size_t n = ((size_t)page + 1) * KV_PAGE; // tokens up to the end of the page
     const char *data = session_page(s, page);
     Buffer head =
         build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
@@ -427,6 +434,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
         int fd = mkstemp(temporary);
         is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
         if (fd >= 0) is_done = close(fd) == 0 && is_done && rename(temporary, path) == 0;
+
         if (is_done)
             c->bytes += head.len + page_bytes;
         else

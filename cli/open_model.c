@@ -12,6 +12,7 @@
 // text and a row.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
+
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
     mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
     *t = tokenizer_open(&m->file, &err);
@@ -21,6 +22,7 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     if (tokenizer_n_vocab(*t) != c->vocab_size)
         die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
             m->file.path, c->vocab_size, tokenizer_n_vocab(*t));
+
     if (m->family.window > 0 && o->ctx > m->family.window)
         die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->ctx, m->family.window);
     if (o->ctx > c->max_context)

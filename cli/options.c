@@ -277,7 +277,8 @@ void options_add_bias(Options *o, LogitBias bias) {
 // For JSON values, and for numbers that option_set() has parsed.
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
-    bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
+    bool is_seed = option->kind == OPTION_SEED;
+    bool is_int = option->kind == OPTION_INT || is_seed;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
 
@@ -339,6 +340,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         return true;
     }
 
+    // A case that breaks has found another text than the one that it names.
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_STRINGS: {
@@ -348,7 +350,6 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         (*list)[(*n)++] = str_of(text);
         return true;
     }
-
     case OPTION_LORA:
         expected = "FILE or FILE:SCALE";
         if (!parse_lora(text, &lora)) break;
@@ -379,14 +380,18 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
 // table may be an option of llama.cpp, which is translated, ignored with its value, or refused.
 static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
-    const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    // NAME VALUE or --NAME=VALUE
+    const char *arg = argv[*i];
+    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
     int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
-
     snprintf(typed, sizeof typed, "%.*s", n, arg);
-    const char *name = typed, *value = equals ? equals + 1 : argv[*i + 1];
+
+    const char *name = typed;
+    const char *value = equals ? equals + 1 : argv[*i + 1];
     const Option *option = option_find(o, command, name, NULL);
 
+    // Otherwise it may be a spelling of llama.cpp or of a former version.
     if (!option) {
         Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
         if (spelling == SPELLING_REFUSED) return false;
@@ -404,8 +409,8 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
         return error_set(err, EXIT_USAGE, "%s: takes no value, found \"%s\"", typed, value);
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
-    *i += option->kind != OPTION_FLAG && !equals;
 
+    *i += option->kind != OPTION_FLAG && !equals;
     return option_set(o, option, typed, value, err);
 }
 
@@ -414,11 +419,15 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
 
     // --help works anywhere, even if other options are wrong.
     for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            o->wants_help = true;
+            return true;
+        }
 
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
         bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
+
         if (!has_ended && !strcmp(arg, "--"))
             has_ended = true;
         else if (has_ended || arg[0] != '-' || !arg[1] || is_number)

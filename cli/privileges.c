@@ -75,10 +75,13 @@ static void add_arguments(PathList *p, const Options *o, unsigned command) {
 const char *history_path(const Options *o) {
     static Buffer path;
     const char *named = getenv("LLAMA31_HISTORY");
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    const char *state = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+
+    if (o->no_history || (named && !*named)) return NULL;
+    if (named) return named;
 
     path.len = 0;
-    if (o->no_history || named) return o->no_history || !*named ? NULL : named;
     if (state && *state == '/')
         buffer_puts(&path, state);
     else if (home && *home == '/')
@@ -87,6 +90,7 @@ const char *history_path(const Options *o) {
         return NULL;
     buffer_puts(&path, "/llama31/history");
 
+    // Its directories are created.
     for (char *at = path.data + 1; (at = strchr(at, '/')); at++) {
         *at = 0;
         mkdir(path.data, 0700);
@@ -123,7 +127,6 @@ void enter_sandbox(const Options *o, unsigned command) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
     bool is_required = !strcmp(mode, "require");
-
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
 
@@ -134,14 +137,15 @@ void enter_sandbox(const Options *o, unsigned command) {
     add_arguments(&paths, o, command);
     if (command == CMD_CHAT) add_chat(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
+
     if (is_disabled(o) || command == CMD_HELP) return;
 
     unsigned layers = sandbox_enter(paths.items, paths.n);
-    const char *missing = !layers                     ? "seccomp and Landlock"
-                          : !(layers & SANDBOX_FILES) ? "Landlock (files)"
-                                                      : "seccomp (system calls)";
-
     if (layers == SANDBOX_ALL) return;
+
+    const char *missing = "seccomp (system calls)";
+    if (!(layers & SANDBOX_FILES)) missing = "Landlock (files)";
+    if (!layers) missing = "seccomp and Landlock";
     if (is_required) die(EXIT_RUNTIME, "--sandbox require: this system lacks %s", missing);
     if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing);
 }

@@ -81,21 +81,23 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 void note_stats(const Options *o, const Generator *g, uint64_t seed) {
     SpeculationStats speculation = speculation_take_stats(g->speculation);
     Buffer text = {0};
+
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
     if (g->n_from_cache)
         buffer_printf(&text, " | cached %llu of %llu tok", (unsigned long long)g->n_from_cache,
                       (unsigned long long)(g->n_from_cache + g->n_prefill));
+
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s",
                       (double)g->n_decode_passes / g->decode_sec * decode_weight_gb(g->model));
-
     if (speculation.n_drafted && o->is_verbose)
         buffer_printf(&text, " | accepted %llu of %llu draft tok",
                       (unsigned long long)speculation.n_accepted,
                       (unsigned long long)speculation.n_drafted);
 
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
+
     note(o, "%s", text.data);
     buffer_free(&text);
 }

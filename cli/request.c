@@ -12,6 +12,7 @@ enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural 
 
 bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err) {
     const Tokenizer *t = p->tokenizer;
+
     if (!is_plain && !p->tpl.is_none) {
         bool has_system = p->system.data;
         Message messages[2] = {message_make(str_of("system"), p->system),
@@ -21,6 +22,7 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
                             .tools = p->tools,
                             .wants_answer = true};
         bool ok = template_encode(&p->tpl, t, &in, out, err);
+
         message_free(&messages[0]);
         message_free(&messages[1]);
         return ok;
@@ -29,7 +31,6 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
     tokenizer_encode(t, prompt, p->options->has_special, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
-
     return true;
 }
 
@@ -129,8 +130,9 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
                            .is_checked = is_checked,
                            .may_think = o->may_think};
     Buffer unknown = {0};
-
     *out = NULL;
+
+    // The source of the constraint: the files have been read if the option named one.
     if (!read_constraint_files(o, err)) return false;
     if (o->json_schema)
         spec.schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
@@ -144,15 +146,15 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
     if (ok && *out && o->ignore_eos)
         ok = error_set(err, EXIT_USAGE,
                        "expected either --ignore-eos or a constraint, which ends its text");
+
     free((void *)spec.choices);
     buffer_free(&unknown);
-
     return ok;
 }
 
 // Compares the stored token lists, not only their sizes: draft tokens and logits are compared by
 // id, so an id must be the same token in both models.
-void vocabulary_check(const Model *other, const Model *m, const char *option) {
+void same_vocabulary_check(const Model *other, const Model *m, const char *option) {
     const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
     const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
     if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
@@ -192,7 +194,7 @@ static const Model *draft_open(const Pipeline *p) {
     if (!p->options->draft) return NULL;
     if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
         die_error(&err);
-    vocabulary_check(&m, &p->model, "--draft");
+    same_vocabulary_check(&m, &p->model, "--draft");
     mapping_prefetch(m.file.shards, m.file.n_shards, true);
     return &m;
 }

@@ -48,4 +48,4 @@ void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
 // if there is none or, with a warning, if it cannot be used.
 PrefixCache *prefix_cache_open(const Pipeline *p, int chunk);
 // Dies unless `other`, the model of `option`, has the same vocabulary as m.
-void vocabulary_check(const Model *other, const Model *m, const char *option);
+void same_vocabulary_check(const Model *other, const Model *m, const char *option);

@@ -87,8 +87,10 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
         return SPELLING_IGNORED;
 
+    // Two kinds of refusal: -hf, with the command that does it, and all others.
     if (kind == SPELLING_REFUSED && !text) {
-        const char *repo = *value ? *value : "REPO", *type = repo + strcspn(repo, ":");
+        const char *repo = *value ? *value : "REPO";
+        const char *type = repo + strcspn(repo, ":");
         error_set(err, EXIT_USAGE,
                   "%s: llama31 does not download models; run: hf download %.*s --include "
                   "'*%s.gguf' --local-dir .",
@@ -98,13 +100,14 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     }
 
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
+
     if (!strcmp(text, "--kv") && *value) { // llama.cpp: -ctk sets keys, -ctv values
-        const char *old = kv_type ? kv_type : "f16", *comma = strchr(old, ',');
+        const char *old = kv_type ? kv_type : "f16";
+        const char *comma = strchr(old, ',');
         *value = str_ends_with(str_of(*name), "v")
                      ? text_format("%.*s,%s", (int)strcspn(old, ","), old, *value)
                      : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
-
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
     *name = text;
     return kind;

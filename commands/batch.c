@@ -141,19 +141,19 @@ static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
     SpeculationStats speculation = speculation_take_stats(g->speculation);
     if (b->options.is_quiet) return;
+
     fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->n_done, "record"), b->n_failed,
             b->n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
+
     fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok",
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-
     if (speculation.n_drafted && b->options.is_verbose)
         fprintf(stderr, " | accepted %llu of %llu draft tok",
                 (unsigned long long)speculation.n_accepted,
                 (unsigned long long)speculation.n_drafted);
-
     fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
             (long long)b->options.sample.seed);
 }
@@ -180,19 +180,22 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
 static void add_line(Batch *b, LineState state, Str line) {
     Error err;
     long number = b->input.number;
-    bool is_own = (number - 1) % b->n_shards == b->shard - 1, is_text = b->options.is_lines;
+    bool is_own = (number - 1) % b->n_shards == b->shard - 1;
+    bool is_text = b->options.is_lines;
 
     if (is_text && str_ends_with(line, "\r")) line.len--;
     if (state == LINE_READY && str_is_blank(line)) return;
+
+    // The id. `code`: the error, or NULL.
     Record *r = record_new(number, b->last_form, &b->pipeline);
     const char *code = parse_line(b, r, state, line, &err);
-
     if (code) {
         r->has_id = false;
         r->id.len = 0;
         buffer_printf(&r->id, "line %ld", number);
     }
 
+    // Lines of other shards are only checked for repeated ids.
     bool is_done = !id_add(&b->output.done, &r->id); // the id is unique: adding it changes nothing
     b->n_skipped += is_own && is_done;
     if (!is_own || is_done) {
@@ -200,6 +203,7 @@ static void add_line(Batch *b, LineState state, Str line) {
         return;
     }
 
+    // The request. A record without a readable one becomes an answer with an error.
     if (!code && !record_parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) r->n_choices = 1;
@@ -278,9 +282,11 @@ static Session *remove_prefix(Batch *b, int i) {
 // nothing is kept.
 static bool keep_prefix(Batch *b, Record *r) {
     int keep = b->n_waiting == 0 && !b->at_end ? r->prompt.len : 0;
-    for (int i = 0; i < b->n_window && b->n_waiting; i++) {
+
+    for (int i = 0; i < b->n_window; i++) {
         const Record *w = b->window[i];
         if (w->state != RECORD_WAITING) continue;
+
         int n = common_prefix(&w->prompt, r->prompt.data, r->prompt.len);
         if (n <= keep || n < MIN_SHARED) continue;
         if (n - find_prefix(b, &w->prompt, r).n_soon >= MIN_SHARED) keep = n;
@@ -346,12 +352,11 @@ static void start_waiting(Batch *b) {
         SharedPrefix prefix = find_prefix(b, &r->prompt, NULL);
         if (prefix.n_soon - prefix.n_now >= min_shared(r))
             continue; // another record is computing it
-
         if (reserve_memory(b, r)) {
             start_record(b, r); // searches again: the prefix may have been freed
             continue;
         }
-        if (b->n_running) return;
+        if (b->n_running) return; // memory becomes free when one of them ends
 
         Error err;
         size_t n = max_positions(r);
@@ -386,10 +391,12 @@ static void collect_finished(Batch *b) {
 
 // Writes the answers of finished records; with --ordered, only up to the first unfinished record.
 static void write_done(Batch *b) {
-    int n = 0;
+    int n = 0; // records that stay
+
     for (int i = 0; i < b->n_window; i++) {
         Record *r = b->window[i];
-        bool is_parent = r->parent == r, is_done = r->state == RECORD_DONE;
+        bool is_parent = r->parent == r;
+        bool is_done = r->state == RECORD_DONE;
         if (!is_done || (is_parent && r->n_unfinished) || (b->options.is_ordered && n > 0)) {
             b->window[n++] = r;
             continue;
@@ -405,7 +412,6 @@ static void write_done(Batch *b) {
         b->window_tokens -= (size_t)r->prompt.len;
         record_free(r);
     }
-
     b->n_window = n;
 }
 
@@ -421,9 +427,10 @@ static long slurm_number(const char *variable, long missing) {
 static void parse_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;
+
     if (text && !strcmp(text, "slurm")) {
-        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1),
-             step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1);
+        long step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
         long task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
         n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
         k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
@@ -445,26 +452,32 @@ static void open_batch(Batch *b) {
     const Options *o = &b->options;
     if (!o->input && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "batch: needs -i FILE, or requests on standard input");
+
+    // Input and output are opened before the model, which takes longer.
     parse_shard(b, o->shard);
     lines_open(&b->input, o->input, MAX_LINE);
     file_register_input(o->input); // never overwritten
     batch_output_open(&b->output, o);
+
     pipeline_open(&b->pipeline, o);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 
     // KV caches may use 90 % of the memory that the weights leave. If the weights take more than
     // three quarters of the memory, parts of them are evicted and read again in any case: then KV
     // caches may use 90 % of a quarter of the memory.
-    size_t available = os_memory_available(), weights = model_weight_bytes(&b->pipeline.model);
+    size_t available = os_memory_available();
+    size_t weights = model_weight_bytes(&b->pipeline.model);
     size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
-
     b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
+
     b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     generator_open(&b->pipeline, &b->generator, o->chunk, b->max_running);
     b->running = xalloc((size_t)b->max_running, sizeof *b->running);
+
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_records(b);
     b->start = now_sec();
+
     close_file_access(o);
     signals_defer();
 }
@@ -477,6 +490,7 @@ int command_batch(const Options *o) {
     b->options = *o;
     open_batch(b);
 
+    // Each round is one forward pass of all running records.
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
@@ -490,19 +504,18 @@ int command_batch(const Options *o) {
 
     Journal *journal = &b->output.journal;
     if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
+
     show_progress(b, true);
     print_summary(b);
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with --resume to continue",
              count_of(b->n_running, "unfinished answer"));
-
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",
              count_of(b->output.n_incomplete, "answer"));
 
-    return generate_interrupted               ? EXIT_INTERRUPTED
-           : b->n_failed + b->output.n_failed ? EXIT_RECORDS
-           : b->output.n_incomplete           ? EXIT_INCOMPLETE
-                                              : EXIT_OK;
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    if (b->n_failed + b->output.n_failed) return EXIT_RECORDS;
+    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
 }

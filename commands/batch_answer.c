@@ -22,18 +22,21 @@ static void end_answer(JsonWriter *w) {
 // several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
 // best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
-    Buffer seen = {0}, name = {0};
+    Buffer seen = {0}, name = {0}; // seen: names so far, in quotes, between commas
     buffer_puts(&seen, "");
     json_begin_object(w, NULL);
 
     for (int i = 0; i < n; i++) {
         Str piece = tokenizer_piece(t, l->top[i].id, true);
+
+        // Tokens with equal bytes would be one member: the most likely one counts.
         name.len = 0;
         buffer_puts(&name, ",");
         json_quote(&name, piece);
         buffer_puts(&name, ",");
         if (strstr(seen.data, name.data)) continue;
         buffer_put(&seen, buffer_str(&name));
+
         json_write_key(w, piece);
         json_write_number(w, NULL, (double)l->top[i].logprob);
     }
@@ -51,23 +54,26 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     int64_t offset = 0;
 
     json_begin_object(w, "logprobs");
+
     json_begin_array(w, "tokens");
     for (int i = 0; i < n; i++) json_write_string(w, NULL, tokenizer_piece(t, l[i].id, true));
     json_end_array(w);
+
     json_begin_array(w, "token_logprobs");
     for (int i = 0; i < n; i++) json_write_number(w, NULL, (double)l[i].logprob);
     json_end_array(w);
+
     json_begin_array(w, "top_logprobs");
     for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], n_top);
     json_end_array(w);
-    json_begin_array(w, "text_offset");
 
+    json_begin_array(w, "text_offset");
     for (int i = 0; i < n; i++) {
         json_write_int(w, NULL, offset);
         offset += (int64_t)tokenizer_piece(t, l[i].id, false).len;
     }
-
     json_end_array(w);
+
     json_end_object(w);
 }
 
@@ -79,6 +85,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     int n_logprobs = r->parent->n_logprobs;
 
     json_write_int(w, "index", r->index);
+
     if (is_chat) {
         json_begin_object(w, "message");
         json_write_string(w, "role", str_of("assistant"));
@@ -114,6 +121,7 @@ static void write_choice(const Record *r) {
 
     completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
                      0);
+
     if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
         if (parent->n_logprobs >= 0)
@@ -122,8 +130,8 @@ static void write_choice(const Record *r) {
     } else {
         write_openai_choice(&w, r, &reply);
     }
-
     json_end_object(&w);
+
     reply_free(&reply);
 }
 
@@ -135,28 +143,34 @@ static void write_choices(JsonWriter *w, const Record *r) {
 
 static void write_openai_response(JsonWriter *w, const Record *r) {
     bool is_chat = r->form == FORM_CHAT;
-    const char *path = r->pipeline->model.file.path, *slash = strrchr(path, '/');
+    const char *path = r->pipeline->model.file.path;
+    const char *slash = strrchr(path, '/');
+
     json_begin_object(w, "response");
     json_write_int(w, "status_code", 200);
     json_write_format(w, "request_id", "\"req_%ld\"", r->line);
+
     json_begin_object(w, "body");
     json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
     json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
     json_write_int(w, "created", (int64_t)time(NULL));
     json_write_string(w, "model", str_of(slash ? slash + 1 : path));
     write_choices(w, r);
+
     json_begin_object(w, "usage");
     json_write_int(w, "prompt_tokens", r->prompt.len);
     json_write_int(w, "completion_tokens", r->n_generated);
     json_write_int(w, "total_tokens", r->prompt.len + r->n_generated);
     json_end_object(w);
     json_end_object(w);
+
     json_end_object(w);
     json_write_null(w, "error");
 }
 
 void record_finish(Record *r) {
     Record *parent = r->parent;
+
     if (r->sequence.finish == FINISH_ERROR) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
@@ -168,6 +182,7 @@ void record_finish(Record *r) {
     r->state = RECORD_DONE;
     if (--parent->n_unfinished || parent->has_failed) return;
 
+    // The last choice completes the answer.
     JsonWriter w = begin_answer(parent);
     if (parent->form != FORM_SHORT)
         write_openai_response(&w, parent);
@@ -175,6 +190,7 @@ void record_finish(Record *r) {
         write_choices(&w, parent);
     else // the members of the only choice, without its braces
         buffer_printf(w.out, ",%.*s", (int)parent->choices[0].len - 2, parent->choices[0].data + 1);
+
     if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
     end_answer(&w);
@@ -188,16 +204,17 @@ void record_fail(Record *r, const char *code, const char *message) {
     parent->has_failed = true;
 
     char *text = text_format("line %ld: %s", parent->line, message);
-
     JsonWriter w = begin_answer(parent);
     if (parent->form == FORM_SHORT)
         json_write_int(&w, "line", parent->line);
     else
         json_write_null(&w, "response");
+
     json_begin_object(&w, "error");
     json_write_string(&w, "code", str_of(code));
     json_write_string(&w, "message", str_of(text));
     json_end_object(&w);
+
     end_answer(&w);
     free(text);
 }

@@ -21,14 +21,16 @@ bool id_add(InternTable *ids, const Buffer *id) {
 
 bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
     static const char prefix[] = "batch_req_";
-    const Json *custom_id = json_get(root, "custom_id"), *own = json_get_string(root, "id"),
-               *line = json_get(root, "line"), *error = json_get(root, "error"),
-               *code = json_get(error, "code");
+    const Json *custom_id = json_get(root, "custom_id");
+    const Json *own = json_get_string(root, "id");
+    const Json *line = json_get(root, "line");
+    const Json *error = json_get(root, "error");
+    const Json *code = json_get(error, "code");
     bool is_temporary = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
 
-    *kind = !error || error->kind == JSON_NULL ? RESULT_ANSWER
-            : is_temporary                     ? RESULT_RETRY
-                                               : RESULT_ERROR;
+    *kind = is_temporary ? RESULT_RETRY : RESULT_ERROR;
+    if (!error || error->kind == JSON_NULL) *kind = RESULT_ANSWER;
+
     id->len = 0;
     if (record_put_id(id, custom_id ? custom_id : json_get(root, "id"))) return true;
 
@@ -60,15 +62,19 @@ static void read_results(BatchOutput *out, Buffer *kept) {
 
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
         ResultKind kind;
+
+        // A line that ends in the middle of an answer is what an interrupted run has left.
         bool ok = json_parse(&doc, line.data, line.len, &err);
         if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
             out->n_truncated = line.len;
             break;
         }
+
         if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
         if (!ok)
             die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
                 err.text);
+
         out->n_retry += kind == RESULT_RETRY;
         if (kind == RESULT_RETRY) continue;
 
@@ -83,6 +89,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
     }
 
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
+
     close(l.fd);
     buffer_free(&l.bytes);
     json_free(&doc);
@@ -117,6 +124,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
 
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
+
     if (o->is_resume)
         read_results(out, NULL);
     else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
@@ -146,37 +154,38 @@ static void put_file(Buffer *out, const Gguf *g) {
 // checksum.
 static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bool has_checksum) {
     const ModelOptions *m = &o->model_options;
-    Options unseeded = *o;
     Buffer input = {0};
 
+    // Options that change answers. The seed has a part of its own.
+    Options unseeded = *o;
     unseeded.sample.seed = 0;
     options_put_settings(&unseeded, &input);
     buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
                   o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
                   m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
                   m->rope_scale, m->rope_orig_ctx);
-
     buffer_put(&input, p->system);
     for (int i = 0; i < o->n_stops; i++) {
         buffer_put(&input, o->stops[i]);
         buffer_puts(&input, "|");
     }
-
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
-    put_file(&input, &p->model.file);
 
+    // The model and its adapters.
+    put_file(&input, &p->model.file);
     for (int i = 0; i < p->model.n_adapters; i++) {
         buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
         put_file(&input, &p->model.adapters[i].file);
     }
 
     buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
-    uint64_t checksum = has_checksum ? checksum_files(&p->model.file) : 0;
-    if (has_checksum)
+    if (has_checksum) { // of their weights
+        uint64_t checksum = checksum_files(&p->model.file);
         for (int i = 0; i < p->model.n_adapters; i++)
             checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
-    if (has_checksum) buffer_printf(out, "_%016llx", (unsigned long long)checksum);
+        buffer_printf(out, "_%016llx", (unsigned long long)checksum);
+    }
     buffer_printf(out, "_%llu", (unsigned long long)o->sample.seed);
     buffer_free(&input);
 }
@@ -189,10 +198,10 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
 
+    // A resumed run takes over the seed, and compares checksums if the first run had any.
     const char *old_seed = strrchr(old, '_');
     if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
     put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
-
     if (old_seed && strcmp(old, new.data))
         die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
             out->journal.path,
@@ -209,8 +218,8 @@ void batch_output_write(BatchOutput *out, Str line) {
     Error err;
     if (journal_append(&out->journal, line, &err)) return;
     if (errno == EPIPE) _exit(EXIT_OK);
-    die(EXIT_RUNTIME, "%s%s", err.text,
-        !j->is_file       ? ""
-        : j->is_truncated ? "; its last line is incomplete, --resume repairs it"
-                          : "; --resume completes it");
+    if (!j->is_file) die(EXIT_RUNTIME, "%s", err.text);
+    die(EXIT_RUNTIME, "%s; %s", err.text,
+        j->is_truncated ? "its last line is incomplete, --resume repairs it"
+                        : "--resume completes it");
 }

@@ -126,12 +126,14 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     for (const Json *j = v->child; j; j = j->next) {
         char key[24];
         int64_t id;
+
         snprintf(key, sizeof key, "%.*s", SHOWN(j->key));
         if (strlen(key) != j->key.len || !parse_i64(key, &id) || id < 0 || id > INT_MAX)
             return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"",
                              SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return mismatch(err, "logit_bias", "numbers from -100 to 100", j);
+
         float bias = j->number == -100 ? -INFINITY : (float)j->number;
         options_add_bias(&r->options, (LogitBias){(int)id, bias});
     }
@@ -265,10 +267,12 @@ static const Option *find_option(const Options *o, Str key) {
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
     bool is_null = v->kind == JSON_NULL;
+
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (str_is(v->key, fields[i].name))
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
 
+    // All other fields are options of the command line.
     const Option *option = find_option(&r->options, v->key);
     if (!option)
         return !r->options.is_strict ||
@@ -348,7 +352,6 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
 
     r->spec.schema_text = buffer_str(&r->tool_schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
-
     return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
@@ -371,6 +374,7 @@ static bool parse_tools(Record *r, const Json *body, Buffer *out, Error *err) {
 static bool parse_messages(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
     const Json *v = get(body, "messages");
+
     if (v->kind != JSON_ARRAY) return mismatch(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
     if (p->tpl.is_none)
@@ -380,10 +384,11 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
     Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
     Buffer tools = {0};
     bool ok = parse_tools(r, body, &tools, err);
-    int n = 0, i = 0;
+    int n = 0;
 
     if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
         messages[n++] = message_make(str_of("system"), p->system);
+    int i = 0;
     for (const Json *m = v->child; m && ok; m = m->next, i++) {
         Error why;
         ok = message_read(m, &messages[n], &why);
@@ -397,10 +402,10 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
     TemplateInput in = {
         .messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
     ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
+
     while (n--) message_free(&messages[n]);
     free(messages);
     buffer_free(&tools);
-
     return ok;
 }
 
@@ -490,10 +495,11 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
         r->options.sample.seed =
             (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
 
+    // Log-probabilities of sampled tokens need at least one alternative.
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
+
     bool is_text = !root || get(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
-
     return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
                                 err) &&
            make_constraint(r, err);
@@ -536,12 +542,13 @@ void record_free(Record *r) {
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
 
+    // Lists that the request has replaced.
     if (r->options.stops != defaults->stops) {
         for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
         free(r->options.stops);
     }
-
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
+
     buffer_free(&r->id);
     free(r->prompt.data);
     buffer_free(&r->answer);

@@ -53,8 +53,10 @@ static double pass_bytes(const Model *m, int batch, double depth) {
 // Reports a test by its time, bytes and operations per token.
 static void report_test(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec,
                         double bytes, double operations) {
-    double gb = bytes * 1e-9 / sec, gflop = operations * 1e-9 / sec;
-    double per_thread = 1 / (sec * b->model.n_threads), *first = &b->first[b->test];
+    double gb = bytes * 1e-9 / sec;
+    double gflop = operations * 1e-9 / sec;
+    double per_thread = 1 / (sec * b->model.n_threads);
+    double *first = &b->first[b->test]; // the same with the first number of threads
     if (*first == 0) *first = per_thread;
 
     if (b->options->is_json) {
@@ -83,8 +85,9 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
                   100 * gflop / b->peak_gflop);
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
-    if (*test == 'p') b->prefill_per_sec = 1 / sec;
 
+    // For the summary.
+    if (*test == 'p') b->prefill_per_sec = 1 / sec;
     if (*test == 'd' && !b->decode_per_sec) {
         b->decode_per_sec = 1 / sec;
         b->decode_bandwidth = gb / b->read_gb;
@@ -107,9 +110,11 @@ static void bench_prefill(Bench *b, int n) {
     int *tokens = xalloc((size_t)n, sizeof *tokens);
 
     for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
+
     for (int round = 0; round < PREFILL_ROUNDS; round++) {
         Session *s = session_new(&b->model.kv);
         check(session_reserve(s, n, &err), &err);
+
         double start = now_sec();
         for (int first = 0; first < n; first += b->chunk) {
             check(workspace_feed(b->ws, s, tokens + first, n - first, n - 1 - first, &err) >= 0,
@@ -119,8 +124,8 @@ static void bench_prefill(Bench *b, int n) {
         sec[round] = (now_sec() - start) / n;
         session_free(s);
     }
-
     free(tokens);
+
     int n_passes = (n + b->chunk - 1) / b->chunk;
     report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
                 n_passes * pass_bytes(&b->model, 1, 0) / n,
@@ -133,6 +138,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     Session *sessions[batch];
     double *sec = xalloc((size_t)b->decode_rounds, sizeof *sec);
 
+    // The cache is filled with zeros up to the depth: its content does not change the time.
     for (int i = 0; i < batch; i++) {
         sessions[i] = session_new(&b->model.kv);
         check(session_pad(sessions[i], depth, &err) &&
@@ -153,6 +159,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     report_test(b, "decode", b->decode_rounds * batch, depth, batch, median(sec, b->decode_rounds),
                 pass_bytes(&b->model, batch, depth) / batch,
                 pass_operations(&b->model, batch, batch, depth) / batch);
+
     for (int i = 0; i < batch; i++) session_free(sessions[i]);
     free(sec);
 }
@@ -173,11 +180,11 @@ static double first_token_sec(const Options *o) {
     logits_argmax(model_forward(&m, ws, 0), m.config.vocab_size);
 
     double sec = now_sec() - start;
+
     session_free(s);
     workspace_free(ws);
     tokenizer_close(t);
     model_close(&m);
-
     return sec;
 }
 
@@ -212,9 +219,9 @@ static void run_tests(Bench *b, const char *list) {
             die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
 
         bool is_prefill = *at == 'p';
-        int batch = *at == 'b' ? (int)n : 1, depth = *at == 'd' ? (int)n : 0;
+        int batch = *at == 'b' ? (int)n : 1;
+        int depth = *at == 'd' ? (int)n : 0;
         int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
-
         if (positions > b->model.config.max_context ||
             !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
             if (!b->options->is_json)
@@ -276,7 +283,7 @@ int command_bench(const Options *o) {
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     model_open_or_die(o, &b->model, &b->tokenizer);
 
-    double first_sec = first_token_sec(o), sec = 0;
+    double first_sec = first_token_sec(o);
     if (o->is_json) {
         json_begin_object(w, NULL);
         json_begin_object(w, "machine");
@@ -287,6 +294,8 @@ int command_bench(const Options *o) {
         json_begin_array(w, "results");
     }
 
+    // All tests, for each number of threads.
+    double sec = 0;
     do {
         counts = take_number(counts, &n);
         if (n > 0) b->model.n_threads = (int)n;
@@ -298,6 +307,7 @@ int command_bench(const Options *o) {
             buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
                           count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
                           b->peak_gflop);
+
         team_profile = o->is_profile;
         sec -= now_sec();
         run_tests(b, tests);
@@ -306,6 +316,7 @@ int command_bench(const Options *o) {
     } while (*counts);
 
     progress_end();
+
     if (o->is_json) {
         json_end_array(w);
         json_begin_object(w, "probe");
@@ -317,7 +328,6 @@ int command_bench(const Options *o) {
     } else {
         print_report(b, first_sec);
     }
-
     if (o->is_profile) print_profile(sec);
     return EXIT_OK;
 }

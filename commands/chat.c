@@ -72,7 +72,6 @@ int command_chat(const Options *o) {
         buffer_puts(&c.edited, "");
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         bool is_editing = c.edited.len;
-
         c.edited.len = 0;
 
         bool is_given_up = result == EDITOR_INTERRUPTED ||
@@ -81,26 +80,28 @@ int command_chat(const Options *o) {
             note(&c.options, "(not changed)");
             continue;
         }
-        if (result == EDITOR_CLOSED || (result == EDITOR_INTERRUPTED && ++n_interrupts == 2)) break;
-
+        if (result == EDITOR_CLOSED) break;
         if (result == EDITOR_INTERRUPTED) {
+            if (++n_interrupts == 2) break;
             note(&c.options, "(Ctrl-C again, or Ctrl-D, ends the chat)");
             continue;
         }
         n_interrupts = 0;
         if (str_is_blank(buffer_str(&text))) continue;
+
+        // A pasted text, or one of several lines, is a message even if it begins with a slash.
         if (is_editing) chat_undo(&c);
         if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
             chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))
             break;
+
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
 
     if (c.is_unsaved) chat_save(&c, false); // a last attempt
     if (c.is_unsaved) c.exit_code = EXIT_RUNTIME;
-    return generate_interrupted             ? EXIT_INTERRUPTED
-           : c.is_terminal && !c.is_unsaved ? EXIT_OK
-                                            : c.exit_code;
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    return c.is_terminal && !c.is_unsaved ? EXIT_OK : c.exit_code;
 }

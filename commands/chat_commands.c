@@ -69,8 +69,8 @@ static void command_file(Chat *c, const char *path) {
     size_t before = c->attached.len;
     bool is_regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
 
+    // The content is appended; if it is too long, it is removed again.
     if (before) buffer_puts(&c->attached, "\n\n");
-
     bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
               file_read(path, &c->attached, &err);
     if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
@@ -120,11 +120,15 @@ static void command_save(Chat *c, const char *path) {
     bool is_forced = !strncmp(path, "--force ", 8);
 
     if (is_forced) path += 8 + strspn(path + 8, " ");
-    buffer_puts(&text, "");
-    (str_ends_with(str_of(path), ".md") ? transcript_put_markdown : transcript_put)(&c->dialogue,
-                                                                                    &text);
-    is_forced |= has_prefix_of(path, buffer_str(&text));
 
+    buffer_puts(&text, "");
+    if (str_ends_with(str_of(path), ".md"))
+        transcript_put_markdown(&c->dialogue, &text);
+    else
+        transcript_put(&c->dialogue, &text);
+
+    // A file that holds the beginning of this dialogue may be replaced.
+    is_forced |= has_prefix_of(path, buffer_str(&text));
     if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
@@ -132,6 +136,7 @@ static void command_save(Chat *c, const char *path) {
                        : "");
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
+
     buffer_free(&text);
 }
 
@@ -160,18 +165,18 @@ static void command_copy(Chat *c, const char *text) {
     buffer_puts(&out, "\x1b]52;c;");
     put_base64(&out, answer);
     buffer_puts(&out, "\a");
-    if (!answer.len)
+
+    if (!answer.len) {
         chat_error(c, "there is no answer to copy");
-    else if (!terminal_has_escapes(fd))
+    } else if (!terminal_has_escapes(fd)) {
         chat_error(c, "/copy: needs a terminal");
-    else if (answer.len > MAX_BYTES)
+    } else if (answer.len > MAX_BYTES) {
         chat_error(c, "/copy: the answer has %zu bytes; terminals accept %d", answer.len,
                    MAX_BYTES);
-    else {
+    } else {
         output_write(fd, "terminal", out.data, out.len);
         note(&c->options, "(sent to the clipboard: %zu bytes)", answer.len);
     }
-
     buffer_free(&out);
 }
 
@@ -231,22 +236,23 @@ static void command_tool(Chat *c, const char *text) {
     JsonDoc doc = {0};
     int n_results = 0;
 
+    // The call that has no result yet, in the message before the results.
     while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
     const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
     const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &(Error){0})
                             ? json_get(doc.root, "tool_calls")
                             : NULL;
     const Json *call = calls ? calls->child : NULL;
-
     for (int i = 0; i < n_results && call; i++) call = call->next;
+
     if (!call) {
         chat_say(c, "ipython", str_of(text));
     } else {
-        const Json *id = json_get_string(call, "id"),
-                   *name = json_get_string(json_get(call, "function"), "name");
+        const Json *id = json_get_string(call, "id");
+        const Json *name = json_get_string(json_get(call, "function"), "name");
         Buffer json = {0};
-        JsonWriter w = json_object(&json);
 
+        JsonWriter w = json_object(&json);
         json_write_string(&w, "role", str_of("tool"));
         json_write_string(&w, "content", str_of(text));
         if (id) json_write_string(&w, "tool_call_id", id->string);
@@ -257,7 +263,6 @@ static void command_tool(Chat *c, const char *text) {
         chat_add(c, m, !call->next);
         if (call->next) note(&c->options, "(another call waits for its result)");
     }
-
     json_free(&doc);
 }
 
@@ -299,12 +304,14 @@ static void command_help(Chat *c, const char *text) {
 bool chat_command(Chat *c, const char *text) {
     char word[40];
     size_t n = strcspn(text, " \t");
+
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
     if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
     text += n + strspn(text + n, " \t");
 
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
+
         if (commands[i].takes_file && !*text)
             chat_error(c, "%s: expected a file name", word);
         else if (commands[i].run)
@@ -322,28 +329,33 @@ bool chat_command(Chat *c, const char *text) {
 // Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
 static void complete_path(Str typed, Buffer *out) {
     Buffer folder = {0};
-    size_t n = typed.len;
+    size_t n = typed.len; // bytes of the directory
     while (n > 0 && typed.data[n - 1] != '/') n--;
     buffer_append(&folder, typed.data, n);
 
     DIR *d = opendir(n ? folder.data : ".");
-    for (struct dirent *e; d && (e = readdir(d));) {
+    buffer_free(&folder);
+    if (!d) return;
+
+    for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t begin = out->len;
+
+        // Hidden files only if a dot is typed; no names that would be two.
         if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
             (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
             !strcmp(e->d_name, ".."))
             continue;
+
         buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
         buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
     }
 
-    if (d) closedir(d);
-    buffer_free(&folder);
+    closedir(d);
 }
 
 void chat_complete(Str before, Buffer *out) {
-    size_t begin = before.len;
+    size_t begin = before.len; // of the word
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
 
@@ -357,9 +369,11 @@ void chat_complete(Str before, Buffer *out) {
             complete_path(word, out);
     }
 
-    for (int i = 0; str_begins_with(before, "/set ") && begin == 5 && i < n_option_rows; i++) {
-        const Option *o = &option_table[i];
-        for (int k = 0; (o->commands & CMD_SET) && k < 3 && o->names[k]; k++)
+    // Names of options, after /set.
+    if (!str_begins_with(before, "/set ") || begin != 5) return;
+    for (const Option *o = option_table; o < option_table + n_option_rows; o++) {
+        if (!(o->commands & CMD_SET)) continue;
+        for (int k = 0; k < 3 && o->names[k]; k++)
             if (!strncmp(o->names[k], "--", 2) && !strncmp(o->names[k] + 2, word.data, word.len))
                 buffer_printf(out, "%s\n", o->names[k] + 2);
     }

@@ -55,17 +55,21 @@ void chat_save(Chat *c, bool is_appended) {
 
     if (!session && !c->last_path) return;
     buffer_puts(&text, "");
-    (by_line ? transcript_put_last : transcript_put)(&c->dialogue, &text);
 
-    bool ok = !session  ? chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err)
-              : by_line ? journal_append(&c->journal, buffer_str(&text), &err)
-                        : journal_replace(&c->journal, buffer_str(&text), &err);
+    bool ok;
+    if (by_line) {
+        transcript_put_last(&c->dialogue, &text);
+        ok = journal_append(&c->journal, buffer_str(&text), &err);
+    } else {
+        transcript_put(&c->dialogue, &text);
+        ok = session ? journal_replace(&c->journal, buffer_str(&text), &err)
+                     : chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err);
+    }
 
     if (!ok) {
         warn("%s", err.text);
         c->last_path = NULL;
     }
-
     c->is_unsaved = session && !ok;
     buffer_free(&text);
 }
@@ -157,19 +161,22 @@ static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     const Template *tpl = &a->chat->pipeline.tpl;
+
+    // The answer begins with its first character that is no white space.
     while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) {
         text++;
         n--;
     }
-
     if (!n) return true;
+
     if (!a->has_text) {
         if (begins_with_call(a)) note(&a->chat->options, "tool call:");
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
     }
-
     a->has_text = true;
     if (a->chat->options.is_json) return true;
+
+    // Reasoning is dim, up to its closing tag.
     if (a->in_reasoning) {
         size_t end = str_find((Str){text, n}, str_of("</think>"));
         size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
@@ -177,9 +184,11 @@ static bool show_piece(void *arg, const char *text, size_t n) {
         text_write(text, n_dim);
         text += n_dim;
         n -= n_dim;
-        if (end != SIZE_MAX) text_dim(a->in_reasoning = false);
+        if (end != SIZE_MAX) {
+            a->in_reasoning = false;
+            text_dim(false);
+        }
     }
-
     if (n) show_text(a, text, n, false);
     return true;
 }
@@ -191,9 +200,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     int n_stops = 0;
     Request r;
 
+    // Stop strings: those of the options and of the template. An answer of the built-in model is
+    // one paragraph, unless -n says how long it may be.
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
-
-    // An answer of the built-in model is one paragraph, unless -n says how long it may be.
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
@@ -207,13 +216,13 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.emit = show_piece;
     r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
-    prefill_with_progress(o, &c->generator, s, &r, c->session);
 
+    prefill_with_progress(o, &c->generator, s, &r, c->session);
     while (generate_step(&c->generator, &s, 1)) {
     }
+
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
-
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
     if (!ends_line && !o->is_json) text_write("\n", 1);
 }
@@ -260,6 +269,7 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
 // Prints the answer as JSON, and statistics.
 static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     Generator *g = &c->generator;
+
     if (c->options.is_json) {
         Buffer out = {0};
         JsonWriter w = json_object(&out);
@@ -272,6 +282,8 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     }
 
     note_stats(&c->options, g, s->request.sample.seed);
+
+    // The counters of the generator begin again, those of the chat go on.
     c->n_prefill += g->n_prefill;
     c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec;
@@ -289,6 +301,8 @@ void chat_answer(Chat *c) {
     const Ids *stream = &c->stream.ids;
 
     if (update_stream(c) < 0) return;
+
+    // The session keeps what the new token ids have in common with it.
     int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
     while (n_same < stream->len - 1 && n_same < c->session->n_tokens &&
            c->session->tokens[n_same] == stream->data[n_same])
@@ -304,11 +318,14 @@ void chat_answer(Chat *c) {
     a.in_reasoning = reply_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
 
+    // What the answer becomes in the dialogue.
     bool has_text = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_text || s.finish == FINISH_STOP)
         keep_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
         turn_failed(c, s.error.code, s.error.text);
+
+    // What the user should know about it.
     if (s.finish == FINISH_CANCEL)
         note(&c->options,
              has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -316,6 +333,7 @@ void chat_answer(Chat *c) {
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);
+
     reply_free(&r);
     sequence_free(&s);
 }

@@ -23,7 +23,8 @@ static void check_leaf(void *arg, int i) {
     WeightCheck *check = arg;
     ChecksumLeaf *leaf = &check->leaves[i];
     const GgufTensor *t = &check->g->tensors[leaf->tensor];
-    size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)gguf_n_rows(t);
+    size_t cols = (size_t)t->dims[0];
+    size_t row_bytes = t->bytes / (size_t)gguf_n_rows(t);
     const uint8_t *data = (const uint8_t *)t->data + leaf->first_row * row_bytes;
 
     blake2b(data, (size_t)leaf->n_rows * row_bytes, leaf->digest);
@@ -33,13 +34,13 @@ static void check_leaf(void *arg, int i) {
     for (uint64_t r = 0; r < leaf->n_rows; r++) {
         quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
         if (floats_are_finite(x, cols)) continue;
+
         team_lock();
-        if (!check->err.code)
+        if (!check->err.code) // the first error counts
             error_set(&check->err, EXIT_MODEL, "%s: tensor %.*s: row %llu: NaN or infinite weight",
                       check->g->path, SHOWN(t->name), (unsigned long long)(leaf->first_row + r));
         team_unlock();
     }
-
     free(x);
 }
 

@@ -37,7 +37,10 @@ static void put_choices(const Option *o) {
 // list of choices is like " --kv=f32|f16|q8_0 ".
 static void put_bash_command(const Command *c) { printf(" %s", c->name); }
 static void put_bash_option(const Command *c, const Option *option, const char *name) {
-    printf(" %s+=' %s '", !option->value ? "flags" : is_file(option) ? "files" : "values", name);
+    const char *list = "values";
+    if (!option->value) list = "flags";
+    if (is_file(option)) list = "files";
+    printf(" %s+=' %s '", list, name);
     if (has_choices(option)) printf(" choices+=' %s=%s '", name, option->value);
 }
 
@@ -53,9 +56,10 @@ static void put_zsh_option(const Command *c, const Option *option, const char *n
     if (option->value) {
         printf(":");
         put_quoted(option->value, ":\\");
-        printf(is_file(option) ? ":_files" : has_choices(option) ? ":(" : ":");
+        printf(is_file(option) ? ":_files" : ":");
     }
     if (has_choices(option)) {
+        printf("(");
         put_choices(option);
         printf(")");
     }
@@ -68,15 +72,14 @@ static void put_fish_command(const Command *c) {
     printf("'\ncomplete -c llama31 -n '__fish_seen_subcommand_from help' -xa %s\n", c->name);
 }
 static void put_fish_option(const Command *c, const Option *option, const char *name) {
-    char kind = name[1] == '-' ? 'l' : name[2] ? 'o' : 's';
-    printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s%s", c->name, kind,
-           name + 1 + (kind == 'l'),
-           !option->value        ? ""
-           : is_file(option)     ? " -rF"
-           : has_choices(option) ? " -xa '"
-                                 : " -x");
+    char kind = name[2] ? 'o' : 's';
+    if (name[1] == '-') kind = 'l';
 
+    printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s", c->name, kind,
+           name + 1 + (kind == 'l'));
+    if (option->value) printf(is_file(option) ? " -rF" : " -x");
     if (has_choices(option)) {
+        printf("a '");
         put_choices(option);
         printf("'");
     }
@@ -102,15 +105,16 @@ static const char *put_script(const char *script, const char *placeholder) {
 }
 
 bool completion_print(const char *name) {
-    const Shell *shell = shells, *end = shells + sizeof shells / sizeof *shells;
+    const Shell *shell = shells;
+    const Shell *end = shells + sizeof shells / sizeof *shells;
     while (shell < end && strcmp(shell->name, name)) shell++;
     if (shell == end) return false;
 
+    // The script has two places that the tables fill.
     const Command *last_command = command_table + n_commands;
     const char *script = put_script(shell->script, "@COMMANDS@");
     for (const Command *c = command_table; c < last_command; c++) shell->put_command(c);
     script = put_script(script, "@OPTIONS@");
-
     for (const Command *c = command_table; c < last_command; c++) {
         printf(shell->begin_options, c->name);
         for (const Option *row = option_table; row < option_table + n_option_rows; row++)

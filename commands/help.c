@@ -110,6 +110,7 @@ extern const char manual_sections[];
 
 static void print_man_page(void) {
     const char *tables = strstr(manual_sections, "@TABLES@");
+
     puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"");
     printf("%.*s.SH COMMANDS\n", (int)(tables - manual_sections), manual_sections);
 
@@ -129,6 +130,7 @@ static void print_man_page(void) {
             printf(".SS %s\n", row->help);
             continue;
         }
+
         print_roff_definition(option_synopsis(row), row->help);
         for (int i = 0, n = 0; i < n_commands; i++)
             if (row->commands & command_table[i].flag)

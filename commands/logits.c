@@ -41,18 +41,19 @@ int command_logits(const Options *o) {
         die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
 
+    // The ids must fit the vocabulary and the context.
     int n_vocab = model.config.vocab_size;
     ids_read(o, n_vocab, &ids);
     if (o->ids[0] == '@') file_register_input(o->ids + 1);
     if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
-
     int context = o->ctx ? o->ctx : model.config.max_context;
     if (model.family.window > 0 && context > model.family.window)
         context = (int)model.family.window;
     if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 
     // Each forward pass computes the logits of all its tokens, so their memory bounds the chunk.
-    int fit = MAX_LOGITS_BYTES / (4 * n_vocab), chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
+    int fit = MAX_LOGITS_BYTES / (4 * n_vocab);
+    int chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
     if (o->chunk || chunk < 1) chunk = o->chunk ? o->chunk : 1;
     if (chunk > ids.len) chunk = ids.len;
 
@@ -60,15 +61,16 @@ int command_logits(const Options *o) {
     unsigned flags = FILE_STREAM;
     if (o->is_forced || is_logits_file(o->output)) flags |= FILE_FORCE;
     if (!is_stdout && !outfile_open(&out, o->output, flags, &err)) die_error(&err);
+
     ws = workspace_new(&model, chunk, chunk);
     session = session_new(&model.kv);
-
     for (int first = 0; first < ids.len; first += chunk) {
         int n_left = ids.len - first;
         int skip = o->last_only ? n_left - 1 : 0; // tokens without logits
         int n = workspace_feed(ws, session, ids.data + first, n_left < chunk ? n_left : chunk, skip,
                                &err);
         if (n < 0) die_error(&err);
+
         const float *logits = model_forward(&model, ws, 0);
         size_t n_logits = n > skip ? (size_t)(n - skip) * (size_t)n_vocab : 0;
         if (!floats_are_finite(logits, n_logits))

@@ -100,6 +100,7 @@ static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
 static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
                         double out[N_COLUMNS]) {
     float c, s;
+
     if (t->kind == DISTANCES) {
         compute_distance(rope, pos, out);
         return;
@@ -107,11 +108,15 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
     out[POS] = pos;
     out[PAIR] = i;
+
+    // Frequency, and the same before scaling.
     out[FREQUENCY] = (double)rope_freq(rope, pos, i);
     out[UNSCALED] = (double)t->unscaled.freqs[i];
     out[WAVELENGTH] = 2 * M_PI / out[FREQUENCY];
     out[UNSCALED_WAVELENGTH] = 2 * M_PI / out[UNSCALED];
     out[RAMP] = ramp(rope, out[UNSCALED] / out[FREQUENCY]);
+
+    // Angle, cosine and sine.
     out[UNSCALED_ANGLE] = (double)rope_cis(&t->unscaled, pos, i, &c, &s);
     out[UNSCALED_COS] = (double)c;
     out[UNSCALED_SIN] = (double)s;
@@ -120,6 +125,7 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
 
+    // A pair of the vector, rotated.
     bool is_half = rope->params.has_half_pairs;
     const float *x = t->vector + (is_half ? i : 2 * i);
     out[X] = (double)x[0];
@@ -140,12 +146,21 @@ static bool next_word(const char **list, Buffer *word) {
     return true;
 }
 
+// The options that make a table with a column.
+static const char *needed_options(int column) {
+    if (columns[column].kinds & DISTANCES) return "--decay";
+    if (columns[column].kinds & TABLE) return "--positions without --decay";
+    return "--rotate without --decay";
+}
+
 static void choose_columns(RopeTable *t) {
     const char *list = t->options->columns;
-    bool is_all = list && !strcmp(list, "all"), is_list = list && !is_all;
+    bool is_all = list && !strcmp(list, "all");
+    bool is_list = list && !is_all;
     bool is_comparison = t->options->compare && !list && t->kind == PAIRS;
     Buffer word = {0};
 
+    // The default, or all that the kind of table has. A list adds to the keys.
     for (int i = 0; i < N_COLUMNS; i++) {
         int kinds = is_all ? columns[i].kinds : columns[i].defaults;
         bool is_extra = i >= N_KEYS && (is_list || (is_comparison && i != FREQUENCY));
@@ -159,10 +174,7 @@ static void choose_columns(RopeTable *t) {
             die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word.data,
                 did_you_mean(word.data, &columns->name, sizeof *columns, N_COLUMNS));
         if (!(columns[i].kinds & (int)t->kind))
-            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word.data,
-                columns[i].kinds & DISTANCES ? "--decay"
-                : columns[i].kinds & TABLE   ? "--positions without --decay"
-                                             : "--rotate without --decay");
+            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word.data, needed_options(i));
         t->is_shown[i] = true;
     }
 
@@ -174,18 +186,21 @@ static void choose_columns(RopeTable *t) {
 static void choose_positions(RopeTable *t) {
     const char *text = t->options->positions;
     int64_t a = 0, b = 0, step = 1;
+
     if (!text) {
         int context = t->params.orig_ctx;
-        t->last = t->kind == DISTANCES ? context - 1 : t->kind == VECTOR ? 3 : 0;
+        if (t->kind == VECTOR) t->last = 3;
+        if (t->kind == DISTANCES) t->last = context - 1;
         if (t->kind == DISTANCES && context >= 512) t->step = context / 256;
         return;
     }
 
-    char *copy = (char *)str_copy(str_of(text)).data, *to = strstr(copy, ".."),
-         *colon = to ? strchr(to, ':') : NULL;
+    // N, A..B or A..B:STEP
+    char *copy = (char *)str_copy(str_of(text)).data;
+    char *to = strstr(copy, "..");
+    char *colon = to ? strchr(to, ':') : NULL;
     if (colon) *colon = 0;
     if (to) *to = 0;
-
     bool ok = parse_i64(copy, &a) && (!to || parse_i64(to + 2, &b)) &&
               (!colon || parse_i64(colon + 1, &step));
     if (!to) {
@@ -196,6 +211,7 @@ static void choose_positions(RopeTable *t) {
     if (!ok || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
         die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"",
             1 << 30, text);
+
     t->first = (int)a;
     t->last = (int)b;
     t->step = (int)step;
@@ -259,6 +275,7 @@ static void init_ropes(RopeTable *t) {
 
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);
+
     buffer_free(&rule);
 }
 
@@ -278,6 +295,12 @@ static void write_params(const RopeTable *t, JsonWriter *w) {
     json_begin_array(w, "rows");
 }
 
+// ramp: 0 to 1, the share of interpolation in a frequency.
+static const char *band_name(double ramp) {
+    if (ramp == 0) return "kept";
+    return ramp == 1 ? "interpolated" : "smoothed";
+}
+
 // Writes a row as a JSON object or as CSV, or the CSV header.
 static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWriter *w) {
     static double values[MAX_RULES][N_COLUMNS];
@@ -285,21 +308,21 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
     const char *separator = "";
 
     for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
+
+    // A key (position, pair) stands once, all other columns for each compared rule.
     if (is_json) json_begin_object(w, NULL);
     for (int c = 0; c < N_COLUMNS; c++)
         for (int k = 0; t->is_shown[c] && k < (c < N_KEYS ? 1 : t->n_ropes); k++) {
             bool is_compared = t->options->compare && c >= N_KEYS;
             char name[64], value[32];
+
             snprintf(name, sizeof name, "%s%s%s",
                      is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
                      is_compared ? "." : "", columns[c].name);
 
             if (c == BAND) {
-                double share = values[k][RAMP];
                 snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
-                         share == 0   ? "kept"
-                         : share == 1 ? "interpolated"
-                                      : "smoothed");
+                         band_name(values[k][RAMP]));
             } else {
                 snprintf(value, sizeof value, "%.9g", values[k][c]);
             }
@@ -323,28 +346,33 @@ int command_rope(const Options *o) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
 
-    t = (RopeTable){.options = o, .step = 1};
+    t = (RopeTable){.options = o, .step = 1, .kind = o->positions ? TABLE : PAIRS};
     if (o->has_decay && o->rotate) die(EXIT_USAGE, "--decay: cannot be combined with --rotate");
-    t.kind = o->has_decay ? DISTANCES : o->rotate ? VECTOR : o->positions ? TABLE : PAIRS;
+    if (o->rotate) t.kind = VECTOR;
+    if (o->has_decay) t.kind = DISTANCES;
+
     choose_params(&t);
     read_vector(&t);
     choose_positions(&t);
     init_ropes(&t);
     choose_columns(&t);
 
+    // The header, or the members before the rows.
     int n_pairs = t.kind == DISTANCES ? 1 : t.params.dim / 2;
     if (o->is_json)
         write_params(&t, &w);
     else
         write_row(&t, 0, 0, true, &w);
 
-    for (int64_t pos = t.first; pos <= t.last && !generate_interrupted; pos += t.step)
+    for (int64_t pos = t.first; pos <= t.last; pos += t.step) {
+        if (generate_interrupted) break;
         for (int i = 0; i < n_pairs; i++) {
             write_row(&t, (int)pos, i, false, &w);
             if (out.len < FLUSH_BYTES) continue;
             text_write(out.data, out.len);
             out.len = 0;
         }
+    }
 
     if (o->is_json) {
         json_end_array(&w);
@@ -352,6 +380,5 @@ int command_rope(const Options *o) {
     } else {
         text_print(&out);
     }
-
     return generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
 }

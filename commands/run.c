@@ -107,7 +107,6 @@ int command_run(const Options *o) {
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err))
         die_error(&err);
-
     if (constraint) constraint_attach(constraint, &request);
 
     // A single text is printed while it is generated. From here on no file is opened, so the
@@ -115,9 +114,9 @@ int command_run(const Options *o) {
     // what has been generated is still reported.
     int n = o->n_choices ? o->n_choices : 1;
     int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
-
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
+
     if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     close_file_access(o);
@@ -127,6 +126,7 @@ int command_run(const Options *o) {
     // Errors during generation: memory, or logits that are not finite.
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
+
     if (o->is_json)
         print_json(&p, completions, n);
     else if (n > 1)
@@ -143,8 +143,8 @@ int command_run(const Options *o) {
     int n_incomplete = 0;
     for (int i = 0; i < n; i++) n_incomplete += completion_is_incomplete(&completions[i]);
     if (!n_incomplete) return EXIT_OK;
+
     warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
          count_of(n_incomplete, "text"));
-
     return EXIT_INCOMPLETE;
 }

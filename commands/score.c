@@ -1,81 +1,23 @@
-// score: runs tasks in packed forward passes, and chooses among the forms of the command.
+// score: opens the models and chooses among the forms of the command, which are the files
+// score_choices.c and score_perplexity.c. Both run their tasks with score_run().
 #include "score.h"
 #include "commands.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
 #include "../cli/request.h"
 
-// Feeds as many tokens of a task as the forward pass has room for. Returns the row count by which
-// kernels are chosen, so that a prompt whose beginning came from the prefix cache gets the bits of
-// an uncached one.
-static int feed_task(Scorer *s, ScoreTask *task) {
-    Error err;
-    const int *tokens = task->ids.data + task->n_fed;
-    int first = task->first_scored - 1 - task->n_fed, n = task->ids.len - 1 - task->n_fed;
-    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // tokens of this chunk
-
-    if (first < 0) first = 0;
-    if (n > s->chunk - n_cached) n = s->chunk - n_cached;
-    n = workspace_feed(s->workspace, task->session, tokens, n, first, &err);
-    if (n < 0 || (task->reference && workspace_feed(s->reference->workspace, task->reference,
-                                                    tokens, n, first, &err) < n))
-        die_error(&err);
-    task->n_fed += n;
-    s->n_fed += (uint64_t)n;
-    task->n_logits = n > first ? n - first : 0;
-
-    return n_cached + n;
-}
-
-// Adds the log-probabilities of the tokens that this pass predicts. Returns the logits of the next
-// task.
-static const float *add_logprobs(const Scorer *s, ScoreTask *task, const float *logits) {
-    int n_vocab = s->pipeline.model.config.vocab_size;
-    for (int i = task->n_fed - task->n_logits; i < task->n_fed; i++, logits += n_vocab) {
-        float logprob = logits_logprob(logits, n_vocab, task->ids.data[i + 1]);
-        if (!(logprob - logprob == 0)) {
-            progress_end();
-            die(EXIT_RUNTIME, "the logits contain NaN or infinity");
-        }
-        task->logprob += (double)logprob;
-        if (s->reference) kl_compare(s->reference, i, logits);
-    }
-    task->n_logits = 0;
-    return logits;
-}
-
-void score_run(Scorer *s, ScoreTask *const *tasks, int n) {
-    KlReference *reference = s->reference;
-    for (int first = 0; first < n;) {
-        progress_prefill(s->pipeline.options, s->n_fed, s->n_total, s->fed_since);
-        int end = n < first + s->parallel ? n : first + s->parallel, kernel_rows = 0;
-        for (int i = first; i < end; i++) kernel_rows = feed_task(s, tasks[i]);
-        if (n > 1) kernel_rows = 0;
-        const float *logits = model_forward(&s->pipeline.model, s->workspace, kernel_rows);
-        if (reference && reference->workspace)
-            reference->rows = model_forward(&reference->model, reference->workspace, kernel_rows);
-        for (int i = first; i < end; i++) logits = add_logprobs(s, tasks[i], logits);
-        while (first < n && tasks[first]->n_fed >= tasks[first]->ids.len - 1) first++;
-    }
-}
-
-void score_expect(Scorer *s, uint64_t n_total) {
-    s->n_fed = 0;
-    s->n_total = n_total;
-    s->fed_since = now_sec();
-}
-
 int command_score(const Options *o) {
     static Scorer s;
     static KlReference reference;
-    bool is_text = o->perplexity || o->ids, is_questions = o->is_jsonl && !is_text;
+    bool is_text = o->perplexity || o->ids;
+    bool is_questions = o->is_jsonl && !is_text;
 
     if (!!o->perplexity + !!o->ids + !!o->choices + is_questions != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
         die(EXIT_USAGE,
             "score: needs one of --choices A,B PROMPT, --jsonl, --perplexity FILE and --ids LIST");
-
     if (o->kl && !is_text) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
+
     s.start = now_sec();
     pipeline_open(&s.pipeline, o);
 
@@ -86,6 +28,7 @@ int command_score(const Options *o) {
     if (max_rows < 1) max_rows = 1;
     if (max_rows > s.chunk) max_rows = s.chunk;
     s.workspace = workspace_new(&s.pipeline.model, s.chunk, max_rows);
+
     if (!is_text) s.cache = prefix_cache_open(&s.pipeline, s.chunk);
 
     if (o->kl) {
@@ -93,6 +36,11 @@ int command_score(const Options *o) {
         kl_open(s.reference, o, &s.pipeline.model, s.chunk, max_rows);
     }
 
-    (is_text ? score_perplexity : is_questions ? score_questions : score_choices)(&s);
+    if (is_text)
+        score_perplexity(&s);
+    else if (is_questions)
+        score_questions(&s);
+    else
+        score_choices(&s);
     return EXIT_OK;
 }

@@ -47,14 +47,16 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
     for (int i = 0; i < q->n; i++) {
         Ids *ids = &q->choices[i].ids;
         if (is_plain) {
+            // Prompt and choice are encoded together: tokens may cross the border between them.
             Buffer joint = {0};
-            int k = 0;
             buffer_put(&joint, prompt);
             buffer_put(&joint, q->texts[i]);
             prompt_encode(p, buffer_str(&joint), true, ids, &err); // plain text cannot fail
+            buffer_free(&joint);
+
+            int k = 0;
             while (k < q->n_shared && k < ids->len - 1 && ids->data[k] == alone.data[k]) k++;
             q->n_shared = k;
-            buffer_free(&joint);
         } else {
             for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
             tokenizer_encode(p->tokenizer, q->texts[i], false, ids);
@@ -87,7 +89,8 @@ static void question_print(const Question *q, bool is_json) {
 
     for (int i = 0; i < q->n; i++) {
         int n_tokens = q->choices[i].ids.len - q->n_shared;
-        double logprob = q->choices[i].logprob, per_token = n_tokens ? logprob / n_tokens : 0;
+        double logprob = q->choices[i].logprob;
+        double per_token = n_tokens ? logprob / n_tokens : 0;
         double share = exp(logprob - q->choices[best].logprob) / sum;
 
         if (is_json) {
@@ -120,8 +123,7 @@ static void question_print(const Question *q, bool is_json) {
 static void answer_questions(Scorer *s, Question *questions, int n) {
     const Options *o = s->pipeline.options;
     const Model *m = &s->pipeline.model;
-    int n_tasks = 0, max_tasks = n;
-
+    int max_tasks = n;
     for (int i = 0; i < n; i++) max_tasks += questions[i].n;
     ScoreTask **tasks = xalloc((size_t)max_tasks, sizeof *tasks);
 
@@ -129,20 +131,25 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     // batch-invariant.
     PrefixCache *cache = n == 1 || m->is_batch_invariant ? s->cache : NULL;
 
+    // What the choices of a question have in common is computed once.
+    int n_tasks = 0;
     for (Question *q = questions; q < questions + n; q++) {
         Ids prompt = {q->choices->ids.data, q->n_shared, 0};
-        ScoreTask *task = tasks[n_tasks++] = &q->prompt;
+        ScoreTask *task = &q->prompt;
         *task =
             (ScoreTask){.session = session_new(&m->kv), .ids = prompt, .first_scored = q->n_shared};
         if (cache) task->n_from_cache = cache_load(cache, task->session, prompt.data, prompt.len);
         task->n_fed = task->n_from_cache;
         if (s->n_total) s->n_total -= (uint64_t)task->n_from_cache;
+        tasks[n_tasks++] = task;
     }
-
     score_run(s, tasks, n_tasks);
+
+    // The choices continue forks of it. Its last token is fed again, for its logits.
     n_tasks = 0;
     for (Question *q = questions; q < questions + n; q++) {
         if (cache) cache_store(cache, q->prompt.session, 0);
+
         for (ScoreTask *task = q->choices; task < q->choices + q->n; task++) {
             task->session = session_fork(q->prompt.session, q->n_shared - 1);
             if (!task->session) die(EXIT_RUNTIME, "out of memory: KV caches of %d choices", q->n);
@@ -151,13 +158,12 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
             tasks[n_tasks++] = task;
         }
     }
-
     score_run(s, tasks, n_tasks);
+
     for (Question *q = questions; q < questions + n; q++) {
         question_print(q, o->is_json || o->is_jsonl);
         question_free(q);
     }
-
     free(tasks);
 }
 
@@ -228,6 +234,7 @@ void score_questions(Scorer *s) {
     score_expect(s, 0);
 
     while (state != LINE_END) {
+        // As many as are there without waiting, up to the number that run together.
         int n = 0;
         for (; n < s->parallel; n++) {
             questions[n] = (Question){0};

@@ -24,6 +24,7 @@ static void open_logits(KlReference *r, const char *path) {
 void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int max_rows) {
     char magic[4] = "";
     Error err;
+
     *r = (KlReference){.n_vocab = m->config.vocab_size};
     r->fd = open(o->kl, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0 || pread(r->fd, magic, sizeof magic, 0) < 0) die_file(o->kl);
@@ -32,15 +33,13 @@ void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int ma
         open_logits(r, o->kl);
         return;
     }
-
     close(r->fd);
 
     ModelOptions options = {.n_threads = m->n_threads,
                             .is_batch_invariant = o->model_options.is_batch_invariant,
                             .kv_type = o->model_options.kv_type};
-
     if (!model_open(&r->model, o->kl, &options, &err)) die_error(&err);
-    vocabulary_check(&r->model, m, "--kl");
+    same_vocabulary_check(&r->model, m, "--kl");
     r->workspace = workspace_new(&r->model, chunk, max_rows);
 }
 
@@ -50,13 +49,16 @@ void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int ma
 static double kl_divergence(const float *p, const float *q, int n, bool *agree) {
     double sum_p = 0, sum_q = 0, sum = 0;
     int best_p = 0, best_q = 0;
+
     for (int i = 1; i < n; i++) {
         if (p[i] > p[best_p]) best_p = i;
         if (q[i] > q[best_q]) best_q = i;
     }
 
+    // With the maxima subtracted, log p_i = log_p - log(sum_p), and the same for q.
     for (int i = 0; i < n; i++) {
-        double log_p = (double)p[i] - (double)p[best_p], log_q = (double)q[i] - (double)q[best_q];
+        double log_p = (double)p[i] - (double)p[best_p];
+        double log_q = (double)q[i] - (double)q[best_q];
         double e = exp(log_p);
         sum_p += e;
         sum_q += exp(log_q);
@@ -89,12 +91,15 @@ void kl_compare(KlReference *r, int pos, const float *logits) {
 
 void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
     size_t n = (size_t)r->n;
-    double sum = 0, agreement = (double)r->n_agreed / r->n; // share of positions
+    double agreement = (double)r->n_agreed / r->n; // share of positions
+    double sum = 0;
     for (size_t i = 0; i < n; i++) sum += r->divergences[i];
-    doubles_sort(r->divergences, n);
+    double mean = sum / r->n;
 
-    double mean = sum / r->n, p99 = r->divergences[(n * 99 + 99) / 100 - 1],
-           max = r->divergences[n - 1];
+    doubles_sort(r->divergences, n);
+    double p99 = r->divergences[(n * 99 + 99) / 100 - 1];
+    double max = r->divergences[n - 1];
+
     if (!is_json) {
         buffer_printf(w->out,
                       "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "

@@ -38,6 +38,7 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     Error err;
 
     task->first_scored = 1; // every token after the first
+
     if (p->source == TEXTS) {
         if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
         encode_text(t, lines_text(l, &p->doc), &task->ids);
@@ -53,19 +54,21 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     // As llama-perplexity: BOS replaces the first token, the second half is scored.
     if (tokenizer_adds_bos(t)) task->ids.data[0] = tokenizer_bos(t);
     task->first_scored = p->n_ctx / 2 + 1;
-
     return true;
 }
 
 // Runs all tasks, max_tasks at a time, and adds up their results.
 static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
-    ScoreTask *tasks = xalloc((size_t)max_tasks, sizeof *tasks),
-              **list = xalloc((size_t)max_tasks, sizeof *list);
+    ScoreTask *tasks = xalloc((size_t)max_tasks, sizeof *tasks);
+    ScoreTask **list = xalloc((size_t)max_tasks, sizeof *list);
+
     for (int n = max_tasks; n == max_tasks;) {
         for (n = 0; n < max_tasks; n++) {
-            ScoreTask *task = list[n] = &tasks[n];
+            ScoreTask *task = &tasks[n];
+            list[n] = task;
             *task = (ScoreTask){.ids = {task->ids.data, 0, task->ids.cap}};
             if (!next_task(s, p, task)) break;
+
             task->session = session_new(&s->pipeline.model.kv);
             if (s->reference && s->reference->workspace)
                 task->reference = session_new(&s->reference->model.kv);
@@ -75,8 +78,10 @@ static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
         for (ScoreTask *task = tasks; task < tasks + n; task++) {
             p->nll -= task->logprob;
             p->n_fed += (uint64_t)task->ids.len;
-            for (int i = task->first_scored; i < task->ids.len; i++, p->n_tokens++)
+            p->n_tokens += (uint64_t)(task->ids.len - task->first_scored);
+            for (int i = task->first_scored; i < task->ids.len; i++)
                 p->n_bytes += tokenizer_piece(s->pipeline.tokenizer, task->ids.data[i], false).len;
+
             session_free(task->session);
             session_free(task->reference);
         }
@@ -97,7 +102,6 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
         if (!file_read(o->perplexity, &text, &err)) die_error(&err);
         close_file_access(o);
         encode_text(s->pipeline.tokenizer, buffer_str(&text), &p->ids);
-
         if (p->ids.len < p->n_ctx)
             die(EXIT_USAGE,
                 "--perplexity: %d tokens are less than a window of %d; use a smaller -c, or a "
@@ -110,8 +114,9 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
         if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
         p->n_ctx = p->ids.len;
     }
-
     buffer_free(&text);
+
+    // Logits of a file belong to the tokens of --ids.
     if (s->reference && !s->reference->workspace && s->reference->n_rows != p->ids.len)
         die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
             p->ids.len, s->reference->n_rows);
@@ -121,7 +126,8 @@ static void print_result(Scorer *s, const Perplexity *p) {
     const Options *o = s->pipeline.options;
     Buffer out = {0};
     JsonWriter w = {.out = &out};
-    double perplexity = exp(p->nll / (double)p->n_tokens), sec = now_sec() - s->start;
+    double perplexity = exp(p->nll / (double)p->n_tokens);
+    double sec = now_sec() - s->start;
 
     if (o->is_json) {
         json_begin_object(&w, NULL);
@@ -150,7 +156,9 @@ void score_perplexity(Scorer *s) {
         o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
     int max_context = s->pipeline.model.config.max_context;
 
-    p.source = is_texts ? TEXTS : o->ids ? IDS : WINDOWS;
+    p.source = o->ids ? IDS : WINDOWS;
+    if (is_texts) p.source = TEXTS;
+
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
@@ -164,6 +172,7 @@ void score_perplexity(Scorer *s) {
         read_tokens(s, &p);
     }
 
+    // The number of tokens of a file of texts is not known before they are read.
     score_expect(s, is_texts ? 0 : (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1)));
     run_tasks(s, &p, is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);

@@ -9,6 +9,7 @@
 #include "../kernels/ops.h"
 #include "../os/os.h"
 
+#include <math.h>
 #include <stdio.h>
 
 // Bounds of the bytes read to measure the memory bandwidth: the size of the weights, if between
@@ -50,6 +51,7 @@ static void print_tensors(const Gguf *g) {
 static void print_tokenizer(const Gguf *g) {
     Error err;
     Tokenizer *t = tokenizer_open(g, &err);
+
     if (!t) {
         printf("%-14snone that can be used: %s\n", "tokenizer", err.text);
         return;
@@ -64,6 +66,7 @@ static void print_tokenizer(const Gguf *g) {
     printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
            has_template && tpl.takes_tools ? ", takes tools" : "",
            has_template && tpl.has_reasoning ? ", thinks" : "");
+
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }
@@ -74,20 +77,20 @@ static void print_family(const Model *m) {
     const Layer *l = m->layers;
     Buffer list = {0};
 
+    // What differs from Llama 3.1.
     if (f->has_half_pairs) buffer_printf(&list, ", RoPE pairs (i, i + %d)", m->rope.dim / 2);
     if (f->no_rope_interval == 1) buffer_puts(&list, ", no RoPE");
     if (f->no_rope_interval > 1)
         buffer_printf(&list, ", no RoPE in every %dth layer", f->no_rope_interval);
     if (l->q_norm) buffer_puts(&list, ", norms of q and k");
     if (l->wq.bias || l->wk.bias || l->wv.bias) buffer_puts(&list, ", biases of q, k and v");
-
     if (f->has_scales)
         buffer_printf(&list, ", embedding x %g, residual x %g, scores x %g, logits / %g",
                       f->embed_scale, f->residual_scale,
                       (double)family_attn_scale(f, m->config.head_dim, 0), f->logit_scale);
-
     if (f->temperature > 0) buffer_printf(&list, ", attention temperature %g", f->temperature);
     if (f->window > 0) buffer_printf(&list, ", sliding window of %g", f->window);
+
     printf("%-14s%s (%s)%s\n", "family", f->name, f->architecture,
            list.len ? list.data : ", as Llama 3.1");
     buffer_free(&list);
@@ -122,11 +125,14 @@ static void print_model(const Model *m, const Options *o) {
     if (gguf_file_type_name(&m->file))
         printf("%-14s%s\n", "mixture", gguf_file_type_name(&m->file));
     print_family(m);
+
+    // Shape.
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
            m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
            (double)c->norm_eps);
+
     printf("%-14s%d positions\n", "context", c->max_context);
     printf("%-14stheta %g, rule %s", "rope", r->theta, rope_rule_name(r->rule));
     if (r->rule != ROPE_NONE && r->rule != ROPE_FILE)
@@ -134,10 +140,11 @@ static void print_model(const Model *m, const Options *o) {
     printf("\n");
     print_types(&m->file);
 
+    // Memory: weights, KV cache, and what fits.
     int context = o->ctx ? o->ctx : c->max_context;
     if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
-
-    double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
+    double kv = (double)kv_position_bytes(&m->kv);
+    double weights = (double)model_weight_bytes(m);
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, kv_type_text(&m->kv, kv_type), kv / 1024);
@@ -161,10 +168,9 @@ static void print_model(const Model *m, const Options *o) {
     // Decoding reads all weights once per token, so memory bandwidth bounds its speed.
     double gb = decode_weight_gb(m), bandwidth = o->bandwidth;
     if (bandwidth <= 0) {
-        double probe = weights < MIN_PROBE ? MIN_PROBE : weights < MAX_PROBE ? weights : MAX_PROBE;
+        double probe = fmin(fmax(weights, MIN_PROBE), MAX_PROBE);
         bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
     }
-
     printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
            scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
@@ -192,11 +198,14 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_int(&w, "head_dim", c->head_dim);
     json_write_int(&w, "vocab_size", c->vocab_size);
     json_write_int(&w, "context", c->max_context);
+
     json_write_string(&w, "rope_rule", str_of(rope_rule_name(m->rope.rule)));
     json_write_format(&w, "rope_theta", "%g", m->rope.theta);
+
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
     json_write_int(&w, "kv_bytes_per_position", (int64_t)kv_position_bytes(&m->kv));
     json_write_int(&w, "available_bytes", (int64_t)os_memory_available()); // -1: unknown
+
     json_write_string(&w, "mixture", str_of(mixture ? mixture : ""));
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
@@ -219,10 +228,9 @@ static void check_weights(const Options *o, const Gguf *g) {
             checksum);
     if (o->is_json) return;
 
-    printf("%-14s%s, all weights finite%s\n", "checksum", checksum,
-           o->is_verify                       ? ", as stored"
-           : gguf_find_value(g, CHECKSUM_KEY) ? ""
-                                              : ", none stored");
+    const char *stored_as = stored.data ? "" : ", none stored";
+    if (o->is_verify) stored_as = ", as stored";
+    printf("%-14s%s, all weights finite%s\n", "checksum", checksum, stored_as);
 }
 
 int command_show(const Options *o) {
@@ -231,6 +239,7 @@ int command_show(const Options *o) {
     Error err;
 
     if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
+
     if (file.n_tensors == 0) {
         if (o->is_json) {
             print_json(&file, NULL);
@@ -241,8 +250,10 @@ int command_show(const Options *o) {
         return EXIT_OK;
     }
 
+    // The weights are checked before the model is built of them.
     if (o->is_check || o->is_verify) check_weights(o, &file);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
+
     if (o->is_json) {
         print_json(&model.file, &model);
     } else {
@@ -250,6 +261,5 @@ int command_show(const Options *o) {
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);
     }
-
     return EXIT_OK;
 }

@@ -27,6 +27,8 @@ static void read_conversation(const Options *o, TemplateInput *in) {
 
     if (!file_read(o->chat_file, &text, &err)) die_error(&err);
     Str all = str_skip_bom(buffer_str(&text));
+
+    // A request with "messages" and other variables, or a message per line.
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
         in->variables = all;
         in->wants_answer = true;
@@ -140,11 +142,12 @@ static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, 
 }
 
 static void print_times(const Options *o, double compile_sec, const Buffer *times) {
-    double *us = (double *)(void *)times->data, sum = 0, mean = 0, p99 = 0, max = 0;
+    double *us = (double *)(void *)times->data;
+    double sum = 0, mean = 0, p99 = 0, max = 0;
     size_t n = times->len / sizeof *us;
+
     for (size_t i = 0; i < n; i++) sum += us[i];
     doubles_sort(us, n);
-
     if (n) {
         mean = sum / (double)n;
         p99 = us[(n - 1) * 99 / 100];
@@ -187,6 +190,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     if (has_constraint &&
         !constraint_from_options(constraint_cache_new(t), o, true, &constraint, &err))
         die_error(&err);
+
     lines_open(&lines, o->file, MAX_LINE);
     close_file_access(o);
 
@@ -197,6 +201,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
             check_text(constraint, t, &ids, &times);
             continue;
         }
+
         putchar('[');
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
@@ -226,15 +231,17 @@ int command_tokenize(const Options *o) {
     bool has_constraint = o->json_schema || o->grammar || o->regex;
     bool has_text = !o->chat_file && !o->is_jsonl;
 
+    // The text is read before the model, which may take longer.
     check_options(o, has_constraint);
     Options exact = *o;
     exact.keep_newline = true; // every byte counts
     if (has_text) prompt_read(&exact, &text);
+
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     t = tokenizer_open(&g, &err);
     if (!t) die_error(&err);
-
     if (has_text) close_file_access(o);
+
     if (o->chat_file)
         encode_conversation(o, &g, t, &ids);
     else if (o->is_jsonl)
@@ -243,6 +250,7 @@ int command_tokenize(const Options *o) {
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
         tokenizer_encode(t, buffer_str(&text), o->has_special, &ids);
+
     if (o->is_decode && has_text)
         print_text(o, t, &ids);
     else if (!o->is_jsonl && !o->is_rendered)

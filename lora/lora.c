@@ -83,14 +83,17 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     snprintf(name_b, sizeof name_b, "%s.lora_b", name);
     const GgufTensor *tensor_a = gguf_find_tensor(g, name_a);
     const GgufTensor *tensor_b = gguf_find_tensor(g, name_b);
-
     if (!tensor_a && !tensor_b) return true;
+
+    // W += scale B A: A is (rank, cols), B (rows, rank). For the embedding, A is transposed.
     uint64_t rank = tensor_a ? tensor_a->dims[is_embedding ? 0 : 1] : 1;
     if (rank < 1 || rank > (uint64_t)w->cols) // a greater rank could be a full matrix
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
                          g->path, name_a, w->cols, (unsigned long long)rank);
 
-    int n = (int)rank, rows = is_embedding ? w->rows : n, cols = is_embedding ? n : w->cols;
+    int n = (int)rank;
+    int rows = is_embedding ? w->rows : n;
+    int cols = is_embedding ? n : w->cols;
     if (!tensor_find(g, name_a, rows, cols, &pair->a, err) ||
         !tensor_find(g, name_b, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
@@ -100,12 +103,13 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     if (!is_a_finite || !is_finite(&b, scale))
         return error_set(err, EXIT_MODEL, "%s: tensor %s: a value times %g is not finite", g->path,
                          is_a_finite ? name_b : name_a, is_a_finite ? (double)scale : 1);
+
     pair->b = read_strips(&b, scale);
     pair->next = w->lora;
     w->lora = pair;
     a->n_pairs++;
-    a->is_attached[tensor_a - g->tensors] = a->is_attached[tensor_b - g->tensors] = true;
-
+    a->is_attached[tensor_a - g->tensors] = true;
+    a->is_attached[tensor_b - g->tensors] = true;
     return true;
 }
 

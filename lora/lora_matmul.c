@@ -21,6 +21,7 @@ enum {
 INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const float *hidden,
                       int rank, int n_tokens, int n_rows) {
     LoraLanes sum[STRIP_TOKENS][STRIP_LANES] = {{{0}}};
+
     for (int k = 0; k < rank; k++, strip += STRIP_LANES)
 #pragma GCC unroll 4
         for (int t = 0; t < n_tokens; t++)
@@ -81,11 +82,12 @@ static int rows_per_part(const Tensor *a, int n, Exactness exactness) {
 
 void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {
     size_t encoded = 0, hidden = 0;
+
     for (int i = 0; i < n_weights; i++)
         for (const LowRank *l = weights[i]->lora; l; l = l->next) {
-            size_t n_items = ((size_t)n + ITEM_TOKENS - 1) / ITEM_TOKENS,
-                   parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, min_int(n, SPLIT_BELOW)),
-                   items = n_items * ops_encoded_bytes(&l->a, n, min_int(n, ITEM_TOKENS));
+            size_t n_items = ((size_t)n + ITEM_TOKENS - 1) / ITEM_TOKENS;
+            size_t parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, min_int(n, SPLIT_BELOW));
+            size_t items = n_items * ops_encoded_bytes(&l->a, n, min_int(n, ITEM_TOKENS));
             if (parts > encoded) encoded = parts;
             if (items > encoded) encoded = items;
             hidden += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
@@ -93,12 +95,13 @@ void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_we
 
     if (encoded > s->encoded_bytes) {
         free(s->encoded);
-        s->encoded = xalloc(s->encoded_bytes = encoded, 1);
+        s->encoded_bytes = encoded;
+        s->encoded = xalloc(encoded, 1);
     }
-
     if (hidden > s->hidden_bytes) {
         free(s->hidden);
-        s->hidden = xalloc(s->hidden_bytes = hidden, 1);
+        s->hidden_bytes = hidden;
+        s->hidden = xalloc(hidden, 1);
     }
 }
 
@@ -119,7 +122,9 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
 
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
-            int rank = l->a.rows, rows = rows_per_part(&l->a, n, exactness), row = part * rows;
+            int rank = l->a.rows;
+            int rows = rows_per_part(&l->a, n, exactness);
+            int row = part * rows;
             if (row < rank) {
                 const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
                 if (!last || last->encode != k->encode)
@@ -129,7 +134,6 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
                         row, min_int(rank, row + rows));
                 last = k;
             }
-
             out += (size_t)n * (size_t)rank;
         }
 }
@@ -138,29 +142,36 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
                   int n, Exactness exactness) {
     int n_parts = 0, n_chunks = 0;
     size_t bytes = 0; // of the activations of one item
+
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
             const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
-            int rows = rows_per_part(&l->a, n, exactness), parts = (l->a.rows + rows - 1) / rows;
+            int rows = rows_per_part(&l->a, n, exactness);
+            int parts = (l->a.rows + rows - 1) / rows;
             size_t needed = k->encoded_bytes(min_int(n, ITEM_TOKENS), l->a.cols);
             if (parts > n_parts) n_parts = parts;
             if (needed > bytes) bytes = needed;
         }
 
     if (!n_parts) return;
+
+    // hidden = x A^T, for all adapters. A work item is a part of the rows of A and some tokens.
     bytes = (bytes + 63) / 64 * 64;
     for (int i; team_next((n + ITEM_TOKENS - 1) / ITEM_TOKENS * n_parts, &i);)
         multiply_a(s, products, n_products, x, n, i / n_parts * ITEM_TOKENS, i % n_parts,
                    s->encoded + (size_t)i * bytes, exactness);
     team_end_op(OP_MATMUL);
 
+    // out += hidden B^T. Each row of hidden begins where those of the adapters before it end.
     enum { CHUNK = 4 * LORA_STRIP }; // rows of out in a work item
     for (int p = 0; p < n_products; p++) n_chunks += (products[p].w->rows + CHUNK - 1) / CHUNK;
+
     for (int i; team_next_near(n_chunks, &i);) {
         const float *hidden = s->hidden;
         int chunk = i;
         for (const Product *p = products; p < products + n_products; p++) {
-            int n_own = (p->w->rows + CHUNK - 1) / CHUNK, first = chunk * CHUNK;
+            int n_own = (p->w->rows + CHUNK - 1) / CHUNK;
+            int first = chunk * CHUNK;
             for (const LowRank *l = p->w->lora; l; l = l->next) {
                 if (chunk >= 0 && chunk < n_own)
                     add_strips(p->out, (size_t)p->w->rows, l->b, hidden, l->a.rows, n, first,
@@ -170,7 +181,6 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
             chunk -= n_own;
         }
     }
-
     team_end_op(OP_MATMUL);
 }
 

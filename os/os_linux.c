@@ -65,21 +65,25 @@ static cpu_set_t read_cpus(const char *path) {
 // Performance cores have at least two thirds of the highest speed: preferred cores of one type
 // differ by less, efficiency cores by more.
 OsCpus os_cpus(void) {
-    cpu_set_t mask, cores = {{0}}, intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
-    double speeds[CPU_SETSIZE], highest = 0;
+    cpu_set_t mask, cores = {{0}};
+    cpu_set_t intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
+    double speeds[CPU_SETSIZE], highest = 0; // of each core, in some unit
     OsCpus c = {0};
 
     if (sched_getaffinity(0, sizeof mask, &mask)) return (OsCpus){1, 1, 1};
+
     for (int i = 0; i < CPU_SETSIZE; i++) {
         char cpu[64];
         if (!CPU_ISSET(i, &mask)) continue;
         c.n_cpus++;
-        snprintf(cpu, sizeof cpu, "/sys/devices/system/cpu/cpu%d", i);
 
+        // Hardware threads of one core list the same siblings; the first stands for all.
+        snprintf(cpu, sizeof cpu, "/sys/devices/system/cpu/cpu%d", i);
         int core = (int)read_number(cpu, "topology/thread_siblings_list", "", i);
         if (CPU_ISSET(core, &cores)) continue;
         CPU_SET(core, &cores);
 
+        // Intel lists its performance cores, ARM gives capacities; otherwise clock rates differ.
         double speed = CPU_COUNT(&intel_p_cores) ? CPU_ISSET(i, &intel_p_cores)
                                                  : read_number(cpu, "cpu_capacity", "", -1);
         if (speed < 0) speed = read_number(cpu, "cpufreq/cpuinfo_max_freq", "", 1);
@@ -143,18 +147,19 @@ static double smallest_group_limit(const char *controller,
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
 
+        // Version 1 has a hierarchy for each controller, version 2 one for all.
         bool is_v1 = controllers[1];
         if (is_v1 && !list_contains(controllers + 1, controller)) continue;
-
         size_t n = (size_t)snprintf(group, sizeof group, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
                                     is_v1 ? controller : "");
         snprintf(group + n, sizeof group - n, "%s", path);
 
-        for (char *end = group + strlen(group); end && end >= group + n;
-             end = strrchr(group, '/')) { // from the group up to the root
+        // From the group up to the root.
+        char *end = group + strlen(group);
+        while (end && end >= group + n) {
             *end = 0;
-            double found = limit(group, is_v1);
-            if (found < smallest) smallest = found;
+            smallest = fmin(smallest, limit(group, is_v1));
+            end = strrchr(group, '/');
         }
     }
 

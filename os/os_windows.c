@@ -19,9 +19,9 @@ OsCpus os_cpus(void) {
     OsCpus c = {.n_cpus = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS)};
     DWORD bytes = 0;
     GetLogicalProcessorInformationEx(RelationProcessorCore, NULL, &bytes);
-
     char *list = posix_malloc(bytes); // records of different sizes
     int highest = 0;                  // efficiency class of the performance cores
+
     if (list && GetLogicalProcessorInformationEx(RelationProcessorCore, (void *)list, &bytes))
         for (SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX *core = (void *)list;
              (char *)core < list + bytes; core = (void *)((char *)core + core->Size)) {
@@ -162,6 +162,7 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
     }
 
     if (!GetFileInformationByHandle(h, &info)) return set_errno();
+
     bool is_directory = info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
     st->st_mode = (unsigned short)((is_directory ? S_IFDIR : S_IFREG) | 0644);
     st->st_size = (off_t)((uint64_t)info.nFileSizeHigh << 32 | info.nFileSizeLow);
@@ -169,7 +170,6 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
     // st_dev and st_ino have 48 bits together: a hash of the volume and the file id.
     uint64_t id = (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow;
     uint64_t hash = (id ^ (uint64_t)info.dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u;
-
     st->st_dev = (unsigned)(hash >> 32);
     st->st_ino = (unsigned short)(hash >> 16);
 
@@ -177,7 +177,6 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
         (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
     st->st_mtim.tv_sec = (time_t)(ticks / (NSEC / TICK_NSEC)) - epoch;
     st->st_mtim.tv_nsec = (long)(ticks % (NSEC / TICK_NSEC)) * TICK_NSEC;
-
     return 0;
 }
 
@@ -401,15 +400,18 @@ int main(void) {
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
     char **args = posix_calloc((size_t)argc + 1, sizeof *args);
 
+    // Arguments become UTF-8.
     for (int i = 0; i < argc; i++) {
         int n = WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, NULL, 0, NULL, NULL);
         args[i] = posix_malloc((size_t)n);
         WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
     }
 
+    // Streams are binary, and consoles interpret escape sequences.
     for (int fd = 0; fd < 3; fd++) {
         DWORD mode;
         _setmode(fd, _O_BINARY);
+
         bool is_console = fd && GetConsoleMode(handle_of(fd), &mode);
         if (is_console && !SetConsoleMode(handle_of(fd), mode | ESCAPE_SEQUENCES))
             putenv("TERM=dumb");
@@ -417,5 +419,6 @@ int main(void) {
 
     SetConsoleOutputCP(CP_UTF8);
     SetConsoleCP(CP_UTF8);
+
     return posix_main(argc, args);
 }

@@ -154,13 +154,14 @@ static void add_rule(int rules, SandboxPath path, uint64_t handled) {
         .allowed_access = handled & rights[path.access],
         .parent_fd = open(path.path, O_PATH | O_CLOEXEC),
     };
-
     if (rule.parent_fd < 0) return;
+
     if (fstat(rule.parent_fd, &st) == 0) {
         if (!S_ISDIR(st.st_mode))
             rule.allowed_access &= RIGHTS_FILE;
         else if (path.access == SANDBOX_READ)
             rule.allowed_access = LANDLOCK_ACCESS_FS_READ_DIR;
+
         syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
     }
 
@@ -193,13 +194,14 @@ static bool enter_landlock(const SandboxPath *paths, int n) {
 // The filter with no path is a complete layer for files as well. It adds to an earlier filter.
 unsigned sandbox_enter(const SandboxPath *paths, int n) {
     struct sock_filter filter[N_HEAD + 2 * (N_ALWAYS + N_WITH_PATHS) + 1];
-    memcpy(filter, head, sizeof head);
 
+    // The filter: checks of the architecture, then a comparison for each allowed call.
+    memcpy(filter, head, sizeof head);
     struct sock_filter *end = write_calls(filter + N_HEAD, allowed, N_ALWAYS);
     if (n) end = write_calls(end, allowed_with_paths, N_WITH_PATHS);
     *end++ = (struct sock_filter)REFUSE(EPERM);
-
     struct sock_fprog program = {(unsigned short)(end - filter), filter};
+
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     unsigned layers = enter_landlock(paths, n) ? SANDBOX_FILES : 0;
 
@@ -207,7 +209,6 @@ unsigned sandbox_enter(const SandboxPath *paths, int n) {
     // process, which costs speed. Kernels that do not know the flag reject it; the second call is
     // for them.
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0)
         layers |= SANDBOX_CALLS | (n ? 0 : SANDBOX_FILES);

@@ -23,12 +23,12 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
                 void *arg) {
     PosixThread *threads = calloc((size_t)n_threads, sizeof *threads);
     pthread_attr_t attributes;
-    int n = 1;
-
     if (!threads) n_threads = 1;
+
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
 
+    int n = 1; // threads that run: this one, and those that could be started
     for (; n < n_threads; n++) {
         threads[n].run = worker;
         threads[n].index = n;
@@ -36,10 +36,10 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
     }
 
     pthread_attr_destroy(&attributes);
+
     int code = program(n, arg);
     while (--n > 0) pthread_join(threads[n].thread, NULL);
     free(threads);
-
     return code;
 }
 

@@ -26,17 +26,18 @@ int cost_choose(const CostModel *c, int n_base, const float *p_accept, int n,
                 double sec_per_draft) {
     double base_sec = cost_estimate(c, n_base);
     if (base_sec == 0) return 0;
-    double p_all = 1, n_expected = n_base; // p_1 ... p_k and E(k)
 
     // Drafting must gain 5 %: smaller differences are measurement noise.
-    double best_rate = n_expected / base_sec * 1.05;
+    double best_rate = n_base / base_sec * 1.05;
     int best = 0;
 
+    double p_all = 1, n_expected = n_base; // p_1 ... p_k and E(k)
     for (int k = 1; k <= n; k++) {
         p_all *= (double)p_accept[k - 1];
         n_expected += p_all;
         double rate = n_expected / (cost_estimate(c, n_base + k) + k * sec_per_draft);
         if (rate <= best_rate) continue;
+
         best_rate = rate;
         best = k;
     }

@@ -66,8 +66,8 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
                    const Session *session, int pending, int *out, int n) {
     Session *s = d->session;
     Error err;
-    int n_free = d->model->config.max_context - session->n_tokens - 1;
 
+    int n_free = d->model->config.max_context - session->n_tokens - 1;
     if (n > n_free) n = n_free;
     if (n < 1 || !catch_up(d, session->tokens, session->n_tokens)) return 0;
     sampler_sync(draft_sampler, sampler);
@@ -81,6 +81,7 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
         out[n_drafted++] = token;
     }
 
+    // An exponentially decayed mean. The pass after the last draft token counts, too.
     double sec = (now_sec() - start) / (n_drafted + 1);
     d->sec_per_draft = d->sec_per_draft == 0 ? sec : 0.8 * d->sec_per_draft + 0.2 * sec;
     return n_drafted;

@@ -95,6 +95,8 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     l->n_draft = l->n_checked = l->n_match = 0;
     if (l->n <= LOOKUP_MIN_MATCH) return 0;
 
+    // The earlier place whose last tokens match the end of the sequence best; the latest of
+    // several.
     int at = l->previous[last];
     for (int i = 0; at >= 0 && i < MAX_CANDIDATES; at = l->previous[at], i++) {
         int n = 0; // tokens up to `at` that equal the last ones
@@ -106,12 +108,17 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     }
 
     if (best < 0) return 0;
+
+    // The tokens that followed there.
     for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
         int from = best + 1 + i; // after the end of the sequence, the draft repeats itself
-        out[i] = l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
+        l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
+        out[i] = l->draft[i];
+
         int class = match_class(l->n_match + i);
         p_accept[i] = l->n_right[class] / l->n_seen[class];
     }
 
-    return l->n_draft = LOOKUP_MAX_DRAFT;
+    l->n_draft = LOOKUP_MAX_DRAFT;
+    return l->n_draft;
 }

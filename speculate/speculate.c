@@ -44,6 +44,7 @@ void speculation_end(Drafter *d) {
 int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
                       int n_base, int *out, int max) {
     if (!d) return 0;
+
     Speculation *sp = d->shared;
     int found[SPECULATE_MAX_DRAFT], n_found = 0;
     float p_accept[SPECULATE_MAX_DRAFT];
@@ -63,7 +64,6 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
     // The draft model runs for a single sequence only. In a batch, its time would delay the other
     // sequences.
     d->is_by_model = d->n_drafted == 0 && d->draft_sampler && n_base == 1;
-
     if (d->is_by_model) {
         double sec = draft_estimate(sp->draft_model, p_accept, max);
         int n = cost_choose(&sp->cost, n_base, p_accept, max, sec);

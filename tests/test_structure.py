@@ -21,7 +21,6 @@ CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "
         "commands/run.c", "commands/commands.h"]
 KNOWN_CIRCLES = [  # files that call each other; no new one is allowed
     {"gguf.c", "gguf_names.c"},
-    {"commands/score.c", "commands/score_choices.c", "commands/score_perplexity.c"},
     {"commands/chat.c", "commands/chat_commands.c", "commands/commands.c", "commands/help.c"},
     {"constrain/schema_array.c", "constrain/schema_expand.c", "constrain/schema_object.c", "constrain/schema_string.c",
      "constrain/schema_value.c"}]
