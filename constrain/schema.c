@@ -33,16 +33,22 @@ static const SchemaKeyword *const keyword_tables[] = {
     schema_logic_keywords, schema_value_keywords,  schema_number_keywords, schema_string_keywords,
     schema_array_keywords, schema_object_keywords, other_keywords,         NULL};
 
+static const SchemaEmitter emitters[] = {
+    {TYPE_NULL | TYPE_TRUE | TYPE_FALSE, word_emit, NULL, NULL},
+    {TYPE_NUMBER, number_emit, NULL, NULL},
+    {TYPE_STRING, string_emit, NULL, NULL},
+    {TYPE_ARRAY, array_emit, array_emit_value, array_split_unequal},
+    {TYPE_OBJECT, object_emit, object_emit_value, object_split_unequal},
+    {.types = 0},
+};
+
 static void emit(SchemaCompiler *c, const Conjunction *f) {
     if (f->n_values != ANY_VALUE) {
         value_emit_listed(c, f);
         return;
     }
-    value_emit_words(c, f->types);
-    number_emit(c, f);
-    string_emit(c, f);
-    array_emit(c, f);
-    object_emit(c, f);
+    for (const SchemaEmitter *e = emitters; e->types; e++)
+        if (e->types & f->types) e->emit(c, f);
 }
 
 static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
@@ -65,28 +71,33 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .root = schema,
                         .draft = find_draft(schema),
                         .is_checked = modes & SCHEMA_CHECKED,
+                        .emitters = emitters,
                         .emit = emit,
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};
 
+    // The keywords.
     for (int i = 0; keyword_tables[i]; i++)
         for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++) add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         add_keyword(&c, annotations[i], &annotation);
+
+    // Value 0 has no alternatives and is not compiled. Compiling a value may add others.
     g->is_ordered = modes & SCHEMA_ORDERED;
-    intern_add(&c.values, "none", 1, NULL); // value 0 has no alternatives and is not compiled
+    intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);
     if (schema_index(&c)) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
+
     if (!c.failed && !grammar_finish(g, &c.languages.budget))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
     if (!c.failed && !g->values[g->root].is_possible)
         schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
+
     schema_compiler_free(&c);
     if (!c.failed) return g;
     grammar_free(g);
-
     return NULL;
 }
 

@@ -32,7 +32,8 @@ static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 }
 
 static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    const Json *rest, *prefix = prefix_of(c, u->schema, &rest);
+    const Json *rest;
+    const Json *prefix = prefix_of(c, u->schema, &rest);
     const Json *p = prefix ? prefix->child : NULL;
     for (const Json *item = value->child; item; item = item->next) {
         const Json *schema = p ? p : rest;
@@ -91,8 +92,10 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
         if (a->kind != CONJUNCT_SCHEMA && a->kind != CONJUNCT_UNEVALUATED_ITEMS) continue;
-        const Json *rest, *prefix = prefix_of(c, a->schema, &rest),
-                          *schema = a->json ? a->json : rest;
+
+        const Json *rest;
+        const Json *prefix = prefix_of(c, a->schema, &rest);
+        const Json *schema = a->json ? a->json : rest;
         if (prefix && i < prefix->n_items) {
             schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
             for (int k = 0; schema && k < i; k++) schema = schema->next;
@@ -106,15 +109,16 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     enum { MAX_PREFIX = 10000 };
     ArrayDef d = {.min = f->items.min, .max = f->items.max};
     size_t n_conjuncts = 0;
-
     if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
+
+    // The items that have a value of their own.
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
-        const Json *rest, *prefix = prefix_of(c, a->schema, &rest);
+        const Json *rest;
+        const Json *prefix = prefix_of(c, a->schema, &rest);
         int n = a->kind == CONJUNCT_ITEM ? a->index + 1 : 0;
         if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
         if (n > d.n_prefix) d.n_prefix = n;
     }
-
     if (d.n_prefix > MAX_PREFIX) {
         schema_fail(c, NULL, NULL, "too complex: more than %d items are described", MAX_PREFIX);
         return;
@@ -124,16 +128,20 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     d.items = arena_alloc(&c->grammar->arena, (size_t)d.n_prefix + 1, sizeof(int));
     for (int i = 0; i <= d.n_prefix; i++) d.items[i] = item_value(c, f, i, assertions);
     free(assertions);
+
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }
 
 void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     uint32_t n = (uint32_t)u->value->n_items;
     Conjunction shorter = f, longer = f;
+
     if (n && n <= f.items.max) shorter.items.max = n - 1;
     if (n) schema_expand(c, shorter);
     if (f.items.min <= n) longer.items.min = n + 1;
     schema_expand(c, longer);
+
+    // As long as the value, with an item that differs.
     if (f.items.min > n || f.items.max < n) return;
     f.items = (CountRange){n, n};
     split_items(c, f, u, ASSERT_UNEQUAL);
@@ -143,6 +151,7 @@ void array_emit_value(SchemaCompiler *c, const Json *array) {
     uint32_t n = (uint32_t)array->n_items;
     ArrayDef d = {.n_prefix = array->n_items, .min = n, .max = n};
     d.items = arena_alloc(&c->grammar->arena, (size_t)n + 1, sizeof(int));
+
     int i = 0;
     for (const Json *k = array->child; k; k = k->next)
         d.items[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);

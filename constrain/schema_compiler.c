@@ -148,3 +148,9 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {
             return TYPE_INTEGER;
     return types[value->kind];
 }
+
+const SchemaEmitter *schema_emitter(const SchemaCompiler *c, unsigned type) {
+    const SchemaEmitter *e = c->emitters;
+    while (e->types && !(e->types & type)) e++;
+    return e;
+}

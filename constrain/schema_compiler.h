@@ -35,6 +35,24 @@ typedef struct {
     const Json *schema;
 } SchemaTarget;
 
+// An occurrence of a keyword in a schema.
+typedef struct {
+    const SchemaKeyword *keyword;
+    const Json *schema, *value;
+    bool is_negated; // the keyword does not hold
+} KeywordUse;
+
+// The types of values, as the other files see them: a row per type (schema.c).
+typedef struct {
+    unsigned types;
+    // Adds the values of these types that a conjunction allows to the alternatives of c->target.
+    void (*emit)(SchemaCompiler *c, const Conjunction *f);
+    // Arrays and objects only. Adds the texts of one value.
+    void (*emit_value)(SchemaCompiler *c, const Json *value);
+    // Arrays and objects only. Expands the branches of the values that differ from u->value.
+    void (*split_unequal)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+} SchemaEmitter;
+
 // The value of the grammar that is being compiled.
 typedef struct {
     int value;                         // its number
@@ -49,6 +67,7 @@ struct SchemaCompiler {
     int draft;            // 4, 6, 7, 2019 or 2020
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
+    const SchemaEmitter *emitters;                         // ends with a row without types
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     Languages languages;
     Error *err;
@@ -68,13 +87,6 @@ struct SchemaCompiler {
     const Json *listed, *candidate; // a list of values, and its value that is being checked
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
-
-// An occurrence of a keyword in a schema.
-typedef struct {
-    const SchemaKeyword *keyword;
-    const Json *schema, *value;
-    bool is_negated; // the keyword does not hold
-} KeywordUse;
 
 // How other parts of the compiler treat a keyword.
 typedef enum {
@@ -144,6 +156,8 @@ const Json *schema_member(SchemaCompiler *c, const Json *object, Str name);
 const Json *schema_items(const Json *schema, const char *keyword);
 // The type of a value.
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
+// The row of a type in c->emitters.
+const SchemaEmitter *schema_emitter(const SchemaCompiler *c, unsigned type);
 
 // Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
 // and keyword may be NULL. Returns false.

@@ -48,14 +48,16 @@ static int compare_assertions(const void *a, const void *b) {
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     int n_kept = 0, n_distinct = 0;
     bool is_never = false, is_new;
+
+    // Remove assertions that always hold.
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
         if (a.kind == ASSERT_SCHEMA || a.kind == ASSERT_NOT) {
             a.json = resolve(c, a.json);
             if (!a.json) return 0;
 
-            bool is_true = schema_is_trivial(c, a.json),
-                 is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
+            bool is_true = schema_is_trivial(c, a.json);
+            bool is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
             is_never |= a.kind == ASSERT_NOT ? is_true : is_false;
             if (a.kind == ASSERT_NOT ? is_false : is_true) continue;
         }
@@ -65,17 +67,19 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     }
 
     if (is_never) return 0;
+
+    // Sort them, and remove duplicates.
     if (n_kept > 1) qsort(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
     for (int i = 0; i < n_kept; i++)
         if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
             assertions[n_distinct++] = assertions[i];
 
+    // Equal sets share a value.
     int value =
         intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
     if (value >= MAX_VALUES)
         return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
     if (is_new) grammar_add_value(c->grammar); // gets the same number
-
     return value;
 }
 
@@ -112,6 +116,31 @@ void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     f->branches = p;
 }
 
+// Expands the branches of the values that differ from u->value, an array or object.
+static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    unsigned type = schema_type_of(c, u->value);
+    Conjunction other = f;
+    other.types &= ~type;
+    schema_expand(c, other);
+
+    f.types &= type;
+    if (f.types) schema_emitter(c, type)->split_unequal(c, f, u);
+}
+
+void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,
+                         int n) {
+    Conjunct *a = conjunction_add(c, f, CONJUNCT_NOT_EQUAL, u);
+    a->json = v;
+    a->n_values = n;
+
+    for (; n-- > 0 && schema_spend(c, 20); v = v->next) {
+        unsigned type = schema_type_of(c, v);
+        if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
+        if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
+            conjunction_postpone(c, f, &(KeywordUse){NULL, u->schema, v, false}, split_unequal);
+    }
+}
+
 void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     u->keyword->assert(c, &f, u);
     schema_expand(c, f);
@@ -126,6 +155,7 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     KeywordUse part = {.schema = u->schema, .is_negated = true};
     while (schema_next(c, &part) && !c->failed) {
         if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
+
         Conjunction branch = f;
         branch.types &= part.keyword->types;
         if (part.keyword->negate)
@@ -137,6 +167,8 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 
 static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
     KeywordUse u = {.schema = schema};
+
+    // A schema that is asserted already, as through two $refs, adds nothing.
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
         if (a->kind == CONJUNCT_SCHEMA && a->schema == schema) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
@@ -155,9 +187,9 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
 
 // Expands one assertion into the conjunction.
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
-    bool is_not = a.kind == ASSERT_NOT, is_schema = is_not || a.kind == ASSERT_SCHEMA;
+    bool is_not = a.kind == ASSERT_NOT;
     if (!schema_spend(c, 160)) return;
-    if (is_schema) {
+    if (is_not || a.kind == ASSERT_SCHEMA) {
         a.json = resolve(c, a.json);
         if (!a.json) return;
     }
@@ -166,7 +198,7 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
         f->values = a.json;
         f->n_values = 1;
     } else if (a.kind == ASSERT_UNEQUAL) {
-        value_exclude(c, f, &(KeywordUse){.schema = c->root}, a.json, 1);
+        conjunction_exclude(c, f, &(KeywordUse){.schema = c->root}, a.json, 1);
     } else if (a.json->kind == JSON_BOOL) {
         if (a.json->boolean == is_not) f->types = 0;
     } else if (is_not) {
@@ -181,12 +213,15 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
         schema_fail(c, f.branches ? f.branches->use.schema : NULL, NULL,
                     "choices are nested too deeply");
 
+    // Assertions may add further assertions and choices.
     while (f.assertions && f.types && !c->failed) {
         SchemaAssertion a = f.assertions->assertion;
         f.assertions = f.assertions->next;
         apply(c, &f, a);
     }
 
+    // The latest choice splits the conjunction. Without choices, it is an alternative. Listed
+    // values are checked against all assertions, so they need no branches.
     bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
     if (!c->failed && !is_empty) {
         bool is_listed = f.n_values != ANY_VALUE;
@@ -199,10 +234,9 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
         } else {
-            c->emit(c, &f); // listed values are checked against all assertions, without branches
+            c->emit(c, &f);
         }
     }
-
     c->expand_depth--;
 }
 
@@ -217,6 +251,7 @@ void schema_compile_value(SchemaCompiler *c, int value) {
     SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
     memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
     c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
+
     for (int i = c->target.n_assertions; i-- > 0;)
         conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);
     schema_expand(c, f);
@@ -226,9 +261,11 @@ void schema_compile_value(SchemaCompiler *c, int value) {
 
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
-    CountRange *r = u->keyword->types == TYPE_STRING  ? &f->length
-                    : u->keyword->types == TYPE_ARRAY ? &f->items
-                                                      : &f->properties;
+    CountRange *r = &f->properties;
+    if (u->keyword->types == TYPE_STRING) r = &f->length;
+    if (u->keyword->types == TYPE_ARRAY) r = &f->items;
+
+    // Negated, a maximum of n becomes a minimum of n + 1.
     uint32_t n = u->value->number < 4e9 ? (uint32_t)u->value->number : NO_LIMIT;
     bool is_max = u->keyword->is_max;
     if (u->is_negated) {
@@ -236,6 +273,7 @@ void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
         n = is_max ? n + 1 : n - 1;
         is_max = !is_max;
     }
+
     if (is_max && n < r->max) r->max = n;
     if (!is_max && n > r->min) r->min = n;
 }
@@ -277,6 +315,7 @@ bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
     if (a->kind == JSON_NUMBER) return number_compare(a, b) == 0;
     if (a->boolean != b->boolean || !str_eq(a->string, b->string) || a->n_items != b->n_items)
         return false; // of other kinds, each of these is empty
+
     const Json *y = b->child;
     for (const Json *x = a->child; x; x = x->next) {
         if (a->kind == JSON_OBJECT) y = schema_member(c, b, x->key);
@@ -292,16 +331,17 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
     if (c->check_depth > MAX_CHECK_DEPTH)
         return schema_fail(c, schema, NULL, "the schema refers to itself without end");
     if (!schema_spend(c, 80)) return false;
-    c->check_depth++;
 
-    for (KeywordUse u = {.schema = schema}; holds && schema_next(c, &u) && !c->failed;) {
+    c->check_depth++;
+    KeywordUse u = {.schema = schema};
+    while (holds && schema_next(c, &u) && !c->failed) {
         if (!u.keyword) continue;
+
         if (u.keyword->role == KEYWORD_UNSUPPORTED)
             holds = schema_refuse(c, &u, "");
         else if (u.keyword->check && u.keyword->types & schema_type_of(c, value))
             holds = u.keyword->check(c, &u, value);
     }
-
     c->check_depth--;
     return holds && !c->failed;
 }

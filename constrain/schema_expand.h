@@ -93,9 +93,9 @@ void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, c
 // Postpones a choice: split() is called with the conjunction when only choices are left.
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
                           void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u));
-// Excludes the n values from v on. Values that are arrays or objects become pending branches
-// (schema_value.c).
-void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n);
+// Excludes the n values from v on. Values that are arrays or objects become pending branches.
+void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,
+                         int n);
 // Expands all assertions and choices of a conjunction and passes each branch to c->emit, which adds
 // alternatives to the value c->target.
 void schema_expand(SchemaCompiler *c, Conjunction f);

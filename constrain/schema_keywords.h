@@ -1,6 +1,6 @@
 // The parts of the schema compiler that know keywords. Each file of keywords defines a table of
-// them (schema_compiler.h), and a function for its type of value: if a conjunction allows values of
-// the type, the function adds their grammar to the alternatives of the value c->target.
+// them, and the functions of its type of value (SchemaEmitter, schema_compiler.h). schema.c lists
+// both. These files call each other only through the tables, except that all may use strings.
 #pragma once
 
 #include "regex.h"
@@ -26,20 +26,18 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 // items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems
 extern const SchemaKeyword schema_array_keywords[];
 void array_emit(SchemaCompiler *c, const Conjunction *f);
-// Expands the branches of the arrays that differ from u->value.
+void array_emit_value(SchemaCompiler *c, const Json *array);
 void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-void array_emit_value(SchemaCompiler *c, const Json *array); // the texts of one array
 
 // properties, patternProperties, additionalProperties, required, propertyNames, minProperties,
 // maxProperties, dependencies and its successors, unevaluatedProperties
 extern const SchemaKeyword schema_object_keywords[];
 void object_emit(SchemaCompiler *c, const Conjunction *f);
-// Expands the branches of the objects that differ from u->value.
+void object_emit_value(SchemaCompiler *c, const Json *object);
 void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-void object_emit_value(SchemaCompiler *c, const Json *object); // the texts of one object
 
-// enum, const
+// enum, const; null, true and false
 extern const SchemaKeyword schema_value_keywords[];
-void value_emit_words(SchemaCompiler *c, unsigned types); // null, true and false
+void word_emit(SchemaCompiler *c, const Conjunction *f);
 // For a conjunction with listed values: adds the values that satisfy all assertions of c->target.
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f);

@@ -23,7 +23,6 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_is(type, names[i].name)) return names[i].types;
     schema_fail(c, u->schema, "type", "expected the name of a type or a list of them");
-
     return 0;
 }
 
@@ -50,8 +49,10 @@ static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     if (schema->kind == JSON_BOOL) return schema->boolean ? TYPE_ANY : 0;
     if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 80))
         return TYPE_ANY;
+
     c->type_depth++;
-    for (KeywordUse u = {.schema = schema}; schema_next(c, &u);)
+    KeywordUse u = {.schema = schema};
+    while (schema_next(c, &u))
         if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u);
     c->type_depth--;
     return types;
@@ -86,14 +87,17 @@ static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
 
 // True if `a` lists its values ("const", "enum") and none of the values satisfies b.
 static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b) {
-    const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
+    const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL;
+    const Json *list = json_get(a, "enum");
     if ((!one && !list) || has_ref_only(c, a)) return false;
+
     bool had_failed = c->failed, is_disjoint = true;
     c->quiet++; // if b cannot be checked, the schemas count as not disjoint
     if (one) is_disjoint = !schema_holds(c, b, one);
     for (const Json *v = one ? NULL : list->child; v && is_disjoint; v = v->next)
         is_disjoint = !schema_holds(c, b, v);
     c->quiet--;
+
     is_disjoint = is_disjoint && !c->failed;
     c->failed = had_failed;
     return is_disjoint;
@@ -108,12 +112,15 @@ static bool is_required(const Json *schema, Str name) {
 // True if b does not allow a property that `a` requires, or a property that one of them requires
 // has disjoint schemas in both.
 static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
-    const Json *others = json_get(b, "additionalProperties"), *in_b = json_get(b, "properties");
+    const Json *others = json_get(b, "additionalProperties");
+    const Json *in_b = json_get(b, "properties");
+
     bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
                      !json_get(b, "patternProperties");
     const Json *r = is_closed ? schema_items(a, "required") : NULL;
     for (; r; r = r->next)
         if (!schema_member(c, in_b, r->string)) return true;
+
     for (const Json *p = schema_items(a, "properties"); p; p = p->next) {
         const Json *q = schema_member(c, in_b, p->key);
         if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
@@ -126,9 +133,11 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
 // True if b is disjoint from a part of `a` that all values of `a` satisfy: the target of $ref, one
 // schema of allOf, or every schema of anyOf or oneOf.
 static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
-    for (KeywordUse u = {.schema = a}; schema_next(c, &u);) {
+    KeywordUse u = {.schema = a};
+    while (schema_next(c, &u)) {
         int n, n_disjoint = 0;
         if (!u.keyword || u.keyword->find_types != find_part_types) continue;
+
         const Json *s = find_parts(c, &u, &n);
         for (int i = 0; i < n; i++, s = s->next) n_disjoint += are_disjoint(c, s, b, depth + 1);
         if (is_all_of(&u) ? n_disjoint > 0 : n_disjoint == n) return true;
@@ -143,6 +152,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
     if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > MAX_DEPTH ||
         !schema_spend(c, 320))
         return false;
+
     if (values_are_disjoint(c, a, b) || values_are_disjoint(c, b, a)) return true;
     if (parts_are_disjoint(c, a, b, depth) || parts_are_disjoint(c, b, a, depth)) return true;
     if (types != TYPE_OBJECT || has_ref_only(c, a) || has_ref_only(c, b)) return false;
@@ -195,8 +205,8 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     negate_any_of(c, f, u);
     for (const Json *a = u->value->child; a && !c->failed; a = a->next)
         for (const Json *b = a->next; b && !c->failed; b = b->next) {
-            Conjunction both = f;
             if (are_disjoint(c, a, b, 0)) continue;
+            Conjunction both = f;
             conjunction_assert(c, &both, ASSERT_SCHEMA, a);
             schema_expand_with(c, both, ASSERT_SCHEMA, b);
         }

@@ -17,8 +17,11 @@ static bool is_excluded(const KeywordUse *u) {
 
 static void narrow(NumberRange *r, const Json *x, bool is_max, bool excluded) {
     const Json *bound = r->bounds[is_max];
-    int order = bound ? number_compare(x, bound) : is_max ? -1 : 1;
-    if ((is_max ? order < 0 : order > 0) || (order == 0 && excluded)) {
+    int order = is_max ? -1 : 1; // without a bound, x is narrower
+    if (bound) order = number_compare(x, bound);
+
+    bool is_narrower = is_max ? order < 0 : order > 0;
+    if (is_narrower || (order == 0 && excluded)) {
         r->bounds[is_max] = x;
         r->is_excluded[is_max] = excluded;
     }
@@ -37,7 +40,8 @@ static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     (void)c;
     if (is_flag(u)) return true;
     int order = number_compare(value, u->value);
-    return order == 0 ? !is_excluded(u) : u->keyword->is_max ? order < 0 : order > 0;
+    if (order == 0) return !is_excluded(u);
+    return u->keyword->is_max ? order < 0 : order > 0;
 }
 
 // MultipleOf.
@@ -75,13 +79,14 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     Languages *l = &c->languages;
     Buffer excluded = {0};
     bool ok = true;
-
     if (!(f->types & TYPE_NUMBER) || c->failed) return;
+
     r.has_integers = f->types & TYPE_INTEGER;
     r.has_fractions = f->types & TYPE_FRACTION;
     r.is_strict = c->draft == 4;
     r.is_checked = c->is_checked;
 
+    // Multiples and excluded values restrict the spellings that the range may have.
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)
@@ -89,15 +94,15 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
                 ok = ok && number_put_pattern(&excluded, v, true);
         if (a->kind == CONJUNCT_MULTIPLE) r.notation = NUMBER_PLAIN;
     }
-
     if ((r.bounds[0] || r.bounds[1] || excluded.len) && r.notation == NUMBER_ANY)
         r.notation = NUMBER_DUMPS;
+
     if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
 
+    // The range, without the excluded values, intersected with the multiples.
     int dfa = c->failed ? -1 : number_language(l, &r);
     if (excluded.len) dfa = language_narrow(l, dfa, DFA_SUBTRACT, buffer_str(&excluded));
     schema_language(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, dfa);
-
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_MULTIPLE) {
             DfaOp op = a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT;

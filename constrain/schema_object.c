@@ -53,12 +53,15 @@ static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Js
     const Json *named =
         p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
     int n = 0;
+
     if (named) out[n++].json = named;
     for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
         if (name_matches(c, schema, k->key, p)) out[n++].json = k;
+
     if (n && unevaluated) return 0;
     const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
     if (!n && others) out[n++].json = others;
+
     for (int i = 0; i < n; i++) out[i].kind = ASSERT_SCHEMA;
     return n;
 }
@@ -78,9 +81,10 @@ static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse
         schema_refuse_negation(c, u);
         return;
     }
+
     for (const Json *p = u->value->child; p && !c->failed; p = p->next) {
-        Conjunction branch = f;
         if (schema_is_trivial(c, p)) continue;
+        Conjunction branch = f;
         add_presence(c, &branch, u, p->key, true)->assertion = (SchemaAssertion){ASSERT_NOT, p};
         schema_expand(c, branch);
     }
@@ -147,6 +151,7 @@ static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse 
     Conjunction without = f;
     add_presence(c, &without, u, u->value->key, false);
     schema_expand(c, without);
+
     f.types &= TYPE_OBJECT;
     add_presence(c, &f, u, u->value->key, true);
     if (u->value->kind == JSON_ARRAY)
@@ -256,9 +261,11 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
         o.properties[i] = l->at[i].def;
         o.n_required += l->at[i].def.is_required;
     }
+
     o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
     free(names);
     free(l->at);
+
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_OBJECT, .object = o}));
 }
 
@@ -266,14 +273,18 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
 // --any-order: first the names in "properties", from the first schema to the last; then
 // all other names.
 static void list_names(const Conjunction *f, PropertyList *l) {
-    uint32_t first = UINT32_MAX / 2, next = first;
+    uint32_t first = UINT32_MAX / 2, next = first; // numbers below and from UINT32_MAX / 2 on
+
     for (const Conjunct *a = f->conjuncts; a; a = a->next) { // from the last schema to the first
         if (a->kind == CONJUNCT_PROPERTY)
             list_property(l, a->name,
                           (PropertyDef){.order = next++, .is_required = a->is_required});
         const Json *names = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "properties") : NULL;
-        uint32_t order = first -= names ? (uint32_t)names->n_items : 0;
-        for (const Json *k = names ? names->child : NULL; k; k = k->next)
+        if (!names) continue;
+
+        first -= (uint32_t)names->n_items;
+        uint32_t order = first;
+        for (const Json *k = names->child; k; k = k->next)
             list_property(l, k->key, (PropertyDef){.order = order++});
     }
 }
@@ -303,13 +314,15 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 // Adds the patterns of a schema to the list, and the bits of new patterns to the labels of names.
 static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, int names) {
     for (const Json *k = schema_items(schema, "patternProperties"); k && !c->failed; k = k->next) {
-        int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
+        int dfa = string_pattern(c, schema, k->key);
+        int i = find_pattern(l, dfa);
         if (dfa < 0 || i < l->n) continue;
         if (i == MAX_PATTERNS) {
             schema_fail(c, schema, "patternProperties", "more than %d patterns are not supported",
                         MAX_PATTERNS);
             break;
         }
+
         l->dfas[l->n++] = dfa;
         names = language_combine(&c->languages, names, DFA_LABEL + (unsigned)i, dfa);
         schema_language(c, schema, "patternProperties", names);
@@ -325,23 +338,26 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
 
+    // The schema as a string. It is also compiled for all types, so that unsupported keywords are
+    // errors.
     f.types = TYPE_STRING;
     c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
-    schema_value(c, &assertion,
-                 1); // compiled for all types, so that unsupported keywords are errors
+    schema_value(c, &assertion, 1);
 
+    // Its only alternative; none if no string fits.
     ValueDef *result = &c->grammar->values[0];
     int n = result->n_alts;
     result->n_alts = 0;
     if (c->failed) return -1;
 
     StringDef s = n ? c->grammar->defs[result->alts[0]].string : (StringDef){.trie = NONE};
-    if (n > 1 || s.trie != NONE)
-        return schema_fail(c, a->schema, "propertyNames",
-                           "lists and choices are not supported; use \"pattern\""),
-               -1;
+    if (n > 1 || s.trie != NONE) {
+        schema_fail(c, a->schema, "propertyNames",
+                    "lists and choices are not supported; use \"pattern\"");
+        return -1;
+    }
 
     char length[64] = REGEX_NONE;
     if (n && s.max == NO_LIMIT)
@@ -350,7 +366,6 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
         snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s.min, s.max);
     if (n) names = language_combine(&c->languages, names, DFA_INTERSECT, s.dfa);
     names = language_narrow(&c->languages, names, DFA_INTERSECT, str_of(length));
-
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
@@ -360,6 +375,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
 
+    // The DFA of the names: labeled with patterns, restricted by propertyNames.
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
@@ -373,6 +389,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         return;
     }
 
+    // A value for each set of patterns that some name matches.
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
@@ -380,7 +397,6 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         if (d.accept[state] && !o->other_values[name.matched])
             o->other_values[name.matched] = property_value(c, f, &name, assertions);
     }
-
     o->other = grammar_add_dfa(c->grammar, d);
 }
 
@@ -394,13 +410,14 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
         max += max_property_schemas(a->schema);
 
+    // The listed names, each with its value, then all others.
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
-
     for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
     if (!c->failed) add_other_names(c, f, &o, assertions);
+
     free(assertions);
     add_object(c, o, &l);
 }
@@ -408,15 +425,21 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
 void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction more = f;
     uint32_t n = (uint32_t)u->value->n_items;
+
+    // A property is absent, or differs.
     for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
         Conjunction without = f, differs = f;
         add_presence(c, &without, u, m->key, false);
         schema_expand(c, without);
+
         add_presence(c, &differs, u, m->key, true)->assertion =
             (SchemaAssertion){ASSERT_UNEQUAL, m};
         schema_expand(c, differs);
+
         add_presence(c, &more, u, m->key, true);
     }
+
+    // All are present, with further ones.
     if (more.properties.min <= n) more.properties.min = n + 1;
     schema_expand(c, more);
 }
@@ -424,10 +447,12 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 void object_emit_value(SchemaCompiler *c, const Json *object) {
     uint32_t n = (uint32_t)object->n_items, order = 0;
     PropertyList l = {0};
+
     for (const Json *k = object->child; k; k = k->next) {
         int value = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
         list_property(&l, k->key, (PropertyDef){value, order++, .is_required = true});
     }
+
     sort_properties(&l);
     add_object(c, (ObjectDef){.other = NONE, .min = n, .max = n}, &l);
 }

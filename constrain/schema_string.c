@@ -25,6 +25,7 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     int min, max;
     size_t n = regex_bounded_repeat(pattern, &min, &max);
     if (!n) return pattern;
+
     char *text = arena_alloc(&c->arena, 1, n + 2);
     memcpy(text, pattern.data, n);
     memcpy(text + n, "*$", 2);
@@ -40,8 +41,10 @@ static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *v
     Str text = value->string;
     bool is_format = str_is(value->key, "format");
     *format = is_format ? format_find(text) : NULL;
+
     if (!is_format && length) text = split_bounded_repeat(c, text, length);
     if (!is_format) return string_pattern(c, schema, text);
+
     if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
     if (str_is_one_of(text, "idn-email idn-hostname iri iri-reference uri-template regex"))
         schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(text));
@@ -87,8 +90,8 @@ static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t 
 static bool fill_live(SchemaCompiler *c, StringDef *s) {
     enum { MAX_PAIRS = 1 << 24 };
     const Dfa *d = &c->grammar->defs[s->dfa].dfa;
-    size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
-
+    size_t width = (size_t)s->limit + 1;
+    size_t n = (size_t)d->n_states * width; // pairs of a state and a count
     if (s->limit > MAX_PAIRS || n > MAX_PAIRS ||
         !budget_spend(&c->languages.budget, (long)(n / 8) * d->n_classes))
         return schema_fail(c, NULL, NULL, "too complex: a pattern with a length of up to %u",
@@ -100,6 +103,7 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
             bool is_end = d->accept[state] && count >= s->min;
             bool is_unlimited = s->max == NO_LIMIT && count == s->limit;
             size_t bit = (size_t)state * width + count;
+
             if (is_end || is_unlimited || leads_to_live(d, s, state, count + 1))
                 s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
         }
@@ -121,13 +125,20 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     if (dfa_is_empty(&c->grammar->defs[dfa].dfa) || length.min > length.max) return -1;
     int *string = language_find(&c->languages, key, sizeof key);
     if (*string != -1) return *string;
+
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
+
     if (!is_star(&c->grammar->defs[dfa].dfa) && (s.min > 0 || s.max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
-        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) return *string = -2;
+        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) {
+            *string = -2;
+            return -2;
+        }
     }
-    return *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
+
+    *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
+    return *string;
 }
 
 // The DFA of a format with the length that the RFC allows, for negation. When generating, the
@@ -151,18 +162,17 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
         const Json *v = a->json;
         bool is_not = a->is_negated;
 
+        // Excluded values are collected and subtracted at the end.
         for (int i = 0; i < a->n_values; i++, v = v->next)
             if (v->kind == JSON_STRING) regex_put_literal(&excluded, v->string);
-        if (a->kind != CONJUNCT_LANGUAGE) continue;
 
+        if (a->kind != CONJUNCT_LANGUAGE) continue;
         int other = keyword_language(c, a->schema, a->json, is_not ? NULL : length, &format);
         if (other < 0) continue;
         if (format && is_not) other = limited_format(c, other, format);
 
-        uint32_t max = !format         ? NO_LIMIT
-                       : c->is_checked ? format->max_length
-                                       : format->max_generated;
-
+        uint32_t max = NO_LIMIT;
+        if (format) max = c->is_checked ? format->max_length : format->max_generated;
         if (!is_not && max < length->max) length->max = max;
         if (!is_not && language == any_string(c))
             language = other;

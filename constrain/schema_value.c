@@ -1,4 +1,4 @@
-// Values: type, const and enum, and the union of alternatives. See schema_keywords.h.
+// Listed values: const and enum; null, true and false. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // The first of the n values that "const" or "enum" lists.
@@ -10,35 +10,14 @@ static const Json *listed_values(const KeywordUse *u, int *n) {
 
 static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     int n;
-    const Json *list = json_get(u->schema, "enum"), *v = listed_values(u, &n);
-    if (u->is_negated)
-        value_exclude(c, f, u, v, n);
-    else if (!list || u->value == list) // "enum" takes precedence over "const"
-    {
+    const Json *v = listed_values(u, &n);
+    const Json *list = json_get(u->schema, "enum"); // takes precedence over "const"
+
+    if (u->is_negated) {
+        conjunction_exclude(c, f, u, v, n);
+    } else if (!list || u->value == list) {
         f->values = v;
         f->n_values = n;
-    }
-}
-
-// Expands the branches of the values that differ from u->value, an array or object.
-static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    unsigned type = schema_type_of(c, u->value);
-    Conjunction other = f;
-    other.types &= ~type;
-    f.types &= type;
-    schema_expand(c, other);
-    if (f.types) (type == TYPE_ARRAY ? array_split_unequal : object_split_unequal)(c, f, u);
-}
-
-void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n) {
-    Conjunct *a = conjunction_add(c, f, CONJUNCT_NOT_EQUAL, u);
-    a->json = v;
-    a->n_values = n;
-    for (; n-- > 0 && schema_spend(c, 20); v = v->next) {
-        unsigned type = schema_type_of(c, v);
-        if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
-        if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
-            conjunction_postpone(c, f, &(KeywordUse){NULL, u->schema, v, false}, split_unequal);
     }
 }
 
@@ -73,7 +52,8 @@ static void add_text(SchemaCompiler *c, Str pattern) {
     if (dfa >= 0 && !dfa_is_empty(&c->grammar->defs[dfa].dfa)) schema_add_alt(c, dfa);
 }
 
-void value_emit_words(SchemaCompiler *c, unsigned types) {
+// Adds the alternative of null, true and false, as far as they are among the types.
+static void emit_words(SchemaCompiler *c, unsigned types) {
     Buffer words = {0};
     if (types & TYPE_NULL) buffer_puts(&words, "null");
     if (types & TYPE_TRUE) buffer_puts(&words, words.len ? "|true" : "true");
@@ -81,6 +61,8 @@ void value_emit_words(SchemaCompiler *c, unsigned types) {
     add_text(c, buffer_str(&words));
     buffer_free(&words);
 }
+
+void word_emit(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
 
 static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
@@ -90,9 +72,11 @@ static int compare_strings(const void *a, const void *b) {
 static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
     int n_distinct = 0;
     if (!n) return;
+
     qsort(list, (size_t)n, sizeof *list, compare_strings);
     for (int i = 0; i < n; i++)
         if (!i || !str_eq(list[i], list[n_distinct - 1])) list[n_distinct++] = list[i];
+
     int trie = trie_add(c->grammar, list, n_distinct);
     StringDef s = {trie, NONE, .max = NO_LIMIT};
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_STRING, .string = s}));
@@ -103,8 +87,10 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     unsigned words = 0;
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
-    const Json *v = c->listed = f->values;
+    const Json *v = f->values;
+    c->listed = f->values;
 
+    // A listed value is kept if it satisfies all assertions.
     for (int i = 0; i < f->n_values && schema_spend(c, 80); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
         c->candidate = v;
@@ -116,8 +102,8 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         case JSON_NULL:
         case JSON_BOOL: words |= schema_type_of(c, v); break;
         case JSON_STRING: strings[n_strings++] = v->string; break;
-        case JSON_ARRAY: array_emit_value(c, v); break;
-        case JSON_OBJECT: object_emit_value(c, v); break;
+        case JSON_ARRAY:
+        case JSON_OBJECT: schema_emitter(c, schema_type_of(c, v))->emit_value(c, v); break;
         case JSON_NUMBER:
             if (!number_put_pattern(&numbers, v, c->is_checked))
                 schema_fail(c, NULL, NULL, "%.*s has too many digits", SHOWN(v->string));
@@ -125,9 +111,10 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         }
     }
 
-    value_emit_words(c, words);
+    emit_words(c, words);
     add_text(c, buffer_str(&numbers));
     add_listed_strings(c, strings, n_strings);
+
     free(strings);
     buffer_free(&numbers);
 }
