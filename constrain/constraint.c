@@ -68,6 +68,7 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
 // Appends the cache key of a constraint: its kind and source.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
     JsonWriter w = {.out = key};
+
     if (s->is_checked) buffer_puts(key, "checked ");
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
@@ -77,7 +78,6 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
         buffer_puts(key, "grammar ");
         buffer_put(key, s->grammar);
     }
-
     if (s->regex.data) {
         buffer_puts(key, "regex ");
         buffer_put(key, s->regex);
@@ -109,6 +109,7 @@ static void drop(CompiledConstraint **link) {
 // constraints have equal shares of the memory for tables. False if those in use take too much.
 static bool keep_within_limits(ConstraintCache *cache) {
     enum { MAX_COMPILED = 64, TABLE_BYTES = 128 << 20, MIN_SHARE = 256 << 10 };
+
     for (;;) {
         CompiledConstraint **oldest = NULL;
         size_t n = 0, n_bytes = 0;
@@ -122,9 +123,11 @@ static bool keep_within_limits(ConstraintCache *cache) {
             continue;
         }
 
+        // All share the memory of the tables.
         size_t share = TABLE_BYTES / (n + 1) > MIN_SHARE ? TABLE_BYTES / (n + 1) : MIN_SHARE;
         for (CompiledConstraint *c = cache->newest; c; c = c->next)
             matcher_set_limit(c->tables, share);
+
         return n <= 1 || n_bytes <= MAX_BYTES;
     }
 }
@@ -135,9 +138,10 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
     Buffer key = {0};
     put_key(&key, s);
 
-    CompiledConstraint **link = &cache->newest, *found;
+    CompiledConstraint **link = &cache->newest;
     while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(&key))) link = &(*link)->next;
-    found = *link;
+
+    CompiledConstraint *found = *link;
     if (found) {
         *link = found->next;
         buffer_free(&key);
@@ -148,8 +152,8 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
             buffer_free(&key);
             return NULL;
         }
-        found = xalloc(1, sizeof *found);
 
+        found = xalloc(1, sizeof *found);
         *found = (CompiledConstraint){.key = key,
                                       .grammar = grammar,
                                       .n_bytes = key.len + grammar_bytes(grammar),
@@ -182,20 +186,21 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
     int n = (spec->schema != NULL) + (spec->schema_text.data != NULL) +
             (spec->grammar.data != NULL) + (spec->regex.data != NULL) + (spec->n_choices > 0);
     *out = NULL;
-
     if (n > 1)
         return error_set(err, EXIT_USAGE,
                          "more than one constraint; use one of a JSON Schema, a grammar, a regular "
                          "expression and choices");
-
     if (n == 0) return true;
+
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
     if (!compiled) return false;
+
+    // The limits are checked only now, because the new state is a user.
     *out = new_state(cache, compiled, spec->may_think);
-    if (keep_within_limits(cache)) return true; // only now, because the new state is a user
+    if (keep_within_limits(cache)) return true;
+
     constraint_free(*out);
     *out = NULL;
-
     return error_set(err, EXIT_USAGE,
                      "the constraints in use take more than %d MB; lower --parallel",
                      MAX_BYTES >> 20);
@@ -260,22 +265,22 @@ static bool reasoning_allows(const ConstraintState *s, int id) {
 static bool reasoning_accept(ConstraintState *s, int id) {
     if (s->phase != REASONING_INSIDE && !reasoning_allows(s, id)) s->phase = REASONING_NONE;
     if (s->phase == REASONING_NONE) return false;
+
     if (s->phase == REASONING_INSIDE && s->tail.len > N_CLOSE) { // </think> may span tokens
         memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
         s->tail.len = N_CLOSE;
     }
 
+    // The tags end the phases.
     buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
     if (s->phase == REASONING_START && s->tail.len == N_OPEN) {
         s->phase = REASONING_INSIDE;
         s->tail.len = 0;
     }
-
     if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close)) {
         s->phase = REASONING_SPACE;
         s->tail.len = 0;
     }
-
     return true;
 }
 
@@ -338,17 +343,18 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     const Tokenizer *t = s->cache->tokenizer;
     bool has_space_prefix = tokenizer_has_space_prefix(t);
     Buffer all = {0};
-    Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
 
+    // The text is encoded behind the last token, which decides how it begins.
+    Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
     if (has_space_prefix) before = (Str){"\n", 1};
     buffer_put(&all, before);
     buffer_put(&all, text);
     tokenizer_encode(t, buffer_str(&all), false, out);
 
+    // The tokens of that text are removed, if the border is one between tokens.
     size_t n_before = before.len + has_space_prefix, n = 0; // bytes
     int k = 0;                                              // tokens
     while (k < out->len && n < n_before) n += tokenizer_piece(t, out->data[k++], false).len;
-
     if (n == n_before && k < out->len) {
         out->len -= k;
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
@@ -356,7 +362,6 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
         out->len = 0;
         if (!has_space_prefix) tokenizer_encode(t, text, false, out);
     }
-
     buffer_free(&all);
 }
 
@@ -377,22 +382,21 @@ static int force_tokens(void *arg, int *out) {
     Buffer text = {0};
     Ids ids = {0};
     int n = 0;
-
     if (s->phase != REASONING_NONE || s->drops_space) return 0;
     if (matcher_is_done(s->matcher)) return -1;
-    matcher_forced(s->matcher, &text);
 
+    // The last token is left out, because the text after it may change its tokenization.
+    matcher_forced(s->matcher, &text);
     if (text.len > 1) {
         encode_continuation(s, buffer_str(&text), &ids);
-        // The last token is left out, because the text after it may change its tokenization.
         n = count_matching(s, buffer_str(&text), &ids) - 1;
     }
 
     if (n > GENERATE_LOOKAHEAD) n = GENERATE_LOOKAHEAD;
     if (n > 0) memcpy(out, ids.data, (size_t)n * sizeof *out);
+
     free(ids.data);
     buffer_free(&text);
-
     return n > 0 ? n : 0;
 }
 

@@ -129,35 +129,39 @@ static void make_intervals(SubsetBuilder *b) {
 // Assigns a class to each interval. Two intervals have the same class if they are in the same sets.
 static bool make_classes(SubsetBuilder *b) {
     Dfa *d = b->dfa;
-    int n_sets = b->nfa->sets.n, n_ranges, *range = xalloc((size_t)n_sets + 1, sizeof(int));
+    int n_sets = b->nfa->sets.n, n_ranges;
+    int *range = xalloc((size_t)n_sets + 1, sizeof(int)); // of each set: the first that can match
     size_t n_words = (size_t)n_sets / 64 + 1;
-    uint64_t *in = xalloc(n_words, sizeof *in);
+    uint64_t *in = xalloc(n_words, sizeof *in); // the sets that contain the current interval
     InternTable classes = {0};
     bool is_new, ok = true;
 
     make_intervals(b);
     b->classes = xalloc((size_t)n_sets + 1, sizeof *b->classes);
+
     for (int i = 0; i < d->n_bounds && ok; i++) {
         memset(in, 0, n_words * sizeof *in);
-        for (int s = 0; s < n_sets; s++) { // range[s]: the first range that may contain bounds[i]
+        for (int s = 0; s < n_sets; s++) {
             const CodeRange *set = set_ranges(b->nfa, s, &n_ranges);
             while (range[s] < n_ranges && set[range[s]].hi < d->bounds[i]) range[s]++;
             if (range[s] < n_ranges && set[range[s]].lo <= d->bounds[i])
                 in[s / 64] |= (uint64_t)1 << (s & 63);
         }
 
+        // Intervals in the same sets are one class.
         int class = intern_add(&classes, in, n_words * sizeof *in, &is_new);
         d->class_of[i] = (uint16_t) class;
-        for (int s = 0; s < n_sets && is_new; s++)
-            if (in[s / 64] >> (s & 63) & 1) int_list_push(&b->classes[s], class);
+        for (int s = 0; s < n_sets; s++)
+            if (is_new && in[s / 64] >> (s & 63) & 1) int_list_push(&b->classes[s], class);
+
         ok = budget_spend(b->nfa->budget, n_sets) && class < UINT16_MAX;
     }
 
     d->n_classes = classes.n;
+
     free(range);
     free(in);
     intern_free(&classes);
-
     return ok;
 }
 
@@ -203,13 +207,15 @@ static bool is_same_list(const IntList *a, const IntList *b) {
 static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     Dfa *d = b->dfa;
     const Nfa *nfa = b->nfa;
-    int n = (int)(b->subsets.len[state] / sizeof(int)), n_calls = d->call_begin[state], to = 0;
+    int n = (int)(b->subsets.len[state] / sizeof(int));
     const int *subset = intern_key(&b->subsets, state);
 
+    // It accepts if the closure at the end of the text holds a final state.
     close_set(b, subset, n, NFA_END);
     for (int i = 0; i < b->set.n; i++)
         if (is_final[b->set.at[i]]) d->accept[state] = 1;
 
+    // A bucket for each class and each rule: the states to which it leads.
     long work = b->n_buckets;
     for (int i = 0; i < b->n_buckets; i++) b->buckets[i].n = 0;
     for (int i = 0; i < n; i++)
@@ -217,20 +223,26 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
             const NfaEdge *e = &nfa->edges[k];
             if (e->kind == NFA_CALL) int_list_push(&b->buckets[d->n_classes + e->arg], e->to);
             if (e->kind != NFA_SET) continue;
+
             const IntList *classes = &b->classes[e->arg];
             for (int c = 0; c < classes->n; c++) int_list_push(&b->buckets[classes->at[c]], e->to);
             work += classes->n;
         }
 
     if (!budget_spend(nfa->budget, work)) return false;
+
+    // Each bucket that is not empty leads to the state of its closure.
+    int n_calls = d->call_begin[state], to = 0;
     const IntList *last = NULL; // the last bucket, which leads to state `to`
     for (int i = 0; i < b->n_buckets; i++) {
         const IntList *bucket = &b->buckets[i];
         if (!bucket->n) continue;
+
         bool is_same = last && is_same_list(bucket, last); // frequent; saves the closure
         if (!is_same) to = bucket_state(b, bucket);
         if (to < 0) return false;
         last = bucket;
+
         if (i < d->n_classes) {
             d->next[state * d->n_classes + i] = (uint16_t)to;
         } else {
@@ -250,15 +262,19 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
 
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
-    if (n->is_full) return dfa_free(d), fail_too_large(n->budget);
+    if (n->is_full) {
+        dfa_free(d);
+        return fail_too_large(n->budget);
+    }
 
     bool ok = make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
     b.buckets = xalloc((size_t)b.n_buckets, sizeof *b.buckets);
     b.seen = xalloc((size_t)n->n_states, sizeof(int));
 
+    // State 0 is the dead state; the start states follow.
     bool *is_final = xalloc((size_t)n->n_states, sizeof *is_final);
-    ok = ok && state_of_key(d, &b.subsets, NULL, 0) == 0; // the dead state
+    ok = ok && state_of_key(d, &b.subsets, NULL, 0) == 0;
     for (int i = 0; i < n_fragments && ok; i++) {
         is_final[fragments[i].end] = true;
         close_set(&b, &fragments[i].start, 1, NFA_BEGIN);
@@ -266,7 +282,9 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
         ok = d->starts[i] >= 0;
     }
 
+    // Filling a state adds the states to which it leads.
     for (int state = 0; ok && state < d->n_states; state++) ok = fill_state(&b, state, is_final);
+
     for (int i = 0; i < n->sets.n; i++) free(b.classes[i].at);
     for (int i = 0; i < b.n_buckets; i++) free(b.buckets[i].at);
     free(b.classes);
@@ -275,10 +293,13 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     free(b.seen);
     free(is_final);
     intern_free(&b.subsets);
-    if (!ok) return dfa_free(d), fail_too_large(n->budget);
+    if (!ok) {
+        dfa_free(d);
+        return fail_too_large(n->budget);
+    }
+
     if (!n_rules) d->start = d->starts[0];
     dfa_reduce(d);
-
     return true;
 }
 
@@ -342,6 +363,8 @@ static void minimize(Dfa *d) {
     uint16_t *key = xalloc(1, len);   // the parts of a row and of its state
     InternTable parts = {0};
 
+    // At first, states with the same label are a part. A part whose states lead to different parts
+    // is divided, until none is (Moore 1956).
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
         intern_clear(&parts);
@@ -355,7 +378,6 @@ static void minimize(Dfa *d) {
         uint16_t *old = part;
         part = next_part;
         next_part = old;
-
         if (parts.n == n_parts) {
             merge_states(d, part, n_parts);
             break;
@@ -410,8 +432,8 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
         out->start = state_of_key(out, &states, (int[]){a->start, b->start}, 2 * sizeof(int));
 
     for (int state = 1; ok && state < out->n_states; state++) {
-        int in_a = ((const int *)intern_key(&states, state))[0],
-            in_b = ((const int *)intern_key(&states, state))[1];
+        int in_a = ((const int *)intern_key(&states, state))[0];
+        int in_b = ((const int *)intern_key(&states, state))[1];
         ok = budget_spend(budget, out->n_classes);
         out->accept[state] = product_label(a->accept[in_a], b->accept[in_b], op);
 
@@ -420,6 +442,7 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
             int to[] = {a->next[in_a * a->n_classes + pair[0]],
                         b->next[in_b * b->n_classes + pair[1]]};
             if (!to[0] || (!to[1] && op == DFA_INTERSECT)) continue;
+
             int next = state_of_key(out, &states, to, sizeof to);
             ok = next >= 0;
             out->next[state * out->n_classes + c] = (uint16_t)next;
@@ -428,9 +451,12 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
 
     intern_free(&pairs);
     intern_free(&states);
-    if (!ok) return dfa_free(out), fail_too_large(budget);
-    dfa_reduce(out);
+    if (!ok) {
+        dfa_free(out);
+        return fail_too_large(budget);
+    }
 
+    dfa_reduce(out);
     return true;
 }
 

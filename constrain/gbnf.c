@@ -99,6 +99,7 @@ static bool read_rule(PatternReader *r) {
     if (rule < 0) return false;
     if (r->rules[rule].pattern >= 0)
         return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |") > 0;
+
     pattern_skip_space(r, false);
     if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=") > 0;
     r->at += 3;
@@ -107,11 +108,11 @@ static bool read_rule(PatternReader *r) {
     int pattern = pattern_read_choice(r);
     if (pattern < 0) return false;
     r->rules[rule].pattern = pattern;
+
     pattern_skip_space(r, false);
     if (pattern_peek(r) >= 0 && pattern_peek(r) != '\n' && pattern_peek(r) != '\r')
         return pattern_fail_here(r, "expected the end of the line") > 0;
     pattern_skip_space(r, true);
-
     return true;
 }
 
@@ -148,11 +149,13 @@ static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
 
 static bool check_rules(PatternReader *r) {
     if (!r->n_rules) return true; // compile_rules() reports that "root" is missing
+
     GrammarRule *end = r->rules + r->n_rules;
     for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (rule->pattern < 0)
             return pattern_fail(r, rule->named_at, "the rule is not defined") > 0;
 
+    // A rule is nullable if it can match the empty text, possibly through other nullable rules.
     for (bool changed = true; changed;) {
         changed = false;
         if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex") > 0;
@@ -186,6 +189,7 @@ static bool check_rules(PatternReader *r) {
 static Grammar *compile_rules(PatternReader *r) {
     Dfa d;
     int root = 0;
+
     while (root < r->n_rules && !str_is(r->rules[root].name, "root")) root++;
     if (root == r->n_rules) {
         pattern_fail(r, 0, "the rule root is missing; name the first rule root");
@@ -201,13 +205,13 @@ static Grammar *compile_rules(PatternReader *r) {
     bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);
     if (!ok) return NULL;
+
     d.start = d.starts[root];
     if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
-
-    return pattern_fail(r, r->rules[root].named_at,
-                        "no text matches the rule root; its recursion never ends"),
-           NULL;
+    pattern_fail(r, r->rules[root].named_at,
+                 "no text matches the rule root; its recursion never ends");
+    return NULL;
 }
 
 Grammar *grammar_gbnf(Str text, Error *err) {

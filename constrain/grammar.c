@@ -65,8 +65,9 @@ int trie_add(Grammar *g, const Str *strings, int n) {
     size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string up to the current level
     push_trie_node(g, 0, 0, n);
 
+    // Level by level, so that the children of a node follow each other.
     for (int node = root; node < g->n_tries; node++) {
-        int lo = g->tries[node].lo, hi = g->tries[node].hi;
+        int lo = g->tries[node].lo, hi = g->tries[node].hi; // the strings below this node
         if (lo < hi && at[lo] == strings[lo].len) g->tries[node].label = lo++;
         g->tries[node].first = g->n_tries;
 
@@ -197,6 +198,7 @@ static void align_names(Grammar *g, const ObjectDef *o) {
 }
 
 static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
+    // Remove names whose value is impossible.
     if (o->other != NONE) {
         Dfa *d = &g->defs[o->other].dfa;
         bool changed = false;
@@ -210,15 +212,16 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
     }
 
     if (o->other == NONE) return true;
+
+    // How many of the other names there are decides whether "minProperties" can be reached.
     const Dfa *d = &g->defs[o->other].dfa;
     o->n_others = count_names(g, d, budget);
     if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
-
     for (int state = 1; state < d->n_states; state++)
         o->is_limited |= o->n_others[state] != NO_LIMIT;
     if (o->trie != NONE) align_names(g, o);
-    if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
 
+    if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
     return error_set(budget->err, EXIT_USAGE,
                      "\"minProperties\": %u is not supported where a limited number of names is "
                      "allowed beside the listed ones",
@@ -228,22 +231,28 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 bool grammar_finish(Grammar *g, Budget *budget) {
     enum { MAX_ALTS = 1024 }; // fewer than the states that the machine follows
     if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
+
+    // Remove impossible alternatives.
     for (int i = 0; i < g->n_values; i++) {
         ValueDef *v = &g->values[i];
         int n = 0;
         for (int k = 0; k < v->n_alts; k++)
             if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
         v->n_alts = n;
+
         if (n > MAX_ALTS)
             return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
                              n);
     }
 
+    // Remove impossible names, and end arrays before an impossible item.
     for (int i = 0; i < g->n_defs; i++) {
         Def *def = &g->defs[i];
-        ArrayDef *a = &def->array;
         if (def->kind == DEF_OBJECT && !finish_object(g, &def->object, budget)) return false;
-        for (uint32_t k = 0; def->kind == DEF_ARRAY && k <= (uint32_t)a->n_prefix; k++)
+        if (def->kind != DEF_ARRAY) continue;
+
+        ArrayDef *a = &def->array;
+        for (uint32_t k = 0; k <= (uint32_t)a->n_prefix; k++)
             if (!g->values[a->items[k]].is_possible && k < a->max) a->max = k;
     }
 

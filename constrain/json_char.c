@@ -21,24 +21,31 @@ typedef enum {
 
 static uint32_t make_partial(Partial p, uint32_t bits) { return (uint32_t)p << 24 | bits; }
 
+static uint32_t complete(uint32_t found, uint32_t *code) {
+    *code = found;
+    return CHAR_COMPLETE;
+}
+
 uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
     Partial p = (Partial)(partial >> 24);
-    uint32_t byte = (uint32_t)b, bits = (partial & 0xffffff) << 6 | (byte & 63);
+    uint32_t byte = (uint32_t)b;
+
     if (p == P_NONE) {
-        if (byte < 0x80) return *code = byte, CHAR_COMPLETE;
+        if (byte < 0x80) return complete(byte, code);
         if (byte >= 0xc2 && byte < 0xe0) return make_partial(P_UTF8_1, byte & 31);
         if (byte >= 0xe0 && byte < 0xf0) return make_partial(P_UTF8_2, byte & 15);
         if (byte >= 0xf0 && byte < 0xf5) return make_partial(P_UTF8_3, byte & 7);
         return CHAR_INVALID;
     }
 
+    // A continuation byte adds 6 bits.
+    uint32_t bits = (partial & 0xffffff) << 6 | (byte & 63);
     if (byte >> 6 != 2) return CHAR_INVALID;
-    if (p == P_UTF8_1) return *code = bits, CHAR_COMPLETE;
+    if (p == P_UTF8_1) return complete(bits, code);
 
-    bool is_valid = p == P_UTF8_2
-                        ? bits >= 0x20 && (bits < 0x360 || bits >= 0x380) // overlong; surrogates
-                        : bits >= 0x10 && bits < 0x110;                   // overlong; too large
-
+    bool is_valid = bits >= 0x10 && bits < 0x110; // overlong; too large
+    if (p == P_UTF8_2)
+        is_valid = bits >= 0x20 && (bits < 0x360 || bits >= 0x380); // overlong; surrogates
     return is_valid ? make_partial(p - 1, bits) : CHAR_INVALID;
 }
 
@@ -66,11 +73,11 @@ static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, uint32_t *cod
     case P_HEX_3:
         if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // no high surrogate before it
         if (more >= 0xd800 && more < 0xdc00) return make_partial(P_HIGH, more & 0x3ff);
-        return clip(more, more, hex_codes, unused) ? (*code = more, CHAR_COMPLETE) : CHAR_INVALID;
+        return clip(more, more, hex_codes, unused) ? complete(more, code) : CHAR_INVALID;
     case P_LOW_0: return digit == 13 ? make_partial(P_LOW_1, bits) : CHAR_INVALID; // DC00 to DFFF
     case P_LOW_1:
         return digit >= 12 ? make_partial(P_LOW_2, bits << 2 | (digit & 3)) : CHAR_INVALID;
-    case P_LOW_3: return *code = 0x10000 + more, CHAR_COMPLETE;
+    case P_LOW_3: return complete(0x10000 + more, code);
     default: return make_partial(p + 1, more);
     }
 }
@@ -87,7 +94,7 @@ uint32_t char_step_json(uint32_t partial, int b, uint32_t *code) {
     if (p == P_ESCAPE) {
         const char *name = b ? strchr(names, b) : NULL;
         if (b == 'u') return make_partial(P_HEX_0, 0);
-        return name ? (*code = (unsigned char)meanings[name - names], CHAR_COMPLETE) : CHAR_INVALID;
+        return name ? complete((unsigned char)meanings[name - names], code) : CHAR_INVALID;
     }
 
     if (p == P_HIGH) return b == '\\' ? make_partial(P_HIGH_BACKSLASH, bits) : CHAR_INVALID;
@@ -109,22 +116,31 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     uint32_t n_missing = bits_missing[p];
 
     // The lowest and highest code point with the bits so far.
-    uint32_t lo = (partial & 0xffffff) << n_missing, hi = lo | ((1u << n_missing) - 1);
+    uint32_t lo = (partial & 0xffffff) << n_missing;
+    uint32_t hi = lo | ((1u << n_missing) - 1);
+
     if (p <= P_UTF8_3) {
-        uint32_t least = p == P_UTF8_2 ? 0x800 : p == P_UTF8_3 ? 0x10000 : 0; // not overlong
+        uint32_t least = 0; // a smaller one is an overlong form
+        if (p == P_UTF8_2) least = 0x800;
+        if (p == P_UTF8_3) least = 0x10000;
         out[0] = (CodeRange){lo > least ? lo : least, hi < CODE_MAX ? hi : CODE_MAX};
         return 1;
     }
 
-    if (p >= P_HIGH) return out[0] = (CodeRange){0x10000 + lo, 0x10000 + hi}, 1;
+    if (p >= P_HIGH) {
+        out[0] = (CodeRange){0x10000 + lo, 0x10000 + hi};
+        return 1;
+    }
+
+    // Digits after \u: characters that may be written so, and the pairs of high surrogates.
     int n = 0;
     if (lo < 0xd800 || lo > 0xdfff)
         n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);
 
-    uint32_t high_lo = lo > 0xd800 ? lo : 0xd800, high_hi = hi < 0xdbff ? hi : 0xdbff;
-    if (high_lo <= high_hi) // a high surrogate: the characters of all its pairs
+    uint32_t high_lo = lo > 0xd800 ? lo : 0xd800;
+    uint32_t high_hi = hi < 0xdbff ? hi : 0xdbff;
+    if (high_lo <= high_hi)
         out[n++] = (CodeRange){0x10000 + ((high_lo & 0x3ff) << 10),
                                0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
-
     return n;
 }

@@ -193,9 +193,11 @@ static void put_text(Machine *m, State s) {
     const int def = s.text.def, state = s.text.state;
     const Dfa *d = &m->grammar->defs[def].dfa;
     uint32_t n = m->n_out;
+
     put(m, s);
     if (m->n_out == n) return; // the state was added before, with all that follow from it
 
+    // A rule may be called here. The frame says where its caller continues, unless nothing follows.
     for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
@@ -243,30 +245,48 @@ static void end_value(Machine *m, State s) {
     }
 }
 
+// The state after the quote of a string: a listed one, or one of a language and a length.
+static void begin_string(Machine *m, State s, int alternative) {
+    const StringDef *d = &m->grammar->defs[alternative].string;
+
+    if (d->trie != NONE) {
+        State listed = state_new(IN_LISTED, s.stack, s.style);
+        listed.listed.def = alternative;
+        listed.listed.node = d->trie;
+        put(m, listed);
+    } else {
+        State string = state_new(IN_STRING, s.stack, s.style);
+        string.string.def = alternative;
+        string.string.state = m->grammar->defs[d->dfa].dfa.start;
+        if (string_is_live(d, string.string.state, 0)) put(m, string);
+    }
+}
+
 // Reads the first byte of one of the alternatives of a value.
 static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Grammar *g = m->grammar;
     const Def *alt = &g->defs[alternative];
 
-    if (alt->kind == DEF_TEXT) {
+    switch (alt->kind) {
+    case DEF_TEXT: {
         State text = state_new(IN_TEXT, s.stack, s.style);
         text.text.def = alternative;
         text.text.state = alt->dfa.start;
         if (text.text.state) step_text(m, text, b);
-    } else if (alt->kind == DEF_STRING && b == '"' && alt->string.trie != NONE) {
-        State listed = state_new(IN_LISTED, s.stack, s.style);
-        listed.listed.def = alternative;
-        listed.listed.node = alt->string.trie;
-        put(m, listed);
-    } else if (alt->kind == DEF_STRING && b == '"') {
-        State string = state_new(IN_STRING, s.stack, s.style);
-        string.string.def = alternative;
-        string.string.state = g->defs[alt->string.dfa].dfa.start;
-        if (string_is_live(&alt->string, string.string.state, 0)) put(m, string);
-    } else if ((alt->kind == DEF_OBJECT && b == '{') || (alt->kind == DEF_ARRAY && b == '[')) {
-        FrameKind kind = alt->kind == DEF_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
+        break;
+    }
+    case DEF_STRING:
+        if (b == '"') begin_string(m, s, alternative);
+        break;
+    case DEF_OBJECT:
+    case DEF_ARRAY: {
+        bool is_object = alt->kind == DEF_OBJECT;
+        if (b != (is_object ? '{' : '[')) break;
+        FrameKind kind = is_object ? FRAME_OBJECT : FRAME_ARRAY;
         uint32_t stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
         put(m, state_new(AT_OPEN, stack, s.style));
+        break;
+    }
     }
 }
 
@@ -333,6 +353,20 @@ static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) 
     return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
 }
 
+// True if the DFA (NULL: none) has a step by a character of the range that no child of a trie's
+// node has.
+static bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
+    const TrieNode *t = &g->tries[node];
+    int k = trie_lower_bound(g, node, r.lo);
+
+    for (; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
+        uint32_t code = g->tries[k].code;
+        if (has_step_before(d, state, r.lo, code)) return true;
+        r.lo = code + 1;
+    }
+    return has_step_before(d, state, r.lo, r.hi + 1);
+}
+
 // True if a name may continue with the partial character of a state: to a listed name by a child of
 // its trie node, or to an unlisted name by a code beside the children.
 static bool name_has_step(const Machine *m, const State *s) {
@@ -341,21 +375,21 @@ static bool name_has_step(const Machine *m, const State *s) {
     const int node = s->name.node, state = s->name.other;
     bool allows_other = state && frame_allows_other(&m->stacks, f);
     const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
-    int end = node != NONE ? g->tries[node].first + g->tries[node].n : 0;
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r);
 
     for (int i = 0; i < n; i++) {
-        uint32_t lo = r[i].lo; // the codes below have no step
-        int k = node != NONE ? trie_lower_bound(g, node, lo) : end;
-        for (; k < end && g->tries[k].code <= r[i].hi; k++) {
-            uint32_t code = g->tries[k].code;
-            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
-            if (has_step_before(other, state, lo, code)) return true;
-            lo = code + 1;
+        if (node == NONE) {
+            if (has_step_before(other, state, r[i].lo, r[i].hi + 1)) return true;
+            continue;
         }
 
-        if (has_step_before(other, state, lo, r[i].hi + 1)) return true;
+        // Along the trie, to a listed name; beside it, to another one.
+        const TrieNode *t = &g->tries[node];
+        int k = trie_lower_bound(g, node, r[i].lo);
+        for (; k < t->first + t->n && g->tries[k].code <= r[i].hi; k++)
+            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
+        if (trie_leads_beside(g, node, other, state, r[i])) return true;
     }
 
     return false;
@@ -371,11 +405,13 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
+    // A name that differs from all used ones needs no comparison. This is noticed at the first byte
+    // of a character, so that all such characters lead to the same configurations.
     Str first = {&(char){(char)b}, 1};
     if (b >= 0x80 && !s.partial && !find_used(m, &s, first, false)) {
         s.name.used = 0;
         s.name.n_same = 0;
-    } // so that all such characters lead to the same configurations
+    }
 
     s.partial = char_step_json(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
@@ -384,6 +420,8 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
+    // The name goes on in the trie of the listed names, in the DFA of the others, and along the
+    // used names that begin like it.
     if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
     if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
 
@@ -460,8 +498,8 @@ static void step_item(Machine *m, State s, int b) {
         [AT_NEXT] = {COMPACT, SPACED, INDENTED},
         [AT_SPACE] = {COMPACT, SPACED | INDENTED, 0},
     };
-    State item = before_next(m, s);
 
+    State item = before_next(m, s);
     if (b == ' ' || b == '\n') {
         item.style &= b == ' ' ? after[s.kind].space : after[s.kind].line;
         if (item.style && b == ' ') put(m, item);
@@ -582,7 +620,8 @@ TextPosition machine_position(const Machine *m, uint32_t config) {
 // True if a name is one of the listed names of an object.
 static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
     int node = o->trie;
-    for (uint32_t code; node != NONE && name.len;) {
+    while (node != NONE && name.len > 0) {
+        uint32_t code;
         size_t len = (size_t)utf8_decode(name.data, name.len, &code);
         node = trie_child(g, node, code);
         name = (Str){name.data + len, name.len - len};
@@ -633,6 +672,7 @@ void machine_free(Machine *m) {
 uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
     m->n_out = 0;
+
     for (int i = 0; i < root->n_alts; i++) {
         const Def *alt = &m->grammar->defs[root->alts[i]];
         bool is_text = alt->kind == DEF_TEXT;
@@ -662,33 +702,35 @@ bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
     uint32_t *moved = xalloc((size_t)m->stacks.frames.n, sizeof *moved);
-    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done), n_states;
+    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // the new number of each
 
+    // Copy the configurations to keep, with their stacks. Several may be the same one.
     for (int i = 0; i < n; i++) {
         if (*keep[i] && !done[*keep[i]]) {
+            uint32_t n_states;
             const State *states = config_states(m, *keep[i], &n_states);
             fresh->n_out = n_states;
             for (uint32_t k = 0; k < n_states; k++) {
-                fresh->out[k] = states[k];
-                fresh->out[k].stack =
-                    stack_copy(&fresh->stacks, &m->stacks, states[k].stack, moved);
-                if (states[k].kind == IN_NAME)
-                    fresh->out[k].name.used =
-                        used_copy(&fresh->stacks, &m->stacks, states[k].name.used);
+                State *s = &fresh->out[k];
+                *s = states[k];
+                s->stack = stack_copy(&fresh->stacks, &m->stacks, s->stack, moved);
+                if (s->kind == IN_NAME)
+                    s->name.used = used_copy(&fresh->stacks, &m->stacks, s->name.used);
             }
             done[*keep[i]] = intern_config(fresh);
         }
-
         *keep[i] = done[*keep[i]];
     }
 
     free(moved);
     free(done);
 
-    size_t kept = table_bytes(fresh); // twice that, or each step would flush again
+    // At least twice what is kept, or each step would flush again.
+    size_t kept = table_bytes(fresh);
     fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
     fresh->is_inexact = m->is_inexact;
 
+    // The machine keeps its address.
     Machine old = *m;
     *m = *fresh;
     *fresh = old;

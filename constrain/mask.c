@@ -174,13 +174,14 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
 static size_t plain_prefix(Str s, uint32_t *n_chars) {
     uint32_t partial = CHAR_COMPLETE, code = 0;
     size_t begin = 0; // of the current character
-    *n_chars = 0;
 
+    *n_chars = 0;
     for (size_t i = 0; i < s.len; i++) {
         if (!partial) {
             begin = i;
             ++*n_chars;
         }
+
         partial = char_step_utf8(partial, (unsigned char)s.data[i], &code);
         bool is_plain = partial || (code >= 0x20 && code != '"' && code != '\\');
         if (partial == CHAR_INVALID || !is_plain) {
@@ -218,6 +219,7 @@ static void group_tails(TokenTable *v) {
 TokenTable *token_table_new(const Str *pieces, int n) {
     TokenTable *v = xalloc(1, sizeof *v);
     size_t n_words = ((size_t)n + 63) / 64;
+
     v->n_words = n_words;
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
@@ -226,17 +228,19 @@ TokenTable *token_table_new(const Str *pieces, int n) {
 
     TokenText *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
+
     for (int t = 0; t < n; t++) {
         uint32_t n_chars;
         Str s = pieces[t];
         if (!s.len) continue;
+
         keys[n_keys++] = (TokenText){s, t, 0};
         if (may_rename(s)) v->renaming[v->n_renaming++] = (TokenText){s, t, 0};
 
+        // How the token continues a string: with plain characters, and a tail.
         size_t n_plain = plain_prefix(s, &n_chars);
         Str tail = {s.data + n_plain, s.len - n_plain};
         TokenText token = {tail, t, n_chars};
-
         if (!tail.len) {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
             if (n_chars >= N_LENGTHS) v->long_plain[v->n_long++] = token;
@@ -245,13 +249,14 @@ TokenTable *token_table_new(const Str *pieces, int n) {
         } // else a control character or invalid UTF-8, which no string contains
     }
 
+    // Row k: the tokens of at most k characters.
     for (size_t i = n_words; i < (N_LENGTHS + 1) * n_words; i++)
         v->plain[i] |= v->plain[i - n_words];
+
     sort_tokens(keys, n_keys);
     build_trie(&v->trie, keys, n_keys);
     free(keys);
     group_tails(v);
-
     return v;
 }
 
@@ -303,27 +308,30 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
                      uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
     WalkLevel *level = &s->path[base];
     *level = (WalkLevel){config, other, end};
-    for (uint32_t i = begin; i < end;) {
+
+    uint32_t i = begin;
+    while (i < end) {
         const ByteNode *node = &nodes[i];
         while (i >= level->end) level--;
+
         uint32_t next = machine_step(s->machine, level->config, (int)node->byte);
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
 
+        // The mask is right in a subtree in which both configurations go on alike.
         if (next == other_next || next == DEAD) {
             if (next != other_next) clear_subtree(nodes, i, out);
             i += node->size;
             continue;
         }
-        if (node->token != NONE) set_bit(out, node->token);
 
+        if (node->token != NONE) set_bit(out, node->token);
         if (node->size > 1) {
             *++level = (WalkLevel){next, other_next, i + node->size};
             flush_if_full(s, (uint32_t)(level - s->path) + 1);
         }
         i++;
     }
-
     return s->path[base].config;
 }
 
@@ -333,14 +341,18 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
     const ByteTrie *t = &s->tokens->trie;
     uint32_t depth = 0;
     s->path[0] = (WalkLevel){loop, DEAD, t->n};
-
     if (!others) return;
-    for (uint32_t i = 0; i < t->n;) {
-        while (i >= s->path[depth].end) depth--;
-        const ByteNode *node = &t->nodes[i];
-        uint32_t end = i + node->size, config = s->path[depth].config;
-        bool is_in_loop = config == s->path[0].config;
 
+    uint32_t i = 0;
+    while (i < t->n) {
+        while (i >= s->path[depth].end) depth--;
+
+        const ByteNode *node = &t->nodes[i];
+        uint32_t end = i + node->size;
+        uint32_t config = s->path[depth].config;
+
+        // Subtrees without such characters, and those that end the string, are right already.
+        bool is_in_loop = config == s->path[0].config;
         if ((is_in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
             node->byte == '\\') {
             i = end;
@@ -353,8 +365,8 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
             i++;
             continue;
         }
-        clear_subtree(t->nodes, i, out);
 
+        clear_subtree(t->nodes, i, out);
         if (next != DEAD) {
             if (node->token != NONE) set_bit(out, node->token);
             walk(s, depth + 1, t->nodes, i + 1, end, next, DEAD, out);
@@ -390,7 +402,9 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
 
 // Starts a mask with the tokens of at most max plain characters.
 static void copy_plain(const TokenTable *v, uint32_t max, uint64_t *out) {
-    size_t row = max == NO_LIMIT ? N_LENGTHS : max < N_LENGTHS ? max : N_LENGTHS - 1;
+    size_t row = max < N_LENGTHS ? max : N_LENGTHS - 1;
+    if (max == NO_LIMIT) row = N_LENGTHS;
+
     memcpy(out, v->plain + row * v->n_words, v->n_words * sizeof *out);
     for (int i = 0; max != NO_LIMIT && i < v->n_long; i++)
         if (v->long_plain[i].n_plain <= max) set_bit(out, v->long_plain[i].token);
@@ -436,14 +450,21 @@ static uint32_t find_loop(MaskTables *s, uint32_t config, uint64_t *others) {
 static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     const TokenTable *v = s->tokens;
     const ByteTrie *t = &v->trie;
-    uint32_t min, max, loop;
+    uint32_t min, max;
     uint64_t others;
 
     if (machine_is_loop(s->machine, config, &others)) {
         mask_loop(s, config, others, out);
-    } else if (machine_is_counted(s->machine, config, &min, &max, &others)) {
+        return;
+    }
+    if (machine_is_counted(s->machine, config, &min, &max, &others)) {
         mask_counted(s, config, min, max, others, out);
-    } else if ((loop = find_loop(s, config, &others))) {
+        return;
+    }
+
+    // The mask of a similar loop, corrected where the two differ; otherwise the whole trie.
+    uint32_t loop = find_loop(s, config, &others);
+    if (loop) {
         s->pinned = config;
         loop = mask_loop(s, loop, others, out);
         walk(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
@@ -471,7 +492,8 @@ void matcher_set_limit(Matcher *m, size_t bytes) {
     MaskTables *s = m->tables;
     size_t mask_bytes = s->tokens->n_words * sizeof *s->masks, n = bytes / 2 / (mask_bytes + 1);
     machine_set_limit(s->machine, bytes / 2);
-    n = n < MIN_MASKS ? MIN_MASKS : n > N_MASKS ? N_MASKS : n;
+    if (n < MIN_MASKS) n = MIN_MASKS;
+    if (n > N_MASKS) n = N_MASKS;
     if (n == (size_t)s->n_masks) return;
     s->n_masks = (int)n;
     s->masks = xrealloc(s->masks, n, mask_bytes);
@@ -605,7 +627,6 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     if (skips_space) {
         copy_mask(m, mask);
         mask = m->own_mask;
-
         for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
             if (nodes[i].byte != ' ') continue;
             clear_subtree(nodes, i, m->own_mask);
@@ -613,11 +634,13 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
         }
     }
 
+    // A token with several names may use one of them twice, which the configuration cannot know.
     for (int i = 0; i < v->n_renaming; i++) {
         const TokenText *t = &v->renaming[i];
         Str text = t->text;
         if (skips_space && text.data[0] == ' ') text = (Str){text.data + 1, text.len - 1};
         if (!get_bit(mask, t->token) || fits(m, text)) continue;
+
         if (mask != m->own_mask) {
             copy_mask(m, mask);
             mask = m->own_mask;

@@ -34,9 +34,11 @@ static Decimal decimal_of(const Json *x) {
     const char *s = x->string.data, *end = s + x->string.len;
     bool after_point = false;
 
+    // Digits without leading zeros, and how many of them are before the point.
     for (; s < end && *s != 'e' && *s != 'E'; s++) {
         if (*s == '.') after_point = true;
         if (*s < '0') continue; // a sign or point
+
         bool is_leading = !d.digits.len && *s == '0';
         if (!is_leading) buffer_append(&d.digits, s, 1);
         d.point += is_leading ? -after_point : !after_point;
@@ -46,8 +48,9 @@ static Decimal decimal_of(const Json *x) {
     if (exponent > max_exponent) exponent = max_exponent;
     if (exponent < -max_exponent) exponent = -max_exponent;
     d.point += exponent;
-    while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
 
+    // Without trailing zeros, too, and without a sign of 0.
+    while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
     if (!d.digits.len) {
         d.point = 0;
         d.is_negative = false;
@@ -127,6 +130,7 @@ static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer 
 //     same digits, smaller fraction    20(\.0+)?|20\.[0-4][0-9]*
 //     the number itself                20\.50*
 static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) {
+    // Fewer digits before the point; as many, of which the first i are equal and the next is less.
     if (whole.len > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", whole.len - 2);
     for (size_t i = 0; i < whole.len; i++) {
         char least = i == 0 && whole.len > 1 ? '1' : '0';
@@ -135,6 +139,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
                           whole.data[i] - 1, whole.len - 1 - i);
     }
 
+    // Equal before the point, and less after it.
     const char *w = whole.data; // ends with NUL, as `part` does
     if (part.len) buffer_printf(out, "|%s(\\.0+)?", w);
     for (size_t i = 0; i < part.len; i++) {
@@ -143,6 +148,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
             buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", w, (int)i, part.data, part.data[i] - 1);
     }
 
+    // Equal.
     if (!is_excluded && part.len) buffer_printf(out, "|%s\\.%s0*", w, part.data);
     if (!is_excluded && !part.len) buffer_printf(out, "|%s(\\.0+)?", w);
 }
@@ -155,12 +161,14 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
     bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
     int exponent = (int)d.point - 1;
-    bool is_tiny = exponent <= TINY_LAST, is_vast = exponent >= VAST_FIRST;
+    bool is_tiny = exponent <= TINY_LAST;
+    bool is_vast = exponent >= VAST_FIRST;
 
     buffer_puts(out, "(" REGEX_NONE);
     if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
     if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
 
+    // With an exponent: any number with a smaller one, or less with the same one.
     if (ok && d.digits.len && (is_tiny || is_vast)) {
         buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
         for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)
@@ -171,12 +179,12 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     }
 
     buffer_puts(out, ")");
+
     buffer_free(&whole);
     buffer_free(&part);
     buffer_free(&first);
     buffer_free(&rest);
     buffer_free(&d.digits);
-
     return ok;
 }
 
@@ -186,24 +194,26 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
 static int keep_within(Languages *l, int language, const Json *x, bool is_excluded, bool is_lower) {
     static const Json zero = {.kind = JSON_NUMBER, .string = {"0", 1}};
     Buffer p = {0};
-    const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
+    const char *near = is_lower ? "-" : "";
+    const char *far = is_lower ? "" : "-";
     int sign = number_compare(x, &zero);
-    bool has_zero = is_lower ? sign <= 0 : sign >= 0, is_zero = sign == 0 && is_excluded;
+    bool has_zero = is_lower ? sign <= 0 : sign >= 0;
+    bool is_zero = sign == 0 && is_excluded;
 
     // If 0 is within the bound: keeps all numbers of the far sign, and numbers of the near sign up
     // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
     // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
-
     int bound = -1;
     if (put_up_to(&p, x, has_zero ? is_excluded : !is_excluded))
         bound = language_regex(l, buffer_str(&p), REGEX_WHOLE);
     else
         error_set(l->budget.err, EXIT_USAGE, "the bound has too many digits");
+
     language = language_combine(l, language, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, bound);
     if (is_zero) language = language_narrow(l, language, DFA_SUBTRACT, str_of("-?" ZERO));
-    buffer_free(&p);
 
+    buffer_free(&p);
     return language;
 }
 
@@ -236,26 +246,29 @@ int number_multiples(Languages *l, const Json *m) {
     int64_t scale;
     uint64_t whole = whole_of(m, &scale);
     int *def = language_find(l, m->string.data, m->string.len);
-
     if (*def >= 0) return *def;
+
     for (; scale < 0 && whole <= MAX_STATES; scale++) whole *= 10;
-    if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
-        return error_set(l->budget.err, EXIT_USAGE, "%.*s is not supported; use at most %d",
-                         SHOWN(m->string), MAX_STATES),
-               -1;
+    if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES) {
+        error_set(l->budget.err, EXIT_USAGE, "%.*s is not supported; use at most %d",
+                  SHOWN(m->string), MAX_STATES);
+        return -1;
+    }
 
     // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
     // point, and 1 + the number of digits after it. The form of numbers is not checked.
-    int n = (int)whole, last = (int)scale + 1;
-
+    int n = (int)whole;
+    int last = (int)scale + 1;
     for (int i = 0; i < n * (last + 1); i++) nfa_state(&nfa);
-    int end = nfa_state(&nfa), zero = nfa_range(&nfa, '0', '0');
+    int end = nfa_state(&nfa);
+    int zero = nfa_range(&nfa, '0', '0');
     nfa_edge(&nfa, 0, 0, NFA_SET, nfa_range(&nfa, '-', '-'));
 
     for (int k = 0; k <= last; k++) {
         int next = k ? (k + 1) * n : 0; // state after a digit, with the remainder 0
         int64_t left = 1;               // 10^(remaining digits) modulo n
         for (int i = k ? k : 1; i < last; i++) left = left * 10 % n;
+
         for (int r = 0; r < n; r++) {
             int state = k * n + r;
             if (!k) nfa_edge(&nfa, state, n + r, NFA_SET, nfa_range(&nfa, '.', '.'));
@@ -265,11 +278,10 @@ int number_multiples(Languages *l, const Json *m) {
             if (r * left % n == 0) nfa_edge(&nfa, state, end, NFA_EMPTY, 0);
         }
     }
-
     nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
+
     if (dfa_build(&d, &nfa, &(NfaFragment){0, end}, 0, -1)) *def = grammar_add_dfa(l->grammar, d);
     nfa_free(&nfa);
-
     return *def;
 }
 
@@ -281,11 +293,12 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     Buffer whole = {0}, part = {0};
     bool ok = split_digits(&d, d.point, &whole, &part);
     bool is_plain = d.point > -4 && d.point <= MAX_PLAIN; // otherwise json.dumps writes an exponent
-    int exponent = (int)d.point - 1;
     const char *zeros = is_checked ? "0*" : "";
 
     buffer_puts(out, out->len ? "|" : "");
     buffer_puts(out, d.is_negative ? "-(" REGEX_NONE : "(" REGEX_NONE);
+
+    // Without an exponent.
     if (!d.digits.len)
         buffer_puts(out, is_checked ? "|-?0(\\.0+)?([eE][+-]?[0-9]{1,3})?" : "|0");
     else if (ok && (is_checked || is_plain) && part.len)
@@ -293,21 +306,23 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     else if (ok && (is_checked || is_plain))
         buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
 
+    // With an exponent.
     if (ok && d.digits.len && (is_checked || !is_plain)) {
+        int exponent = (int)d.point - 1;
         Str rest = {d.digits.data + 1, d.digits.len - 1};
         buffer_printf(out, rest.len ? "|%.1s\\.%.*s%s" : "|%.1s", d.digits.data, (int)rest.len,
                       rest.data, zeros);
         if (is_checked && !rest.len) buffer_puts(out, "(\\.0+)?");
-        const char *e = is_checked     ? exponent < 0 ? "[eE]-0*" : "[eE]\\+?0*"
-                        : exponent < 0 ? "e-"
-                                       : "e\\+";
+
+        const char *e = exponent < 0 ? "e-" : "e\\+";
+        if (is_checked) e = exponent < 0 ? "[eE]-0*" : "[eE]\\+?0*";
         buffer_printf(out, is_checked ? "%s%d" : "%s%02d", e, exponent < 0 ? -exponent : exponent);
     }
 
     buffer_puts(out, ")");
+
     buffer_free(&whole);
     buffer_free(&part);
     buffer_free(&d.digits);
-
     return ok;
 }

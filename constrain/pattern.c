@@ -5,14 +5,16 @@ int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
     bool is_grammar = r->syntax->is_grammar;
     Error *err = r->nfa.budget->err;
-
     if (err->code) return -1;
-    for (size_t i = 0; i < at; i++)
+
+    for (size_t i = 0; i < at; i++) {
         if (is_grammar && r->text.data[i] == '\n') {
             line++;
             column = 1;
-        } else
+        } else {
             column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80; // not a continuation byte
+        }
+    }
 
     if (is_grammar)
         error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
@@ -30,11 +32,14 @@ Str pattern_rest(const PatternReader *r) {
 
 void pattern_skip_space(PatternReader *r, bool lines) {
     lines |= r->depth > 0;
-    for (int c; r->syntax->is_grammar && (c = pattern_peek(r)) >= 0; r->at++) {
+    if (!r->syntax->is_grammar) return; // white space stands for itself
+
+    for (int c; (c = pattern_peek(r)) >= 0; r->at++) {
         if (c == '#') {
             while (pattern_peek(r) >= 0 && pattern_peek(r) != '\n') r->at++;
             c = pattern_peek(r);
         }
+
         bool is_line = c == '\n' || c == '\r';
         if (is_line ? !lines : c != ' ' && c != '\t') return;
     }
@@ -55,6 +60,8 @@ static bool read_members(PatternReader *r, CharSet *s) {
 
         Str rest = pattern_rest(r);
         if (rest.len < 2 || rest.data[0] != '-' || rest.data[1] == ']') continue;
+
+        // A range.
         r->at++;
         if (!r->syntax->read_member(r, s, &hi)) return false;
         if (lo == UINT32_MAX || hi == UINT32_MAX)
@@ -93,17 +100,18 @@ static bool read_number(PatternReader *r, int *n) {
 // repetition or the node itself.
 static int read_repeat(PatternReader *r, int node) {
     size_t at = r->at;
-    int c = pattern_peek(r), min = c == '+', max = c == '?' ? 1 : -1;
+    int c = pattern_peek(r);
     bool is_grammar = r->syntax->is_grammar;
-
     if (c != '*' && c != '+' && c != '?' && c != '{') return node;
+
+    // Bounds; max is -1 for no limit.
+    int min = c == '+', max = c == '?' ? 1 : -1;
     r->at++;
     if (c == '{') {
         pattern_skip_space(r, false);
         bool ok = read_number(r, &min);
         max = min;
         pattern_skip_space(r, false);
-
         if (ok && pattern_peek(r) == ',') {
             r->at++;
             pattern_skip_space(r, false);
@@ -118,7 +126,6 @@ static int read_repeat(PatternReader *r, int node) {
         }
         r->at++;
     }
-
     if (max >= 0 && max < min)
         return pattern_fail(r, at, "the bounds of the repetition are out of order");
 
@@ -127,24 +134,28 @@ static int read_repeat(PatternReader *r, int node) {
     r->nodes[repeat].at = at;
     r->nodes[repeat].min = min;
     r->nodes[repeat].max = max;
+
     if (is_grammar) return repeat;
     if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
     if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
         return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
-
     return repeat;
 }
 
 int pattern_read_choice(PatternReader *r) {
     enum { MAX_NODES = 1 << 18 }; // more would exceed the limit of NFA states
-    int choice = pattern_add(r, PATTERN_CHOICE, 0), last_branch = -1, c;
+    int choice = pattern_add(r, PATTERN_CHOICE, 0);
+    int last_branch = -1, c;
+
     for (;;) {
         if (r->n_nodes > MAX_NODES) return pattern_fail_here(r, "too complex");
+
+        // A branch is a sequence of items.
         int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
         pattern_append(r, choice, sequence, &last_branch);
-
         while ((c = pattern_peek(r)) >= 0 && c != '|' && c != ')') {
             if (r->syntax->is_grammar && (c == '\n' || c == '\r')) break;
+
             int item = r->syntax->read_item(r);
             if (item < 0) return -1;
             pattern_skip_space(r, false);
@@ -191,15 +202,18 @@ size_t pattern_escape(Str s, uint32_t *code) {
     if (!s.len) return 0;
 
     const char *name = s.data[0] ? strchr(names, s.data[0]) : NULL;
-    if (name) return *code = (unsigned char)meanings[name - names], 1;
+    if (name) {
+        *code = (unsigned char)meanings[name - names];
+        return 1;
+    }
     if (s.data[0] == 'x') return pattern_hex(s, 1, 2, code);
     if (s.data[0] == 'U') return pattern_hex(s, 1, 8, code);
     if (s.data[0] != 'u') return 0;
 
     uint32_t low;
     size_t n = pattern_hex(s, 1, 4, code);
-    bool is_high = n && *code >= 0xd800 && *code < 0xdc00; // the low surrogate must be escaped too
 
+    bool is_high = n && *code >= 0xd800 && *code < 0xdc00; // the low surrogate must be escaped too
     if (is_high && s.len > 7 && s.data[5] == '\\' && s.data[6] == 'u' &&
         pattern_hex(s, 7, 4, &low) && low >= 0xdc00 && low < 0xe000) {
         *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
@@ -227,11 +241,18 @@ void pattern_append(PatternReader *r, int parent, int child, int *last) {
 
 static int emit_repeat(PatternReader *r, const PatternNode *p, int from) {
     Nfa *nfa = &r->nfa;
-    for (int i = 0; i < p->min && !nfa->is_full; i++) from = pattern_emit(r, p->child, from);
+
+    for (int i = 0; i < p->min; i++) {
+        if (nfa->is_full) return from;
+        from = pattern_emit(r, p->child, from);
+    }
+
     int after = nfa_step(nfa, from, NFA_EMPTY, 0);
     if (p->max < 0) // a copy that leads back to `after`, any number of times
         nfa_edge(nfa, pattern_emit(r, p->child, after), after, NFA_EMPTY, 0);
-    for (int i = p->min; i < p->max && !nfa->is_full; i++) {
+
+    for (int i = p->min; i < p->max; i++) {
+        if (nfa->is_full) return after;
         from = pattern_emit(r, p->child, from);
         nfa_edge(nfa, from, after, NFA_EMPTY, 0);
     }

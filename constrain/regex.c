@@ -1,6 +1,7 @@
-// The notation of regular expressions for the parser of pattern.h, and the compilation of the
-// pattern tree.
+// Regular expressions: their notation for the parser of pattern.h, regex_compile(), and the
+// constraints that consist of one (constrain.h).
 #include "regex.h"
+#include "constrain.h"
 #include "pattern.h"
 #include "../base/unicode.h"
 
@@ -28,24 +29,31 @@ static bool read_property(PatternReader *r, CharSet *s) {
 
 // Adds the class \d, \w, \s or \p{...} to a set, or for a capital letter its complement.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
-    static const CodeRange digits[] = {{'0', '9'}},
-                           words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                           space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
-                                      {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-                                      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-                                      {0xfeff, 0xfeff}};
-
-    enum { N_SPACE = sizeof space / sizeof *space };
-    int lower = letter | 0x20, n = lower == 'd' ? 1 : lower == 'w' ? 4 : lower == 's' ? N_SPACE : 0;
-    const CodeRange *ranges = lower == 'd' ? digits : lower == 'w' ? words : space;
+    static const CodeRange digits[] = {{'0', '9'}};
+    static const CodeRange words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    static const CodeRange space[] = {
+        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    static const struct {
+        int letter;
+        const CodeRange *ranges;
+        size_t n;
+    } classes[] = {{'d', digits, sizeof digits / sizeof *digits},
+                   {'w', words, sizeof words / sizeof *words},
+                   {'s', space, sizeof space / sizeof *space}};
+    int lower = letter | 0x20;
     CharSet set = {0};
 
-    for (int i = 0; i < n; i++) charset_add(&set, ranges[i].lo, ranges[i].hi);
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; lower == classes[k].letter && i < classes[k].n; i++)
+            charset_add(&set, classes[k].ranges[i].lo, classes[k].ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
+
+    // An upper-case letter means the other characters.
     if (letter != lower) charset_invert(&set);
     for (int i = 0; i < set.n; i++) charset_add(s, set.at[i].lo, set.at[i].hi);
-    charset_free(&set);
 
+    charset_free(&set);
     return ok;
 }
 
@@ -66,6 +74,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     if ((c >= '1' && c <= '9') || c == 'k')
         return pattern_fail_here(r, "back references are not supported") > 0;
 
+    // Characters: \n, \x41 and \u0041, then \u{41}, control characters, and any punctuation.
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
     if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
         const char *end = memchr(rest.data, '}', rest.len);
@@ -83,9 +92,9 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     }
 
     if (!n) return pattern_fail_here(r, "unknown escape") > 0;
+
     charset_add(s, *code, *code);
     r->at += n;
-
     return true;
 }
 
@@ -104,8 +113,11 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
 
 // Reads a group after its opening parenthesis.
 static int read_group(PatternReader *r) {
-    bool is_ahead = looks_at(r, "?=") || looks_at(r, "?!"), is_negated = looks_at(r, "?!");
+    bool is_negated = looks_at(r, "?!");
+    bool is_ahead = looks_at(r, "?=") || is_negated;
     size_t begin = r->at - 1;
+
+    // What follows the parenthesis: (?: (?= (?! or (?<name>
     if (looks_at(r, "?:") || is_ahead) {
         r->at += 2;
     } else if (looks_at(r, "?<") && !looks_at(r, "?<=") && !looks_at(r, "?<!")) {
@@ -123,7 +135,6 @@ static int read_group(PatternReader *r) {
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
     r->nodes[ahead].child = node;
     r->nodes[ahead].at = begin;
-
     return ahead;
 }
 
@@ -177,10 +188,12 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     Error err;
     Budget budget = {0, &err};
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = &budget}};
-    int root = parse(&r), k = -1, n = 0;
+    int root = parse(&r);
+    const PatternNode *nodes = r.nodes;
+    const PatternNode *part[3] = {NULL}; // the first parts of the only alternative
     size_t length = 0;
-    const PatternNode *nodes = r.nodes, *part[3] = {NULL};
 
+    int k = -1, n = 0;
     if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
     for (; k >= 0; k = nodes[k].next, n++)
         if (n < 3) part[n] = &nodes[k];
@@ -232,16 +245,18 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead, both;
     int root = parse(&r);
-
     if (root < 0) {
         pattern_free(&r);
         return false;
     }
-    PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
+
+    // Look-aheads at the beginning of the text are separate languages: [first, rest) of the only
+    // alternative.
+    PatternNode *nodes = r.nodes;
+    PatternNode *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
     bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
     bool may_begin = is_anchored && sequence->next < 0;
-
     for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
         if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
         may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
@@ -250,9 +265,11 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     sequence->child = rest;
     if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
 
+    // The language of the rest, narrowed by each look-ahead.
     bool ok = check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
     for (int k = first; ok && k != rest; k = nodes[k].next) {
         if (nodes[k].kind != PATTERN_LOOKAHEAD) continue;
+
         ok = check_no_lookahead(&r, nodes[k].child) &&
              compile_node(&r, nodes[k].child, REGEX_PREFIX, &ahead);
         if (ok) {
@@ -260,6 +277,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
             ok = dfa_product(&both, out, &ahead, op, budget);
             dfa_free(&ahead);
         }
+
         dfa_free(out);
         if (ok) *out = both;
     }
@@ -276,4 +294,35 @@ void regex_put_literal(Buffer *pattern, Str text) {
         if (ch) buffer_append(pattern, &ch, 1);
     }
     buffer_puts(pattern, ")");
+}
+
+// Constraints.
+
+Grammar *grammar_regex(Str pattern, Error *err) {
+    Budget budget = {COMPILE_BUDGET, err};
+    Dfa d;
+    if (!regex_compile(pattern, REGEX_WHOLE, &budget, &d)) return NULL;
+
+    if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
+    dfa_free(&d);
+    error_set(err, EXIT_USAGE, "regular expression: no text matches it");
+    return NULL;
+}
+
+Grammar *grammar_choices(const Str *choices, int n, Error *err) {
+    Buffer pattern = {0};
+    uint32_t code;
+    bool ok = true;
+
+    for (int i = 0; i < n && ok; i++) {
+        for (size_t at = 0, len; at < choices[i].len && ok; at += len) {
+            len = (size_t)utf8_decode(choices[i].data + at, choices[i].len - at, &code);
+            ok = len || error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1);
+        }
+        regex_put_literal(&pattern, choices[i]);
+    }
+
+    Grammar *g = ok ? grammar_regex(buffer_str(&pattern), err) : NULL;
+    buffer_free(&pattern);
+    return g;
 }

@@ -54,7 +54,8 @@ static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 }
 
 static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    for (const Json *a = value->child; a && u->value->boolean; a = a->next)
+    if (!u->value->boolean) return true;
+    for (const Json *a = value->child; a; a = a->next)
         for (const Json *b = a->next; b && !c->failed; b = b->next)
             if (json_is_equal(c, a, b)) return false;
     return true;

@@ -27,13 +27,15 @@ void schema_compiler_free(SchemaCompiler *c) {
 // Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.
 static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
     if (from == target) return true;
+
     int index = 0;
     for (const Json *k = from->child; k; k = k->next, index++) {
         size_t before = out->len;
         buffer_puts(out, "/");
         if (from->kind == JSON_ARRAY) buffer_printf(out, "%d", index);
 
-        for (size_t i = 0; from->kind == JSON_OBJECT && i < k->key.len; i++) {
+        // Items of arrays have no key.
+        for (size_t i = 0; i < k->key.len; i++) {
             char ch = k->key.data[i];
             if (ch == '~' || ch == '/')
                 buffer_puts(out, ch == '~' ? "~0" : "~1");
@@ -132,9 +134,11 @@ const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
         while (m && !str_eq(m->key, name)) m = m->next;
         return m;
     }
+
     bool is_indexed = *member_slot(c, object, m->key);
     if (!schema_spend(c, is_indexed ? 10 : 20L * object->n_items)) return NULL;
-    for (; !is_indexed && m; m = m->next) *member_slot(c, object, m->key) = m;
+    if (!is_indexed)
+        for (; m; m = m->next) *member_slot(c, object, m->key) = m;
     return *member_slot(c, object, name);
 }
 

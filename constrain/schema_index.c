@@ -28,11 +28,11 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (!ref.len) return base;
     if (scheme_length(ref)) return ref;
 
+    // What is kept of the base: scheme, authority, and directories.
     const char *query = base.len ? memchr(base.data, '?', base.len) : NULL;
     if (query) base.len = (size_t)(query - base.data);
     size_t path = path_offset(base), n = base.len;
     bool has_authority = path > scheme_length(base);
-
     if (ref.data[0] == '/')
         n = ref.len > 1 && ref.data[1] == '/' ? scheme_length(base) : path;
     else if (ref.data[0] != '?')
@@ -43,7 +43,6 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (has_authority && n == path && ref.data[0] != '/') out[n++] = '/';
     memcpy(out + n, ref.data, ref.len);
     n += ref.len;
-
     return (Str){out, n};
 }
 
@@ -112,8 +111,8 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
         [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
                                 VALUE_SCHEMA_OR_NAMES},
     };
-    bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
 
+    bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
     if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
         return index_schema(c, value, resource);
 
@@ -127,7 +126,6 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     KeywordValue items = rules[expected].items;
     for (const Json *v = items ? value->child : NULL; v; v = v->next)
         if (!index_value(c, u, v, items, resource)) return false;
-
     return true;
 }
 
@@ -198,21 +196,24 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str point
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
     if (!index_schema(c, schema, 0)) return NULL;
-    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL), n_found = 0, resource = 0;
-    Str uri = ref->string, fragment = split_fragment(&uri);
-    const Json *found = NULL;
 
-    if (str_contains(uri, "./"))
-        return schema_fail(c, schema, "$ref",
-                           "\"%.*s\": \".\" and \"..\" are not supported in a path",
-                           SHOWN(ref->string)),
-               NULL;
+    // URI#fragment. The fragment is an anchor, or a JSON pointer into the resource.
+    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
+    Str uri = ref->string;
+    Str fragment = split_fragment(&uri);
+    if (str_contains(uri, "./")) {
+        schema_fail(c, schema, "$ref", "\"%.*s\": \".\" and \"..\" are not supported in a path",
+                    SHOWN(ref->string));
+        return NULL;
+    }
 
     bool is_pointer = fragment.len && fragment.data[0] == '/';
     Str anchor = is_pointer ? (Str){0} : fragment;
     uri = resolve_uri(c, c->targets[c->resource_of[i]].uri, uri);
     if (!schema_spend(c, c->n_targets)) return NULL;
 
+    const Json *found = NULL;
+    int n_found = 0, resource = 0;
     for (int k = 0; k < c->n_targets; k++)
         if (str_eq(c->targets[k].uri, uri) && str_eq(c->targets[k].anchor, anchor)) {
             found = c->targets[k].schema;
@@ -224,6 +225,7 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
 
     // A target outside all keywords is indexed only now.
     if (is_pointer && found && !index_schema(c, found, resource)) return NULL;
+
     if (n_found > 1)
         schema_fail(c, schema, "$ref", "\"%.*s\" is defined twice", SHOWN(ref->string));
     else if (!found)

@@ -181,28 +181,30 @@ bool frame_allows_other(const StackTable *t, const StackFrame *f) {
 
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
                          uint32_t used, uint32_t n) {
-    const TrieNode *listed = node == NONE ? NULL : &t->grammar->tries[node];
+    static const TrieNode empty = {0};
+    const TrieNode *listed = node == NONE ? &empty : &t->grammar->tries[node];
     const ObjectDef *o = &t->grammar->defs[f->def].object;
     uint32_t n_listed = 0; // listed names that are texts of o->other
 
-    for (int i = listed ? listed->lo : 0; listed && i < listed->hi; i++) {
+    for (int i = listed->lo; i < listed->hi; i++) {
         if (frame_allows_name(t, f, i)) return true;
         n_listed += o->properties[i].is_other;
     }
 
+    // The number of other names that begin like this, if it is limited.
     if (!frame_allows_other(t, f)) return false;
-    uint32_t n_other = o->n_others[listed ? listed->other : other];
+    uint32_t n_other = o->n_others[node != NONE ? listed->other : other];
     if (n_other != NO_LIMIT) n_other -= n_listed;
     if (n_other == NO_LIMIT || n_other == 0) return n_other;
     if (used == USED_ALL) return n_other > f->n_used;
 
+    // Used names are not used again.
     Str prefix = used_prefix(t, used, n);
     uint32_t n_used = 0;
     while ((used = used_find(t, used, prefix, (Str){"", 0}, false))) {
         n_used++;
         used_name(t, used, &used);
     }
-
     return n_other > n_used;
 }
 

@@ -155,14 +155,17 @@ def has_nested_ternary(text):
 
 
 def has_constant_flag(condition, code):
-    """True if a part of the condition of a loop is a name that the loop does not change: an `if` in its place."""
+    """True if a part of the condition of a loop is a name that the loop does not change: an `if` in its place. A member,
+    as in `!c->failed`, is changed by any call that gets the object."""
     if top_level(condition, "||"):
         return False
     for part in condition.split("&&"):
         flag = re.fullmatch(r"\s*!?([\w.>-]+)\s*", part)
         if flag and not re.search(r"(?<![\w>.])%s\s*(?:[|&^*/+-]?=[^=]|\+\+|--)|(?:&|\+\+|--)%s\b" % (
                 (flag.group(1),) * 2), code):
-            return "&&" in condition
+            owner = re.split(r"\.|->", flag.group(1))[0]
+            if owner == flag.group(1) or not re.search(r"\(&?%s[,)]" % owner, code):
+                return "&&" in condition
     return False
 
 
@@ -177,7 +180,7 @@ def defects(function):
         for keyword, condition in conditions(text):
             if keyword == "for" and has_constant_flag(condition, function.code[offset:]):
                 yield offset, "for", text
-            if keyword == "if" and re.search(r"[^=!<>]=[^=]", condition):
+            if keyword == "if" and re.search(r"[^=!<>]=[^=]", re.sub(r"\{[^{}]*\}", "", condition)):
                 yield offset, "assignment", text
 
 
