@@ -5,10 +5,11 @@
 #include <string.h>
 
 // Length of a character by its first byte; 0 if no character begins with this byte.
-static int length_by_first(unsigned char c) {
-    if (c < 0x80) return 1;
-    if (c < 0xc2 || c > 0xf4) return 0; // a continuation, an overlong form, above U+10FFFF
-    return c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+static int length_by_first(unsigned char first) {
+    if (first < 0x80) return 1;
+    if (first < 0xc2 || first > 0xf4) return 0; // a continuation, an overlong form, above U+10FFFF
+    if (first < 0xe0) return 2;
+    return first < 0xf0 ? 3 : 4;
 }
 
 int utf8_decode(const char *s, size_t n, uint32_t *code) {
@@ -42,7 +43,10 @@ int utf8_encode(uint32_t c, char out[4]) {
         (void)(out[0] = (char)c);
         return 1;
     }
-    int len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    int len = 2;
+    if (c >= 0x800) len = 3;
+    if (c >= 0x10000) len = 4;
+
     for (int i = len - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
     out[0] = (char)((0xf00u >> len) | c);
     return len;

@@ -21,9 +21,11 @@ enum {
 // Copies the source. All line ends become "\n"; a final one is removed.
 static void copy_source(Jinja *t, Str source) {
     uint32_t code;
-    for (size_t at = 0, n; at < source.len; at += n)
-        if (!(n = (size_t)utf8_decode(source.data + at, source.len - at, &code)))
-            heap_fail(&t->heap, "invalid UTF-8 at byte %zu", at);
+    for (size_t at = 0, n; at < source.len; at += n) {
+        n = (size_t)utf8_decode(source.data + at, source.len - at, &code);
+        if (!n) heap_fail(&t->heap, "invalid UTF-8 at byte %zu", at);
+    }
+
     char *copy = heap_alloc(&t->heap, source.len + 1, 1);
     size_t n = 0;
     for (size_t i = 0; i < source.len; i++) {
@@ -134,11 +136,15 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 // Evaluates a list of EXPR_ARG. The arguments are on the stack of the heap.
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
+
     for (; args; args = args->next) {
+        // VALUE, *LIST or **DICT
         Value v = eval(h, args->a);
         List *list = args->op == '*' ? value_iterate(h, v) : NULL;
         const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
-        int n = list ? list->n : dict ? dict->n : 1;
+        int n = 1;
+        if (list) n = list->n;
+        if (dict) n = dict->n;
 
         if (h->n_args - start + n > MAX_ARGS)
             heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
@@ -169,25 +175,30 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
 
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
+
+    // A parameter gets the argument at its place or of its name, its default, or no value.
     for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
         int k = i; // index of its argument
         if (i >= a->n || a->names[i].data)
             for (k = 0; k < a->n && !str_eq(a->names[k], param->name);) k++;
-        Value v = k < a->n   ? a->values[k]
-                  : param->a ? eval(h, param->a)
-                             : value_undefined(param->name, NULL);
+
+        Value v = value_undefined(param->name, NULL);
+        if (k < a->n)
+            v = a->values[k];
+        else if (param->a)
+            v = eval(h, param->a);
         declare(h, h->scope, param->name, v);
         n_used += k < a->n;
     }
-
     if (n_used < a->n)
         heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
                   SHOWN(m->node->name));
+
     if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
+
     h->scope = before;
     h->depth--;
-
     return heap_pop_string(h, start);
 }
 
@@ -221,12 +232,17 @@ static const Value *loop_peek(Heap *h, struct Loop *l) {
 static int loop_length(Heap *h, struct Loop *l) {
     if (l->length >= 0) return l->length;
     List *rest = value_list(h, VALUE_LIST, 0).list;
-    if (loop_peek(h, l)->kind != VALUE_ABSENT) list_push(h, rest, l->following);
-    for (Value v; rest->n && (v = loop_fetch(h, l)).kind != VALUE_ABSENT;) list_push(h, rest, v);
+    Value v = *loop_peek(h, l);
+    while (v.kind != VALUE_ABSENT) {
+        list_push(h, rest, v);
+        v = loop_fetch(h, l);
+    }
+
     l->items = rest;
     l->n_fetched = 0;
     l->following = (Value){0};
-    return l->length = (int)l->index + 1 + rest->n;
+    l->length = (int)l->index + 1 + rest->n;
+    return l->length;
 }
 
 static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
@@ -255,14 +271,16 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
 
     heap_enter(h);
     *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
-    l->length = n->c ? -1 : items->n;
+    l->length = n->c ? -1 : items->n; // not known with an "if"
 
+    // Each round has a scope of its own.
     while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
         l->following = (Value){0};
         l->previous = l->item;
         l->item = v;
         l->index++;
+
         h->scope = new_scope(h, outer);
         declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = l});
         assign(h, h->scope, n->a, v);
@@ -271,6 +289,7 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
 
     h->scope = outer;
     if (l->index < 0) exec(h, n->other);
+
     h->scope = before;
     h->depth--;
 }
@@ -290,11 +309,13 @@ static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
 
+    // The operand of a filter or test; all others have theirs in the called value.
     if (n->kind != EXPR_CALL)
         a.self = n->a ? eval(h, n->a) : h->body;
     else if (is_cycle) // loop.cycle(...) is not a value
         a.self = eval(h, n->a->a);
     eval_args(h, n->b, &a);
+
     if (n->kind == EXPR_FILTER) return library_apply(h, false, n->name, &a);
     if (n->kind == EXPR_TEST)
         return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
@@ -303,7 +324,6 @@ static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     Value f = eval(h, n->a);
     if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a, caller);
     if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
-
     return library_call(h, f, &a);
 }
 
@@ -336,6 +356,7 @@ static Value add_sequences(Heap *h, Value a, Value b) {
 // v * n, for strings, lists and tuples.
 static Value repeat_sequence(Heap *h, Value v, int64_t n) {
     size_t start = h->out.len;
+
     if (v.kind == VALUE_STRING) {
         for (; n > 0; n--) {
             heap_spend(h, 1);
@@ -352,7 +373,6 @@ static Value repeat_sequence(Heap *h, Value v, int64_t n) {
         heap_spend(h, 1);
         out = add_sequences(h, out, v);
     }
-
     return out;
 }
 
@@ -387,7 +407,8 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     case '-': overflows = __builtin_sub_overflow(x, y, &z); break;
     case '*': overflows = __builtin_mul_overflow(x, y, &z); break;
     case 'f':
-        if ((overflows = y == -1 && x == INT64_MIN)) break;
+        overflows = y == -1 && x == INT64_MIN;
+        if (overflows) break;
         z = x / y - (x % y != 0 && (x < 0) != (y < 0));
         break;
     case '%':
@@ -396,7 +417,6 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
         break;
     default: // power, y >= 0
         if (x == 0 || x == 1 || x == -1) y = y > 0 ? 2 - (y & 1) : 0;
-
         for (; y > 0 && !overflows; y--) overflows = __builtin_mul_overflow(z, x, &z);
     }
 
@@ -407,24 +427,28 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
 static bool is_int_or_bool(Value v) { return v.kind == VALUE_INT || v.kind == VALUE_BOOL; }
 
 OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
-    Value a = eval(h, n->a), b = eval(h, n->b);
+    Value a = eval(h, n->a);
+    Value b = eval(h, n->b);
     bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
 
     if (n->op == '~') return concat(h, a, b);
     if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
+
+    // Sequences.
     if (n->op == '*' && b.kind == VALUE_INT && !value_is_number(a))
         return repeat_sequence(h, a, b.integer);
     if (n->op == '*' && a.kind == VALUE_INT && !value_is_number(b))
         return repeat_sequence(h, b, a.integer);
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
+
+    // Numbers. The result of two integers is an integer, except of a division or a negative power.
     if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
         a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
         heap_fail(h, "a number is too large");
     if (are_ints && n->op != '/' && !(n->op == 'p' && value_integer(h, b) < 0))
         return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
-
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 
@@ -460,6 +484,7 @@ static Value eval_or_none(Heap *h, const JinjaNode *n) { return n ? eval(h, n) :
 
 static Value eval_kind(Heap *h, const JinjaNode *n) {
     Value v, from, to;
+
     switch (n->kind) {
     case EXPR_CONST: return n->value;
     case EXPR_NAME: return lookup(h, n->name);
@@ -555,7 +580,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
         break;
     case STMT_WITH:
         inner = new_scope(h, before);
-
         for (const JinjaNode *set = n->a; set; set = set->next)
             assign(h, inner, set->a, eval(h, set->b));
         h->scope = inner;
@@ -595,12 +619,14 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
     h->now = in->now;
     volatile bool ok = false;
 
+    // A failure anywhere in the template jumps back here.
     if (!setjmp(h->on_fail)) {
         h->scope = new_scope(h, NULL);
         for (int i = 0; i < in->n_objects; i++)
             declare_members(h, in->objects[i], in->is_template_text);
         declare_members(h, in->template_vars, is_any_string);
         exec(h, t->root);
+
         buffer_put(text, buffer_str(&h->out));
         buffer_put(mask, buffer_str(&h->mask));
         ok = true;

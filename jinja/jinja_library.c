@@ -33,8 +33,9 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
                  {0x1ea0, 0x1efe, 1}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t first = cases[i].from + (is_upper ? cases[i].step : 0),
-                 n = cases[i].to - cases[i].from, step = cases[i].step;
+        uint32_t step = cases[i].step;
+        uint32_t first = cases[i].from + (is_upper ? step : 0);
+        uint32_t n = cases[i].to - cases[i].from;
         if (c - first <= n && (step > 1 || (c - first) % 2 == 0))
             return is_upper ? c - step : c + step;
     }
@@ -63,9 +64,10 @@ static Value str_case(Heap *h, const Args *a) {
             n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
         heap_put(h, (Text){bytes, mask, n});
 
-        is_first = rule == CASE_TITLE          ? other_case(code, true) == other_case(code, false)
-                   : rule == CASE_TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
-                                               : false;
+        // A word begins after a character without case or, in the filter, after one of these.
+        is_first = false;
+        if (rule == CASE_TITLE) is_first = other_case(code, true) == other_case(code, false);
+        if (rule == CASE_TITLE_FILTER) is_first = *c.data && strchr("- ({[<\t\n\r\f\v", *c.data);
     }
 
     return heap_pop_string(h, start);
@@ -150,8 +152,12 @@ static Value str_split(Heap *h, const Args *a) {
     if (a->values[0].kind <= VALUE_NONE) return split_at_spaces(h, t, most);
 
     Text sep = value_string(h, a->values[0]);
-    for (size_t at; most-- != 0 && (at = find_separator(h, t, sep, from_right)) != SIZE_MAX;) {
-        Text left = text_part(t, 0, at), right = text_part(t, at + sep.len, t.len);
+    for (; most != 0; most--) {
+        size_t at = find_separator(h, t, sep, from_right);
+        if (at == SIZE_MAX) break;
+
+        Text left = text_part(t, 0, at);
+        Text right = text_part(t, at + sep.len, t.len);
         list_push(h, out.list, value_text(from_right ? right : left));
         t = from_right ? left : right;
     }
@@ -167,13 +173,17 @@ static Value str_splitlines(Heap *h, const Args *a) {
     Text t = value_string(h, a->self);
 
     heap_touch(h, t.len * 4);
-    for (size_t at = 0; at < t.len;) {
-        Text rest = text_part(t, at, t.len), c = text_next(&rest);
+    size_t at = 0; // end of the current line so far
+    while (at < t.len) {
+        Text rest = text_part(t, at, t.len);
+        Text c = text_next(&rest);
         uint32_t code = text_code(c);
         at += c.len;
+
         if (!((code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
               code == 0x2028 || code == 0x2029))
             continue;
+
         size_t end = at + (code == '\r' && rest.len && *rest.data == '\n');
         list_push(h, out.list, value_text(text_part(t, 0, keeps_ends ? end : at - c.len)));
         t = text_part(t, end, t.len);
@@ -303,10 +313,14 @@ static Value filter_join(Heap *h, const Args *a) {
 // supported.
 static Value str_format(Heap *h, const Args *a) {
     size_t start = h->out.len;
-    int next = 0;
-    for (Text t = value_string(h, a->self); t.len;) {
+    int next = 0; // argument of the next {}
+    Text t = value_string(h, a->self);
+
+    while (t.len) {
         Text c = text_next(&t);
-        bool is_open = *c.data == '{', is_doubled = t.len && *t.data == *c.data;
+        bool is_open = *c.data == '{';
+        bool is_doubled = t.len && *t.data == *c.data;
+
         if (!is_open && *c.data != '}') {
             heap_put(h, c);
         } else if (is_doubled) {
@@ -314,16 +328,18 @@ static Value str_format(Heap *h, const Args *a) {
         } else {
             size_t end = text_find(h, t, text_of("}"), 0);
             if (!is_open || end == SIZE_MAX) heap_fail(h, "single '%c' in a format", *c.data);
+
+            // {}, {1} or {name}
             Str name = {t.data, end};
             Value index = end ? path_part(text_part(t, 0, end)) : value_int(next++);
             int64_t i = 0;
-
             if (index.kind == VALUE_INT)
                 i = index.integer;
             else
                 while (i < a->n && !(a->names[i].data && str_eq(a->names[i], name))) i++;
             if (i >= a->n || (index.kind == VALUE_INT && a->names[i].data))
                 heap_fail(h, "format has no argument '%.*s'", SHOWN(name));
+
             value_put(h, a->values[i], NULL, 0);
             t = text_part(t, end + 1, t.len);
         }
@@ -531,14 +547,16 @@ static List *iterate_if_true(Heap *h, Value v) {
 // map(attribute="a", default=x), or map("filter", arguments of the filter ...).
 static Value filter_map(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
-    Value out = value_list(h, VALUE_GENERATOR, list->n), attribute = {0}, fallback = {0};
+    Value out = value_list(h, VALUE_GENERATOR, list->n);
+    Value attribute = {0}, fallback = {0};
+
     for (int i = 0; i < a->n; i++) {
         if (str_is(a->names[i], "attribute")) attribute = a->values[i];
         if (str_is(a->names[i], "default")) fallback = a->values[i];
     }
-
     if (attribute.kind == VALUE_ABSENT && (!a->n || a->names[0].data))
         heap_fail(h, "map requires a filter argument");
+
     for (int i = 0; i < list->n; i++) {
         Value v = list->items[i];
         if (attribute.kind == VALUE_ABSENT)
@@ -559,16 +577,18 @@ enum { SELECT_REJECT = 1, SELECT_BY_ATTRIBUTE = 2 };
 static Value filter_select(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
-    int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
-
+    int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0; // arguments before the test
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
+
+    // The attribute, then a test and its arguments; without a test, whether the value is true.
     Value attribute = skip ? a->values[0] : (Value){0};
     Args rest = {0};
-
     if (a->n > skip)
         rest = (Args){{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
+
     for (int i = 0; i < list->n; i++) {
-        Value v = rest.self = sort_key(h, list->items[i], attribute, true);
+        Value v = sort_key(h, list->items[i], attribute, true);
+        rest.self = v;
         if (a->n > skip)
             v = library_apply(h, true, text_str(value_string(h, a->values[skip])), &rest);
         if (value_truth(v) != !!(a->variant & SELECT_REJECT))
@@ -834,6 +854,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
     if (f.self) bound.self = *f.self;
     if (!rest) return f.builtin->run(h, &bound);
 
+    // A slot on the stack of arguments for each parameter.
     while (*rest) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);
@@ -843,23 +864,25 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
 
+    // Arguments go to the slot of their name or place.
     Value *slots = n_params ? h->args + start : NULL;
     for (int i = 0; i < a->n; i++) {
         int k = i;
         if (a->names[i].data)
             for (k = 0; k < n_params && !str_eq(params[k], a->names[i]);) k++;
+
         if (k >= n_params && a->names[i].data)
             heap_fail(h, "%.*s has no parameter '%.*s'", SHOWN(name), SHOWN(a->names[i]));
         if (k >= n_params)
             heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(name), n_params, a->n);
+
         slots[k] = a->values[i];
     }
-
     for (int i = 0; i < n_required; i++)
         if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
-    bound.values = slots;
 
+    bound.values = slots;
     Value result = f.builtin->run(h, &bound);
     h->n_args = start;
     return result;
@@ -892,6 +915,7 @@ Value library_call(Heap *h, Value f, const Args *a) {
 Value library_attribute(Heap *h, Value v, Str name) {
     static const int owners[VALUE_LOOP + 1] = {
         [VALUE_STRING] = STR, [VALUE_LIST] = LIST, [VALUE_TUPLE] = LIST, [VALUE_DICT] = DICT};
+
     require_defined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
@@ -903,10 +927,8 @@ Value library_attribute(Heap *h, Value v, Str name) {
         return method;
     }
 
-    const Value *found = v.kind == VALUE_DICT || v.kind == VALUE_NAMESPACE
-                             ? dict_find(h, v.dict, value_data(name))
-                             : NULL;
-
+    bool has_members = v.kind == VALUE_DICT || v.kind == VALUE_NAMESPACE;
+    const Value *found = has_members ? dict_find(h, v.dict, value_data(name)) : NULL;
     return found ? *found : value_undefined(name, value_type_name(v));
 }
 
@@ -920,13 +942,13 @@ Value library_item(Heap *h, Value v, Value key) {
     if (found) return *found;
     if (key.kind == VALUE_STRING) return library_attribute(h, v, text_str(key.text));
 
+    // Negative indices count from the end.
     if (v.kind == VALUE_STRING && is_index) {
         int64_t n = (int64_t)text_length(h, v.text);
         if (i < -n || i >= n) return value_undefined(str_of("a character"), "str");
         Text rest = text_part(v.text, text_offset(v.text, i), v.text.len);
         return value_text(text_next(&rest));
     }
-
     if (value_is_list(v) && v.kind < VALUE_VIEW && is_index) {
         if (i < 0) i += v.list->n;
         if (i >= 0 && i < v.list->n) return v.list->items[i];
@@ -943,12 +965,14 @@ static int64_t slice_bound(Heap *h, Value bound, int64_t n, int64_t low, int64_t
     if (bound.kind == VALUE_BIG_INT) return *bound.text.data == '-' ? low : high;
     int64_t i = value_integer(h, bound);
     if (i < 0) i += n;
-    return i < low ? low : i > high ? high : i;
+    if (i < low) return low;
+    return i > high ? high : i;
 }
 
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     int64_t by = step.kind == VALUE_NONE ? 1 : value_integer(h, step);
     bool is_text = v.kind == VALUE_STRING;
+
     if (by == 0) heap_fail(h, "slice step cannot be zero");
     require_defined(h, v);
     if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
@@ -956,18 +980,21 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
 
     int64_t n = is_text ? (int64_t)text_length(h, v.text) : v.list->n;
     int64_t most = n + 2; // a longer step has the same effect
-    by = by > most ? most : by < -most ? -most : by;
+    if (by > most) by = most;
+    if (by < -most) by = -most;
 
-    int64_t low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
+    // The first item, and the one at which the slice ends.
+    int64_t low = by < 0 ? -1 : 0;
+    int64_t high = by < 0 ? n - 1 : n;
     int64_t start = slice_bound(h, from, n, low, high, by < 0 ? high : low);
     int64_t end = slice_bound(h, to, n, low, high, by < 0 ? low : high);
 
     if (is_text && by == 1) // needs no list of characters
         return value_text(text_part(v.text, text_offset(v.text, start), text_offset(v.text, end)));
+
     List *list = is_text ? value_iterate(h, v) : v.list;
     Value out = {.kind = v.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST,
                  .list = heap_alloc(h, 1, sizeof(List))};
-
     if (by == 1) { // shares the items
         *out.list = (List){list->items + start, end > start ? (int)(end - start) : 0};
         return out;
@@ -976,6 +1003,5 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     int64_t count = by > 0 ? (end - start + by - 1) / by : (start - end - by - 1) / -by;
     *out.list = *value_list(h, VALUE_LIST, count > 0 ? (int)count : 0).list;
     for (int i = 0; i < out.list->n; i++) out.list->items[i] = list->items[start + i * by];
-
     return is_text ? join_items(h, text_of(""), out, value_none()) : out;
 }

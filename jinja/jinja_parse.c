@@ -126,12 +126,16 @@ static void lex_operator(JinjaParser *p) {
 
 // Adds the tokens of a tag. p->at is after its opening bytes and sign.
 static void lex_tag(JinjaParser *p, bool is_block) {
-    const char *close = is_block ? "%}" : "}}", *s = p->source;
-    for (p->depth = 0;;) {
+    const char *close = is_block ? "%}" : "}}";
+    const char *s = p->source;
+
+    p->depth = 0;
+    for (;;) {
         p->at = skip_spaces(p, p->at);
         count_lines(p, p->at);
         if (p->at >= p->n) heap_fail(p->heap, "a tag has no end: expected '%s'", close);
 
+        // The end of the tag, which parentheses cannot contain.
         char first = s[p->at];
         bool has_sign = (first == '-' || (first == '+' && is_block)) && is_at(p, p->at + 1, close);
         if (p->depth == 0 && (has_sign || is_at(p, p->at, close))) {
@@ -171,26 +175,32 @@ static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char 
     at = skip_spaces(p, at + (is_at(p, at, "-") || is_at(p, at, "+")));
     if (!is_at(p, at, word)) return 0;
     at = skip_spaces(p, at + strlen(word));
-    *sign = is_at(p, at, "-%}") ? '-' : is_at(p, at, "+%}") ? '+' : 0;
-    at += *sign != 0;
+
+    bool has_sign = is_at(p, at, "-%}") || is_at(p, at, "+%}");
+    *sign = 0;
+    if (has_sign) *sign = p->source[at++];
     return is_at(p, at, "%}") ? at + 2 : 0;
 }
 
 // Adds the text between {% raw %}, which ends at `at`, and {% endraw %}.
 static void lex_raw(JinjaParser *p, size_t at, char sign) {
-    size_t end, after = 0;
     p->at = sign == '-' ? skip_spaces(p, at) : at;
-    for (end = p->at; (end = find_in_source(p, end, "{%")) < p->n; end++)
-        if ((after = match_tag(p, end, "endraw", &sign))) break;
+
+    size_t end = find_in_source(p, p->at, "{%"), after = 0;
+    while (end < p->n && !after) {
+        after = match_tag(p, end, "endraw", &sign);
+        if (!after) end = find_in_source(p, end + 1, "{%");
+    }
     if (!after) heap_fail(p->heap, "expected 'endraw'");
+
     push_text(p, end, true);
     skip_close(p, after, sign, true);
 }
 
 static void lex_template(JinjaParser *p) {
     for (;;) {
-        size_t at = p->at, after;
-        char sign;
+        // Text, up to the next tag.
+        size_t at = p->at;
         while (at < p->n && !is_at(p, at, "{{") && !is_at(p, at, "{%") && !is_at(p, at, "{#")) at++;
 
         bool is_block = at < p->n && p->source[at + 1] != '{';
@@ -198,11 +208,13 @@ static void lex_template(JinjaParser *p) {
         p->at = at;
         if (at == p->n) break;
 
+        char sign;
+        size_t after = match_tag(p, at, "raw", &sign);
         if (p->source[at + 1] == '#') {
             size_t end = find_in_source(p, at + 2, "#}");
             if (end == p->n) heap_fail(p->heap, "a comment has no end");
             skip_close(p, end + 2, p->source[end - 1], true);
-        } else if ((after = match_tag(p, at, "raw", &sign))) {
+        } else if (after) {
             lex_raw(p, after, sign);
         } else {
             push_token(p, is_block ? TOKEN_OPEN_BLOCK : TOKEN_OPEN_OUTPUT, at, at + 2);
@@ -238,9 +250,9 @@ static bool accept(JinjaParser *p, const char *s) { return is_word(token(p), s) 
 static _Noreturn void fail_unexpected(JinjaParser *p, const char *expected) {
     const JinjaToken *t = token(p);
     p->heap->line = t->line;
-    Str found = t->kind == TOKEN_CLOSE ? str_of("the end of the tag")
-                : t->kind == TOKEN_END ? str_of("the end")
-                                       : t->s;
+    Str found = t->s;
+    if (t->kind == TOKEN_CLOSE) found = str_of("the end of the tag");
+    if (t->kind == TOKEN_END) found = str_of("the end");
     heap_fail(p->heap, "expected %s, found \"%.*s\"", expected, SHOWN(found));
 }
 
@@ -287,26 +299,28 @@ static JinjaNode *parse_binary(JinjaParser *p, int level);
 // this is not an escape and the backslash stands for itself.
 static size_t put_escape(Heap *h, const char *s, size_t n) {
     static const char letters[] = "\\'\"abfnrtv\n", bytes[] = "\\'\"\a\b\f\n\r\t\v";
-    char utf8[4], digits[9] = {0}, *end;
     const char *letter = memchr(letters, *s, sizeof letters - 1);
-    size_t n_digits = *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
-
     if (letter) { // a backslash before a newline removes it
         heap_put(h, (Text){bytes + (letter - letters), NULL, *letter != '\n'});
         return 1;
     }
 
+    // A character by its code: \x41, \u0041, \U00000041.
+    static const char kinds[] = "xuU";
+    static const size_t lengths[] = {2, 4, 8};
+    const char *kind = memchr(kinds, *s, sizeof kinds - 1);
+    size_t n_digits = kind ? lengths[kind - kinds] : 0;
     if (!n_digits || n_digits >= n) {
         heap_puts(h, "\\");
         return 0;
     }
-    memcpy(digits, s + 1, n_digits);
 
+    char utf8[4], digits[9] = {0}, *end;
+    memcpy(digits, s + 1, n_digits);
     unsigned long code = strtoul(digits, &end, 16);
     if (*end || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         heap_fail(h, "\\%c%s is not a character", *s, digits);
     heap_put(h, (Text){utf8, NULL, (size_t)utf8_encode((uint32_t)code, utf8)});
-
     return 1 + n_digits;
 }
 
@@ -397,24 +411,22 @@ static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition, const char *en
 }
 
 static JinjaNode *parse_primary(JinjaParser *p) {
-    JinjaNode *n;
     if (token(p)->kind == TOKEN_QUOTED) return parse_quoted(p);
     if (token(p)->kind == TOKEN_NUMBER) return parse_numeral(p);
 
     if (accept(p, "(")) {
-        n = parse_tuple(p, true, ")");
+        JinjaNode *n = parse_tuple(p, true, ")");
         expect(p, ")");
         return n;
     }
-
     if (accept(p, "["))
         return new_node(p, EXPR_LIST, parse_bracketed(p, "]", parse_expression), NULL);
     if (accept(p, "{")) return new_node(p, EXPR_DICT, parse_bracketed(p, "}", parse_pair), NULL);
+
     if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "an expression");
     if (accept(p, "true True")) return new_const(p, value_bool(true));
     if (accept(p, "false False")) return new_const(p, value_bool(false));
     if (accept(p, "none None")) return new_const(p, value_none());
-
     return new_named(p, EXPR_NAME, NULL);
 }
 
@@ -489,6 +501,7 @@ static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
 static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     JinjaNode *n;
     enter_nesting(p);
+
     if (accept(p, "-"))
         n = new_node(p, EXPR_NEGATIVE, parse_unary(p, false), NULL);
     else if (accept(p, "+"))
@@ -497,6 +510,7 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
         n = parse_primary(p);
     n = parse_postfix(p, n);
 
+    // Filters and tests apply to the whole, as in -1 | abs.
     while (has_filters) {
         if (accept(p, "|"))
             n = parse_filter(p, n);
@@ -515,16 +529,20 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
 // A chain of comparisons, as in "a < b < c".
 static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"}; // see Comparison
-    JinjaNode *left = parse_binary(p, level), *all = NULL, **tail = NULL;
+    JinjaNode *left = parse_binary(p, level);
+    JinjaNode *all = NULL, **tail = NULL;
+
     for (;;) {
         int op = CMP_EQ;
         while (op <= CMP_IN && !accept(p, signs[op])) op++;
         if (op > CMP_IN && is_word(token(p), "not") && is_word(token_after(p), "in")) {
             next_token(p);
             next_token(p);
-        } else if (op > CMP_IN)
+        } else if (op > CMP_IN) {
             return all ? all : left;
+        }
 
+        // a < b < c is one node with a list of comparisons.
         if (!all) {
             all = new_node(p, EXPR_COMPARE, left, NULL);
             tail = &all->b;
@@ -539,7 +557,6 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
 // and the comparisons.
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
     enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
-
     static const struct {
         const char *sign;
         int level;
@@ -552,8 +569,8 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
                      {"%", 5, EXPR_BINARY, '%'}, {"**", 6, EXPR_BINARY, 'p'}};
 
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
-    if (level == LEVEL_UNARY) return parse_unary(p, true);
 
+    if (level == LEVEL_UNARY) return parse_unary(p, true);
     if (level == LEVEL_NOT) {
         if (!accept(p, "not")) return parse_comparison(p, level + 1);
         enter_nesting(p);
@@ -562,12 +579,14 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         return n;
     }
 
+    // Operators of one level are left-associative.
     JinjaNode *left = parse_binary(p, level + 1);
     for (int i = 0; i < N_OPERATORS; i++) {
         if (operators[i].level != level || !accept(p, operators[i].sign)) continue;
+
         left = new_node(p, operators[i].kind, left, parse_binary(p, level + 1));
         left->op = operators[i].op;
-        i = -1;
+        i = -1; // begin again
     }
 
     return left;
@@ -688,14 +707,12 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         n->body = parse_until(p, "endcall");
     } else if (accept(p, "with")) {
         n->kind = STMT_WITH;
-
         for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {
             if (n->a) expect(p, ",");
             *tail = new_node(p, STMT_SET, parse_primary(p), NULL);
             expect(p, "=");
             (*tail)->b = parse_expression(p);
         }
-
         n->body = parse_until(p, "endwith");
     } else if (accept(p, "filter")) {
         n->kind = STMT_CAPTURE;
@@ -715,6 +732,7 @@ static JinjaNode *parse_statement(JinjaParser *p) {
 // becomes the next token. With ends "": all statements of the template.
 static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
+
     enter_nesting(p);
     if (*ends) expect_close(p);
 
@@ -741,7 +759,6 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
         heap_fail(p->heap, "expected '%.*s', found the end of the template",
                   (int)strcspn(ends, " "), ends);
     p->depth--;
-
     return first;
 }
 

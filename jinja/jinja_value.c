@@ -116,14 +116,16 @@ Text text_part(Text t, size_t from, size_t to) {
     return (Text){t.data + from, t.mask ? t.mask + from : NULL, to - from};
 }
 
-// Length of the character at s in bytes, determined by its first byte.
-static size_t utf8_length(const char *s) {
+// Length of the character at s in bytes, determined by its first byte. At least 1, also for a byte
+// that is not UTF-8.
+static size_t char_length(const char *s) {
     unsigned char c = (unsigned char)*s;
-    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (c < 0xe0) return c < 0x80 ? 1 : 2;
+    return c < 0xf0 ? 3 : 4;
 }
 
 Text text_next(Text *rest) {
-    Text c = text_part(*rest, 0, utf8_length(rest->data));
+    Text c = text_part(*rest, 0, char_length(rest->data));
     *rest = text_part(*rest, c.len, rest->len);
     return c;
 }
@@ -137,7 +139,7 @@ size_t text_length(Heap *h, Text t) {
 
 size_t text_offset(Text t, int64_t i) {
     size_t at = i < 0 ? t.len : 0;
-    for (; i > 0 && at < t.len; i--) at += utf8_length(t.data + at);
+    for (; i > 0 && at < t.len; i--) at += char_length(t.data + at);
     for (; i < 0 && at > 0; i++) do
             at--;
         while (((unsigned char)t.data[at] & 0xc0) == 0x80);
@@ -158,10 +160,13 @@ static bool is_stripped(Text c, Text chars) {
 }
 
 Text text_strip(Text t, Text chars, bool left, bool right) {
-    while (left && t.len && is_stripped(text_part(t, 0, utf8_length(t.data)), chars)) text_next(&t);
-    for (size_t at; right && t.len; t.len = at) {
-        at = text_offset(t, -1);
+    while (left && t.len && is_stripped(text_part(t, 0, char_length(t.data)), chars)) text_next(&t);
+    if (!right) return t;
+
+    while (t.len) {
+        size_t at = text_offset(t, -1);
         if (!is_stripped(text_part(t, at, t.len), chars)) break;
+        t.len = at;
     }
     return t;
 }
@@ -224,6 +229,7 @@ static Value number_from_json(Heap *h, const Json *j) {
 Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string)) {
     Value v = value_none();
     heap_spend(h, 1);
+
     switch (j->kind) {
     case JSON_NULL: break;
     case JSON_BOOL: return value_bool(j->boolean);
@@ -236,14 +242,12 @@ Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Jso
     case JSON_ARRAY:
         v = value_list(h, VALUE_LIST, j->n_items);
         j = j->child;
-
         for (int i = 0; j; j = j->next)
             v.list->items[i++] = value_from_json(h, j, is_template_text);
         break;
     case JSON_OBJECT:
         v = value_dict(h, VALUE_DICT);
         v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
-
         for (const Json *m = j->child; m; m = m->next) // json_parse() rejects duplicate keys
             v.dict->pairs[v.dict->n++] =
                 (DictPair){value_data(m->key), value_from_json(h, m, is_template_text)};
@@ -336,6 +340,7 @@ static bool is_same_object(Heap *h, Value a, Value b) {
 
 bool value_equal(Heap *h, Value a, Value b) {
     bool is_equal = false;
+
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         heap_touch(h, BYTES_PER_STEP + (a.text.len == b.text.len ? a.text.len : 0));
         return str_eq(text_str(a.text), text_str(b.text));
@@ -350,12 +355,10 @@ bool value_equal(Heap *h, Value a, Value b) {
         is_equal = value_number(h, a) == value_number(h, b);
     } else if (a.kind == b.kind && a.kind >= VALUE_LIST && a.kind <= VALUE_RANGE) {
         is_equal = a.list->n == b.list->n;
-
         for (int i = 0; is_equal && i < a.list->n; i++)
             is_equal = value_equal(h, a.list->items[i], b.list->items[i]);
     } else if (a.kind == b.kind && a.kind == VALUE_DICT) {
         is_equal = a.dict->n == b.dict->n;
-
         for (int i = 0; is_equal && i < a.dict->n; i++) {
             const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
@@ -370,9 +373,9 @@ bool value_equal(Heap *h, Value a, Value b) {
 
 bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
+
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
     if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
-
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         heap_touch(h, a.text.len < b.text.len ? a.text.len : b.text.len);
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
@@ -382,11 +385,12 @@ bool value_less(Heap *h, Value a, Value b) {
         heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
                   value_type_name(b));
 
+    // The first items that differ decide.
     int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
     while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
     if (i == n) return a.list->n < b.list->n;
-    heap_enter(h);
 
+    heap_enter(h);
     bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
     h->depth--;
     return is_less;
@@ -395,6 +399,8 @@ bool value_less(Heap *h, Value a, Value b) {
 // Binary insertion sort. qsort() cannot be used, because a comparison can fail.
 int *value_order(Heap *h, const List *keys, bool is_descending) {
     int *order = heap_alloc(h, (size_t)keys->n, sizeof *order);
+
+    // Binary insertion sort: stable, with few comparisons.
     for (int i = 0; i < keys->n; i++) {
         Value key = keys->items[i];
         int low = 0, high = i;
@@ -402,7 +408,10 @@ int *value_order(Heap *h, const List *keys, bool is_descending) {
             int mid = (low + high) / 2;
             Value other = keys->items[order[mid]];
             bool is_before = is_descending ? value_less(h, other, key) : value_less(h, key, other);
-            *(is_before ? &high : &low) = is_before ? mid : mid + 1;
+            if (is_before)
+                high = mid;
+            else
+                low = mid + 1;
         }
 
         size_t n_moved = (size_t)(i - low) * sizeof *order;
@@ -446,12 +455,16 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 // |x| < 1e-4.
 OWN_FRAME static void put_float(Heap *h, double x, bool is_json) {
     char text[400];
-    if (x - x != 0) {
-        static const char *const names[2][3] = {{"nan", "inf", "-inf"},
-                                                {"NaN", "Infinity", "-Infinity"}};
-        heap_puts(h, names[is_json][isnan(x) ? 0 : x > 0 ? 1 : 2]);
+    if (isnan(x)) {
+        heap_puts(h, is_json ? "NaN" : "nan");
         return;
     }
+    if (isinf(x)) {
+        if (x < 0) heap_puts(h, "-");
+        heap_puts(h, is_json ? "Infinity" : "inf");
+        return;
+    }
+
     int digits = double_digits(x) - 1;
     snprintf(text, sizeof text, "%.*e", digits, x);
     int exponent = atoi(strchr(text, 'e') + 1);
@@ -476,22 +489,32 @@ static bool is_printable(uint32_t c) {
 static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, char escape[16]) {
     static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr(): the first 4
     const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
-    if (code == (uint32_t)quote)
-        snprintf(escape, 16, "\\%c", quote);
-    else if (special && (is_json || special < specials + 4))
-        snprintf(escape, 16, "\\%c", letters[special - specials]);
-    else if (is_json ? code >= 0x20 && !(is_ascii && code > 0x7e) : is_printable(code))
-        return false;
-    else if (is_json && code > 0xffff) // a surrogate pair
-        snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
-                 0xdc00 + (code & 0x3ff));
-    else
-        snprintf(escape, 16,
-                 code > 0xffff            ? "\\U%08x"
-                 : is_json || code > 0xff ? "\\u%04x"
-                                          : "\\x%02x",
-                 code);
 
+    if (code == (uint32_t)quote) {
+        snprintf(escape, 16, "\\%c", quote);
+        return true;
+    }
+    if (special && (is_json || special < specials + 4)) {
+        snprintf(escape, 16, "\\%c", letters[special - specials]);
+        return true;
+    }
+
+    // JSON has only \uXXXX, with two of them for a surrogate pair.
+    if (is_json) {
+        if (code >= 0x20 && !(is_ascii && code > 0x7e)) return false;
+        if (code <= 0xffff)
+            snprintf(escape, 16, "\\u%04x", code);
+        else
+            snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                     0xdc00 + (code & 0x3ff));
+        return true;
+    }
+
+    if (is_printable(code)) return false;
+    if (code <= 0xff)
+        snprintf(escape, 16, "\\x%02x", code);
+    else
+        snprintf(escape, 16, code <= 0xffff ? "\\u%04x" : "\\U%08x", code);
     return true;
 }
 
@@ -520,16 +543,17 @@ static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int l
 
 static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
     int *order = style->is_sorted ? value_order(h, dict_keys(h, d), false) : NULL;
+
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
         DictPair *pair = &d->pairs[order ? order[i] : i];
         Value key = pair->key;
+
+        // JSON: a key that is null, a bool or a number becomes a string.
         if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_type_name(key));
-
-        if (style->is_json &&
-            key.kind != VALUE_STRING) { // null, a bool or a number becomes a string
+        if (style->is_json && key.kind != VALUE_STRING) {
             size_t start = h->out.len;
             value_put(h, key, style, 0);
             key = heap_pop_string(h, start);
@@ -540,7 +564,6 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
         heap_put(h, style->colon);
         value_put(h, pair->value, style, level + 1);
     }
-
     if (d->n) put_separator(h, style, true, level);
     heap_puts(h, "}");
 }
@@ -548,15 +571,16 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
 void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     const ValueStyle repr = {.comma = text_of(", "), .colon = text_of(": ")};
     const ValueStyle *inner = style ? style : &repr; // of items
-    bool is_json = inner->is_json, is_list = v.kind == VALUE_LIST || is_json;
+    bool is_json = inner->is_json;
+    bool is_list = v.kind == VALUE_LIST || is_json;
+    const char *no = is_json ? "false" : "False";
+    const char *yes = is_json ? "true" : "True";
     char digits[24];
 
     heap_enter(h);
     switch (v.kind) {
     case VALUE_NONE: heap_puts(h, is_json ? "null" : "None"); break;
-    case VALUE_BOOL:
-        heap_puts(h, is_json ? (v.boolean ? "true" : "false") : v.boolean ? "True" : "False");
-        break;
+    case VALUE_BOOL: heap_puts(h, v.boolean ? yes : no); break;
     case VALUE_INT:
         snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
         heap_puts(h, digits);
@@ -572,13 +596,13 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     case VALUE_LIST:
     case VALUE_TUPLE:
         heap_puts(h, is_list ? "[" : "(");
-
         for (int i = 0; i < v.list->n; i++) {
             put_separator(h, inner, i == 0, level + 1);
             value_put(h, v.list->items[i], inner, level + 1);
         }
         if (v.list->n) put_separator(h, inner, true, level);
-        heap_puts(h, is_list ? "]" : v.list->n == 1 ? ",)" : ")");
+        if (v.list->n == 1 && !is_list) heap_puts(h, ","); // (1,) is a tuple, (1) is not
+        heap_puts(h, is_list ? "]" : ")");
         break;
     case VALUE_DICT: put_dict(h, v.dict, inner, level); break;
     default:
