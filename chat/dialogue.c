@@ -78,16 +78,19 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err) {
     JsonDoc doc = {0};
     bool ok = true;
-    *n_truncated = 0;
 
-    for (size_t number = 1; ok && text.len; number++) {
+    *n_truncated = 0;
+    size_t number = 0; // of the line
+    while (ok && text.len) {
         const char *end = memchr(text.data, '\n', text.len);
         Str line = {text.data, end ? (size_t)(end - text.data) : text.len};
         Message m;
         Error why;
 
+        number++;
         text = (Str){text.data + line.len + !!end, text.len - line.len - !!end};
         if (str_is_blank(line)) continue;
+
         if (json_parse(&doc, line.data, line.len, &why) && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
         else if (!end && str_may_begin_with(line, "{\"role\":")) // the beginning of every line

@@ -66,12 +66,13 @@ static bool put_arguments(Buffer *out, const Json *v) {
 }
 
 bool message_read(const Json *object, Message *out, Error *err) {
-    const Json *role = json_get_string(object, "role"), *content = json_get(object, "content");
+    const Json *role = json_get_string(object, "role");
+    const Json *content = json_get(object, "content");
     const Json *calls = json_get(object, "tool_calls");
+
     if (!role)
         return error_set(err, EXIT_RUNTIME,
                          "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
-
     if (!message_is_role(role->string))
         return error_set(err, EXIT_RUNTIME,
                          "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
@@ -79,9 +80,10 @@ bool message_read(const Json *object, Message *out, Error *err) {
 
     if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
+
+    // Content may be missing beside calls.
     bool has_calls = calls && calls->n_items;
     bool has_content = content && content->kind != JSON_NULL;
-
     if (has_content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
 
@@ -90,22 +92,23 @@ bool message_read(const Json *object, Message *out, Error *err) {
         buffer_free(&text);
         return false;
     }
+
+    // The message with its content as one text, and with all other members as they are.
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
     JsonWriter w = json_object(&json);
-
     json_write_string(&w, "role", name);
     for (const Json *m = object->child; m; m = m->next) {
         if (m == role) continue;
+
         json_write_key(&w, m->key);
         if (m == content && has_content)
             json_write_string(&w, NULL, buffer_str(&text));
         else
             json_write_value(&w, NULL, m, m == calls ? put_arguments : NULL);
     }
-
     json_end_object(&w);
+
     *out = (Message){buffer_str(&json), str_copy(name), str_copy(buffer_str(&text)), has_calls};
     buffer_free(&text);
-
     return true;
 }

@@ -65,6 +65,7 @@ static bool take_objects(Reply *r, Str s) {
     bool ok = true;
     int n = r->n_calls;
 
+    // Objects, or lists of them, separated by white space or semicolons.
     for (;;) {
         while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
         if (!s.len) break;
@@ -75,10 +76,12 @@ static bool take_objects(Reply *r, Str s) {
 
         const Json *call = doc.root->kind == JSON_ARRAY ? doc.root->child : doc.root;
         for (; ok && call; call = call->next) {
-            const Json *name = json_get_string(call, "name"), *args = json_get(call, "arguments");
+            const Json *name = json_get_string(call, "name");
+            const Json *args = json_get(call, "arguments");
             if (!args) args = json_get(call, "parameters");
             ok = name && args && args->kind == JSON_OBJECT;
             if (!ok) break;
+
             Buffer text = {0};
             json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
             add_tool_call(r, name->string, &text);
@@ -86,11 +89,10 @@ static bool take_objects(Reply *r, Str s) {
 
         s = skip(s, len);
     }
-
     json_free(&doc);
+
     ok = ok && r->n_calls > n;
     if (!ok) drop_calls(r);
-
     return ok;
 }
 
@@ -104,20 +106,22 @@ static size_t word_length(Str s, const char *more) {
 // NAME.call(KEY=JSON, ...), the form in which Llama 3.1 calls its built-in tools. It must fill s.
 static bool take_python_call(Reply *r, Str s) {
     size_t n = find_tag(s, ".call(");
-    Buffer text = {0};
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
         return false;
 
+    // key=value pairs become the members of an object.
     Str rest = {s.data + n + 6, s.len - n - 7};
     bool ok = true;
+    Buffer text = {0};
     JsonWriter w = json_object(&text);
-
     while (ok && (rest = content_strip(rest)).len) {
-        size_t key = word_length(rest, "_"), value = 0;
+        size_t key = word_length(rest, "_");
         ok = key && key < rest.len && rest.data[key] == '=';
         if (!ok) break;
         json_write_key(&w, (Str){rest.data, key});
         rest = skip(rest, key + 1);
+
+        size_t value = 0;
         if (rest.len && memchr("\"[{", *rest.data, 3))
             value = bracketed_length(rest);
         else
@@ -125,20 +129,22 @@ static bool take_python_call(Reply *r, Str s) {
         ok = value && !memchr(rest.data, 0, value);
         if (!ok) break;
         json_write_format(&w, NULL, "%.*s", (int)value, rest.data);
+
         rest = content_strip(skip(rest, value));
         ok = !rest.len || *rest.data == ',';
         if (rest.len) rest = skip(rest, 1);
     }
 
+    // Values that are not JSON make it no call.
     json_end_object(&w);
     JsonDoc doc = {0};
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
     json_free(&doc);
+
     if (ok)
         add_tool_call(r, (Str){s.data, n}, &text);
     else
         buffer_free(&text);
-
     return ok;
 }
 
@@ -191,12 +197,14 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
                  bool has_tools, bool is_truncated, int n_calls_before) {
     Str reasoning = {0}, ignored;
     *r = (Reply){.n_calls_before = n_calls_before};
+
     if (tpl->has_reasoning || in_reasoning) {
         shown = skip(shown, take_reasoning(shown, in_reasoning, &ignored));
         raw = skip(raw, take_reasoning(raw, in_reasoning, &reasoning));
         if (reasoning.data) r->reasoning = str_copy(reasoning);
     }
 
+    // Calls are taken from the raw text, whose special tokens have names.
     Str calls = content_strip(raw), content = shown;
     size_t n_before_blocks = SIZE_MAX;
     if (!tpl->takes_calls || (!has_tools && is_truncated)) {
@@ -210,9 +218,10 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         if (n_before_blocks == SIZE_MAX && str_begins_with(calls, "{")) take_objects(r, calls);
     }
 
-    if (r->n_calls)
-        content = n_before_blocks == SIZE_MAX ? (Str){0}
-                                              : content_strip((Str){calls.data, n_before_blocks});
+    // Beside calls, the content is what comes before their blocks.
+    if (r->n_calls) content = (Str){0};
+    if (r->n_calls && n_before_blocks != SIZE_MAX)
+        content = content_strip((Str){calls.data, n_before_blocks});
     r->content = str_copy(r->reasoning.data ? content_skip_space(content) : content);
 }
 
@@ -227,13 +236,14 @@ void reply_free(Reply *r) {
 void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api) {
     if (r->reasoning.data) json_write_string(w, "reasoning_content", r->reasoning);
     if (!r->n_calls) return;
-    json_begin_array(w, "tool_calls");
 
+    json_begin_array(w, "tool_calls");
     for (int i = 0; i < r->n_calls; i++) {
         json_begin_object(w, NULL);
 
         // Mistral's templates require ids of nine letters and digits.
         json_write_format(w, "id", "\"call%05d\"", (r->n_calls_before + i + 1) % 100000);
+
         json_write_string(w, "type", str_of("function"));
         json_begin_object(w, "function");
         json_write_string(w, "name", r->calls[i].name);
@@ -244,7 +254,6 @@ void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api) {
         json_end_object(w);
         json_end_object(w);
     }
-
     json_end_array(w);
 }
 

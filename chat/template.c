@@ -49,6 +49,7 @@ static const char *template_for_vocabulary(const Gguf *g, const Tokenizer *t) {
 static bool open_named(Template *tpl, const char *name, Error *err) {
     const char *source = NULL;
     Buffer text = {0}, names = {0};
+
     for (size_t i = 0; i < sizeof builtin_templates / sizeof *builtin_templates; i++) {
         if (!strcmp(builtin_templates[i].name, name)) source = builtin_templates[i].source;
         buffer_printf(&names, "%s%s", i ? ", " : "", builtin_templates[i].name);
@@ -68,7 +69,8 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
 
     buffer_free(&text);
     buffer_free(&names);
-    return (tpl->with_tools = tpl->plain);
+    tpl->with_tools = tpl->plain;
+    return tpl->plain;
 }
 
 static bool open_from_model(Template *tpl, const Gguf *g, Str source, Error *err) {
@@ -122,15 +124,18 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     Error err;
     TemplateInput in = {.messages = messages, .n_messages = 3, .wants_answer = true};
 
+    // The text of the dialogue, without its special tokens.
     buffer_puts(&plain, "");
     if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
 
+    // What it lacks, and what follows an answer.
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer);
     if (from && strchr(from, *question)) find_stop_text(tpl, from + 1);
+
     for (int i = 0; i < 3; i++) message_free(&messages[i]);
     buffer_free(&plain);
     free(ids.data);
@@ -149,17 +154,19 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     *tpl = (Template){0};
     time_t now = epoch && parse_i64(epoch, &sec) ? (time_t)sec : time(NULL);
     const struct tm *today = epoch ? gmtime(&now) : localtime(&now);
-
     tpl->today = today ? *today : (struct tm){.tm_mday = 1};
+
     if (!name && !source.len) name = template_for_vocabulary(g, t);
     if (!(name ? open_named(tpl, name, err) : open_from_model(tpl, g, source, err))) return false;
+
     tpl->takes_tools = mentions(tpl, "tools");
     tpl->takes_calls = mentions(tpl, "tool_calls");
     tpl->has_reasoning = mentions(tpl, "</think>");
+
+    // Tokens that only the template may produce.
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
-
     return true;
 }
 

@@ -97,19 +97,25 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     Editor *e = xalloc(1, sizeof *e);
     const char *term = getenv("TERM");
 
-    e->interrupted = tty.interrupted = interrupted;
+    e->interrupted = interrupted;
+    tty.interrupted = interrupted;
     e->complete = complete;
     e->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     e->is_terminal =
         isatty(STDIN_FILENO) && isatty(e->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
     e->is_dumb = e->is_terminal && term && !strcmp(term, "dumb");
     if (!e->is_terminal || e->is_dumb) return e;
+
+    // The history of earlier runs.
     buffer_puts(&e->history, "");
     e->history_path = history;
     if (history) file_read(history, &e->history, &(Error){0}); // may not exist yet
     if (e->history.len && e->history.data[e->history.len - 1] != '\n')
         buffer_puts(&e->history, "\n");
+
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for wcwidth
+
+    // Single keys, without echo. Signals wake the editor through a pipe.
     if (pipe(tty.wake)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
     for (int i = 0; i < 2; i++) fcntl(tty.wake[i], F_SETFL, O_NONBLOCK);
     tty.raw = tty.cooked;
@@ -117,13 +123,12 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
     tty.raw.c_cc[VMIN] = 1;
     tty.raw.c_cc[VTIME] = 0;
-
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++)
         sigaction(wakes[i],
                   &(struct sigaction){.sa_handler = on_wake_signal, .sa_flags = SA_RESTART}, NULL);
+
     signals_restore_with(terminal_restore);
     terminal_take();
-
     return e;
 }
 
@@ -142,21 +147,24 @@ static size_t history_step(const Buffer *history, size_t at, int by) {
 // Adds a text to the history and its file, unless it equals the last entry.
 static void history_add(Editor *e, const Buffer *text) {
     Buffer *h = &e->history;
-    size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
+    size_t begin = h->len;
+    size_t last = begin ? history_step(h, begin, -1) : 0; // the entry before it
     if (!text->len) return;
+
+    // An entry is a line: its own line breaks become carriage returns.
     buffer_put(h, buffer_str(text));
     buffer_puts(h, "\n");
     for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
 
+    // The same text twice in a row is one entry.
     if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
-        h->data[h->len = begin] = 0;
+        h->len = begin;
+        h->data[begin] = 0;
         return;
     }
 
-    int fd = e->history_path
-                 ? open(e->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
-                 : -1;
-
+    if (!e->history_path) return;
+    int fd = open(e->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) return;
     write_all(fd, h->data + begin, h->len - begin);
     close(fd);
@@ -179,12 +187,13 @@ static int next_key(Editor *e, int timeout_ms) {
             }
             return WOKEN;
         }
-        if (ready < 0 || !fds[0].revents) continue;
 
+        if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n < 0 && !e->is_terminal) die_file("standard input"); // of a terminal: a hangup
         if (n <= 0) return END_OF_INPUT;
+
         e->next_key = 0;
         e->n_keys = (size_t)n;
     }
@@ -198,24 +207,31 @@ static int next_key(Editor *e, int timeout_ms) {
 // form takes. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
-    int len = utf8_decode(s, n, &code), width = 1;
+    int len = utf8_decode(s, n, &code);
     unsigned char byte = (unsigned char)*s;
 
     if (byte == '\t') {
         snprintf(shown, 8, "    ");
-        width = 4;
-    } else if (byte < 0x20 || byte == 0x7f) {
+        *columns = 4;
+        return 1;
+    }
+    if (byte < 0x20 || byte == 0x7f) { // ^A
         snprintf(shown, 8, "^%c", byte ^ 0x40);
-        width = 2;
-    } else if (len == 0 || (width = code < 0x7f ? 1 : wcwidth((wchar_t)code)) < 0) {
+        *columns = 2;
+        return 1;
+    }
+
+    int width = 1;
+    if (len > 0 && code > 0x7e) width = wcwidth((wchar_t)code);
+    if (len == 0 || width < 0) { // not UTF-8, or not printable
         snprintf(shown, 8, "?");
-        width = 1;
-    } else
-        snprintf(shown, 8, "%.*s", len, s);
+        *columns = 1;
+        return len ? len : 1;
+    }
 
+    snprintf(shown, 8, "%.*s", len, s);
     *columns = width;
-
-    return len ? len : 1;
+    return len;
 }
 
 // Offset of the end of the character at `at`, including combining characters and joined emoji.
@@ -247,19 +263,23 @@ static size_t char_before(const Editor *e, size_t at) {
 static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = 0;
     Buffer all = {0};
-    buffer_puts(&all, e->prompt);
 
+    buffer_puts(&all, e->prompt);
     size_t cursor = all.len + e->at;
     buffer_put(&all, buffer_str(&e->text));
+
+    // Character by character; the last round is the end of the text.
     for (size_t i = 0, len = 1; i <= all.len; i += len) {
         char shown[8] = "";
         int width = 0;
-        bool is_end = i == all.len, is_newline = !is_end && all.data[i] == '\n';
+        bool is_end = i == all.len;
+        bool is_newline = !is_end && all.data[i] == '\n';
 
         len = 1;
         if (!is_end && !is_newline)
             len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
 
+        // The cursor needs a column, too.
         bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
         if (is_full && !is_newline) {
             row++;
@@ -271,6 +291,7 @@ static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, i
             *cursor_row = row;
             *cursor_column = column < columns ? column : columns - 1;
         }
+
         row += is_newline;
         column = is_newline ? 2 : column + width;
         buffer_puts(out, is_newline ? "\r\n  " : shown);
@@ -296,21 +317,27 @@ static void draw_text(Editor *e) {
         size.ws_row = 24;
     }
 
-    int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
+    // The visible rows are [top, bottom). The row of the cursor is among them.
+    int columns = size.ws_col > 8 ? size.ws_col : 8;
+    int height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = lay_out(e, columns, &rows, &row, &column);
-    int top = row >= height ? row - height + 1 : 0, // the visible rows are [top, bottom)
-        bottom = n_rows < top + height ? n_rows : top + height;
-    const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
-
+    int top = row >= height ? row - height + 1 : 0;
+    int bottom = n_rows < top + height ? n_rows : top + height;
+    const char *begin = skip_rows(rows.data, top);
+    const char *end = rows.data + rows.len;
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
+
+    // From the row of the cursor up to the first one, then the new rows, then back to the cursor.
     if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
     buffer_append(&out, begin, (size_t)(end - begin));
+
     if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
     buffer_puts(&out, "\r");
     if (column) buffer_printf(&out, "\x1b[%dC", column);
     write_all(e->out, out.data, out.len);
     e->cursor_row = row - top;
+
     buffer_free(&rows);
     buffer_free(&out);
 }
@@ -374,7 +401,10 @@ static void show_entry(Editor *e, size_t at) {
 // Moves the cursor one line up (by -1) or down (by 1). From the first or last line, shows the
 // previous or next history entry instead.
 static void move_row(Editor *e, int by) {
-    size_t begin = row_edge(e, -1), end = row_edge(e, 1), column = e->at - begin;
+    size_t begin = row_edge(e, -1), end = row_edge(e, 1);
+    size_t column = e->at - begin; // bytes
+
+    // Within the text.
     if (by < 0 ? begin > 0 : end < e->text.len) {
         e->at = by < 0 ? begin - 1 : end + 1;
         begin = row_edge(e, -1);
@@ -385,6 +415,7 @@ static void move_row(Editor *e, int by) {
         return;
     }
 
+    // To another entry of the history. What is typed comes after the last one.
     if (e->seen == (by < 0 ? 0 : e->history.len)) return;
     if (e->seen == e->history.len) {
         e->draft.len = 0;
@@ -439,14 +470,18 @@ static int read_escape(Editor *e) {
         {1007, CTRL_KEY('A')}, {1008, CTRL_KEY('E')}, // Home, End
         {1003, CTRL_KEY('D')}, {1200, KEY_PASTE},     // Delete, beginning of a paste
     };
-    int key = next_key(e, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
-
+    int key = next_key(e, ESCAPE_MS);
     if (key != '[' && key != 'O') return ALT_KEY(key);
+
+    // Up to two numbers, then the final byte.
+    int final, first = 0, modifier = 0, *number = &first;
     while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
         if (final == ';')
             number = &modifier;
         else if (final >= '0' && final <= '9' && *number < 1000)
             *number = *number * 10 + final - '0';
+
+    // Arrows with Alt or Ctrl.
     if (final == 'C' && modifier >= 3) return ALT_KEY('f');
     if (final == 'D' && modifier >= 3) return ALT_KEY('b');
 
@@ -522,23 +557,27 @@ static void search_history(Editor *e) {
 
     buffer_puts(&query, "");
     buffer_put(&old, buffer_str(&e->text));
+
     for (;;) {
         shown.len = 0;
         buffer_printf(&shown, "search \"%s\"%s: ", query.data,
                       query.len && found == SIZE_MAX ? " (none)" : "");
         e->prompt = shown.data;
         draw_text(e);
+
         while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*e->interrupted) draw_text(e);
-        if (key == CTRL_KEY('R') && found != SIZE_MAX)
-            end = found;
-        else if ((key == 127 || key == CTRL_KEY('H')) && query.len) {
-            query.data[query.len = last_char(&query)] = 0;
+        if (key == CTRL_KEY('R') && found != SIZE_MAX) {
+            end = found; // the next older entry
+        } else if ((key == 127 || key == CTRL_KEY('H')) && query.len) {
+            query.len = last_char(&query);
+            query.data[query.len] = 0;
             end = e->history.len;
         } else if (key >= 0x20 && key != 127) {
             buffer_append(&query, &(char){(char)key}, 1);
             end = e->history.len;
-        } else if (key != CTRL_KEY('R'))
+        } else if (key != CTRL_KEY('R')) {
             break;
+        }
 
         size_t next = query.len ? history_find(&e->history, end, &query) : SIZE_MAX;
         if (next == SIZE_MAX && key == CTRL_KEY('R')) continue;
@@ -549,8 +588,9 @@ static void search_history(Editor *e) {
     if (key == CTRL_KEY('G') || *e->interrupted) {
         set_text(e, old.data, old.len);
         *e->interrupted = 0;
-    } else if (key >= 0)
+    } else if (key >= 0) {
         e->next_key--; // left to editor_read()
+    }
 
     e->prompt = prompt;
     buffer_free(&query);
@@ -567,7 +607,6 @@ static void complete_word(Editor *e) {
     Buffer list = {0}, shown = {0};
     char **words = NULL;
     int n = 0;
-    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true), common = 0;
 
     buffer_puts(&list, "");
     e->complete((Str){e->text.data, e->at}, &list);
@@ -576,11 +615,13 @@ static void complete_word(Editor *e) {
         words[n++] = at;
     }
 
+    // What all words have in common is inserted; otherwise they are listed.
+    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true);
+    size_t common = 0;
     if (n) {
         qsort(words, (size_t)n, sizeof *words, compare_words);
         while (words[0][common] && words[0][common] == words[n - 1][common]) common++;
     }
-
     if (n && common > typed) {
         insert_text(e, words[0] + typed, common - typed);
         if (n == 1 && e->text.data[e->at - 1] != '/') insert_text(e, " ", 1);
@@ -638,6 +679,7 @@ static void handle_key(Editor *e, int key) {
 static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
+
     set_text(e, "", 0);
     if (e->is_dumb) write_all(e->out, prompt, strlen(prompt));
 
@@ -645,7 +687,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
         key = next_key(e, INTERRUPT_MS);
         if (key >= 0 && key != '\n') {
             buffer_append(&e->text, &(char){(char)key}, 1);
-        } else if (key != NO_KEY) {
+        } else if (key != NO_KEY) { // the end of a line or of the input
             if (e->text.len > begin && e->text.data[e->text.len - 1] == '\r')
                 e->text.data[--e->text.len] = 0;
             if (!is_continued(&e->text)) break;
@@ -658,14 +700,15 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
         write_all(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
-
     if (*e->interrupted || (key == END_OF_INPUT && e->text.len == 0)) return EDITOR_CLOSED;
+
     unquote(&e->text, out);
     return EDITOR_TYPED;
 }
 
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out) {
     if (!e->is_terminal || e->is_dumb) return read_line(e, prompt, out);
+
     e->prompt = prompt;
     e->cursor_row = 0;
     e->seen = e->history.len;
@@ -675,6 +718,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
 
     for (;;) {
         int key = next_key(e, -1);
+
         if (*e->interrupted) {
             *e->interrupted = 0;
             bool is_given_up = e->text.len == 0 || *text; // an edit of an existing text is undone
@@ -705,6 +749,5 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     write_all(e->out, "\r\n", 2);
     unquote(&e->text, out);
     history_add(e, &e->text);
-
     return e->is_pasted ? EDITOR_PASTED : EDITOR_TYPED;
 }
