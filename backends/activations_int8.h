@@ -25,7 +25,8 @@ INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, i
         for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += scale_group) {
             Int8Activations *a =
                 (Int8Activations *)encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + t;
-            int sums[2] = {0}, at = k % SUPERBLOCK;
+            int at = k % SUPERBLOCK;
+            int sums[2] = {0}; // of the quantized values, for each 16 columns
             float scale = quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k,
                                         scale_group / 16, a->q + at, sums);
 
@@ -34,7 +35,6 @@ INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, i
                 a->start[at / 32] = -128 * sums[0];
             }
             a->scale[at / scale_group] = scale;
-
             for (int i = 0; i < scale_group / group; i++)
                 a->sum[at / group + i] = scale * (float)sums[i];
         }

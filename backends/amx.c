@@ -129,8 +129,10 @@ static void tiles_begin(void) {
 // 1) are C, tiles 4 and 5 are A, tiles 6 and 7 are B.
 INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b, int n_k_tiles,
                            bool is_first, bool is_pair, Prefetch *prefetch, int n_prefetch) {
-    const uint16_t *a1 = panel + (size_t)n_k_tiles * AMX_TILE_LEN,
-                   *b1 = b + (size_t)n_k_tiles * AMX_TILE_LEN;
+    const uint16_t *a1 = panel + (size_t)n_k_tiles * AMX_TILE_LEN;
+    const uint16_t *b1 = b + (size_t)n_k_tiles * AMX_TILE_LEN;
+
+    // Tiles 0 to 3 are the sums: rows of a or a1, columns of b or b1.
     if (is_first) {
         _tile_zero(0);
         _tile_zero(1);
@@ -151,6 +153,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
         _tile_loadd(5, a1 + k, 64);
         _tile_dpbf16ps(1, 5, 6);
         if (!is_pair) continue;
+
         _tile_stream_loadd(7, b1 + k, 64);
         _tile_dpbf16ps(2, 4, 7);
         _tile_dpbf16ps(3, 5, 7);
@@ -211,16 +214,20 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     (void)type;
 
     AmxMemory *m = s->memory;
-    const int cols = s->p->w->cols, n_tokens = s->p->n_tokens, next_k = s->k + k_block(n_tokens);
-    TokenTiles b = tiles_at(s->p->encoded, n_tokens, cols, s->token, s->k), next;
-    Prefetch prefetch = {0};
+    const int cols = s->p->w->cols, n_tokens = s->p->n_tokens;
+    const int next_k = s->k + k_block(n_tokens);
+    TokenTiles b = tiles_at(s->p->encoded, n_tokens, cols, s->token, s->k);
 
+    // The tiles that are multiplied next: other columns of the tokens, or other tokens.
+    TokenTiles next;
     if (next_k < cols)
         next = tiles_at(s->p->encoded, n_tokens, cols, s->token, next_k);
     else
         next = tiles_at(s->p->encoded, n_tokens, cols,
                         s->token + CHUNK_TOKENS < n_tokens ? s->token + CHUNK_TOKENS : 0, 0);
 
+    // Each panel prefetches its share of them.
+    Prefetch prefetch = {0};
     if (!is_one_panel(n_tokens, cols)) {
         size_t n_panels = (size_t)(round_up(s->n_rows, AMX_PANEL) / AMX_PANEL);
         size_t bytes = (size_t)(next.n_token_tiles * next.n_k_tiles) * AMX_TILE_LEN *
@@ -278,12 +285,12 @@ DEFINE_ROWS_AS(amx_gemm, amx_gemm_rows, w->type)
 static float mask_and_max(float *scores, int n, int n_keys) {
     const __m512 lowest = splat(-INFINITY);
     __m512 max = lowest;
+
     for (int k = 0; k < n_keys; k += AMX_TILE, scores += AMX_TILE * AMX_PANEL) {
         __m512 masked = select_first(_mm512_load_ps(scores), n - k, lowest);
         _mm512_store_ps(scores, masked);
         max = max_floats(masked, max);
     }
-
     return reduce_max(max);
 }
 
@@ -367,16 +374,20 @@ static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
 
 // Attends the converted n positions with queries [first, first + 32), clipped to n_q.
 static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, int n) {
-    int dim = a->head_dim, n_dim_tiles = round_up(dim, AMX_TILE_K) / AMX_TILE_K,
-        n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K, n_keys = n_key_tiles * AMX_PANEL;
+    int dim = a->head_dim;
+    int n_dim_tiles = round_up(dim, AMX_TILE_K) / AMX_TILE_K;
+    int n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
+    int n_keys = n_key_tiles * AMX_PANEL;
     Submatrix queries = {(const char *)(a->q + (size_t)first * (size_t)dim), (size_t)dim * 4,
                          (size_t)dim * 4, min_int(a->n_q - first, AMX_PANEL), dim};
 
+    // scores = Q K^T
     decode_panel[TYPE_F32](m->attend.queries, &queries, &(Submatrix){0});
     multiply_panel(m->attend.sums, m->attend.queries,
                    &(TokenTiles){m->attend.keys, 2 * n_key_tiles, n_dim_tiles}, true,
                    (Prefetch){0});
 
+    // weights = exp(scores - max), in bf16
     for (int i = 0; i < queries.n_rows; i++) {
         float *scores = m->attend.sums + i * AMX_TILE;
         uint16_t *weights = m->attend.weights + i / AMX_TILE * n_key_tiles * AMX_TILE_LEN +
@@ -385,10 +396,10 @@ static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, i
         a->sum[first + i] = softmax_bf16(weights, scores, a->max[first + i], n_keys);
     }
 
+    // acc = weights V
     multiply_panel(m->attend.sums, m->attend.weights,
                    &(TokenTiles){m->attend.values, 2 * n_dim_tiles, n_key_tiles}, true,
                    (Prefetch){0});
-
     for (int i = 0; i < queries.n_rows; i++)
         store_acc(a->acc + (size_t)(first + i) * (size_t)dim, m->attend.sums + i * AMX_TILE, dim);
 }
@@ -408,7 +419,9 @@ static void amx_attend_many(const AttentionPage *a) {
 static double amx_peak(int rounds) {
     static uint16_t tiles[4 * AMX_TILE_LEN];
     uint32_t random = 1;
-    for (int i = 0; i < 4 * AMX_TILE_LEN; i++) { // 0.5 to 2, either sign
+
+    // Numbers from 0.5 to 2, of either sign.
+    for (int i = 0; i < 4 * AMX_TILE_LEN; i++) {
         random = random * 1664525 + 1013904223;
         tiles[i] = (uint16_t)(random >> 31 << 15 | (0x3f00 + (random >> 16 & 0xff)));
     }

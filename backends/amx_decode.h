@@ -77,15 +77,16 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];
+    float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
+    float base[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
 
-    float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64))),
-        base[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
         const uint8_t *p = (const uint8_t *)row;
         superblock_pad(&p, 1, padded, n - k, type);
         Avx512Row u = unpack_row_512(type, p);
-        __m512 zero = u.scale * (one + splat((float)info->zero_point));
 
+        // w = scale v - base, where v = `one` + u is made by putting u into the bits of `one`.
+        __m512 zero = u.scale * (one + splat((float)info->zero_point));
         if (info->has_min) zero = zero + u.min;
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, zero);
@@ -96,6 +97,7 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
         for (int i = 0; i < SUPERBLOCK; i += AMX_TILE_K, tile += AMX_TILE_LEN) {
             if (info->block < SUPERBLOCK && k + i >= n) break;
             __m512 w[2];
+
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 int at = i + 16 * half;
@@ -226,7 +228,9 @@ INLINE void decode_by_row(uint16_t *panel, const Submatrix *m, const Submatrix *
 
 // Q4_K and Q5_K.
 INLINE void decode_16_rows(uint16_t *panel, const Submatrix *m, const Submatrix *next, Type type) {
-    float scale[8][16] __attribute__((aligned(64))), min[8][16] __attribute__((aligned(64)));
+    float scale[8][16] __attribute__((aligned(64)));
+    float min[8][16] __attribute__((aligned(64)));
+
     for (int first = 0; first < AMX_PANEL; first += AMX_TILE)
         for (int k = 0; k < m->n_cols; k += SUPERBLOCK, panel += 8 * AMX_TILE_LEN) {
             const uint8_t *row[AMX_TILE];
@@ -237,6 +241,7 @@ INLINE void decode_16_rows(uint16_t *panel, const Submatrix *m, const Submatrix 
 
             for (int r = 0; r < AMX_TILE; r++) {
                 if (k == 0) prefetch_row(next, first + r);
+
                 uint16_t *tile = panel + r * AMX_TILE_K;
                 if (type == TYPE_Q4_K)
                     decode_q4_k(tile, (const void *)row[r], scale[0] + r, min[0] + r);

@@ -67,10 +67,12 @@ static void attend(const AttentionPage *page) {
     AttentionPage a = *page;
     float(*scores)[KV_PAGE] = team_scratch();
     BlockQ8_0 *q8 = (BlockQ8_0 *)((char *)team_scratch() + ATTEND_SCRATCH);
-    int n_all = 0; // largest number of keys that a query sees
 
+    int n_all = 0; // largest number of keys that a query sees
     for (int i = 0; i < a.n_q; i++) n_all = a.n_keys[i] > n_all ? a.n_keys[i] : n_all;
     size_t n = (size_t)n_all, dim = (size_t)a.head_dim;
+
+    // scores = Q K^T, while the values are prefetched.
     Prefetch prefetch = prefetch_range(page->v, n * quant_row_bytes(page->v_type, dim), 2);
 
     if (page->k_type == TYPE_Q4_0) {
@@ -78,11 +80,13 @@ static void attend(const AttentionPage *page) {
         a.k = q8;
         a.k_type = TYPE_Q8_0;
     }
-
     for (int key = 0; key < n_all; key += KEY_TILE)
         attend_scores(&a, key, min_int(KEY_TILE, n_all - key), &prefetch);
+
     for (int i = 0; i < a.n_q; i++)
         softmax_scores(scores[i], a.n_keys[i], n_all, a.max + i, a.sum + i);
+
+    // acc = weights V, while the next keys are prefetched.
     if (!n_all) memset(a.acc, 0, (size_t)a.n_q * dim * sizeof(float));
     prefetch = prefetch_range(page->next_k, n * quant_row_bytes(page->k_type, dim), 2);
 
@@ -91,7 +95,6 @@ static void attend(const AttentionPage *page) {
         a.v = q8;
         a.v_type = TYPE_Q8_0;
     }
-
     for (int key = 0; key < n_all; key += VALUE_TILE)
         attend_values(&a, key, min_int(VALUE_TILE, n_all - key), &prefetch);
 }

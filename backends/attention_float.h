@@ -58,8 +58,8 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
     for (int b = 0; b < a->head_dim / 32; b++) {
         const char *block =
             (const char *)a->v + (size_t)key * row_bytes + (size_t)b * sizeof(BlockQ8_0);
-        uint16_t scale[VALUE_TILE];
 
+        uint16_t scale[VALUE_TILE];
         for (int i = 0; i < VALUE_TILE; i++)
             memcpy(scale + i, block + (size_t)min_int(i, n - 1) * row_bytes, sizeof *scale);
         for (int i = 0; i < a->n_q; i++)
@@ -94,8 +94,8 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
         q8_values(a, key, n, prefetch);
         return;
     }
-    if (!is_f16) convert_kv_rows(m->rows, n, a->v_type, a->v, key, n, a->head_dim);
 
+    if (!is_f16) convert_kv_rows(m->rows, n, a->v_type, a->v, key, n, a->head_dim);
     FloatProduct p = {.out_stride = (size_t)a->head_dim,
                       .x = m->scores[0] + key,
                       .x_stride = KV_PAGE,
@@ -104,9 +104,11 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
                       .adds = key > 0,
                       .prefetch = prefetch,
                       .prefetch_every = ATTEND_PREFETCH_STEPS};
+
     for (int d = 0; d < a->head_dim; d += FLOAT_PANEL) {
         p.out = a->acc + d;
         p.n_out = a->head_dim - d;
+
         if (is_f16) {
             p.panel = values + 2 * d;
             f16_panel(&p, a->n_q);

@@ -41,7 +41,10 @@ typedef struct {
 INLINE int int16_sums(Type type) {
     const TypeInfo *info = type_info(type);
     const int fit = 32767 / (2 * 127 * info->max_q), all = info->group / 4;
-    return info->max_q > 127 ? 0 : fit >= 8 && all >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+    if (info->max_q > 127) return 0;
+    if (fit >= 8 && all >= 8) return 8;
+    if (fit >= 4) return 4;
+    return fit >= 2 ? 2 : 1;
 }
 INLINE bool has_min_term(Type type) { return type_info(type)->has_min || int16_sums(type) > 0; }
 
@@ -54,14 +57,21 @@ INLINE bool decodes_in_place(Type type) {
 INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {
     const TypeInfo *info = type_info(type);
     const int n_groups = SUPERBLOCK / info->group;
-    for (int i = 0; i < 8 && !is_in_place; i++) unpack_row(type, p[i], m->rows[i], m->row_scale[i]);
+
+    if (!is_in_place)
+        for (int i = 0; i < 8; i++) unpack_row(type, p[i], m->rows[i], m->row_scale[i]);
+
     if (codebook_info(type)->entry_len)
         transpose_dwords(m->scale, sizeof m->scale[0], m->row_scale, sizeof m->row_scale[0],
                          n_groups, 1);
     else
         unpack_scales(type, p, m->scale, m->min);
-    for (int g = 0; !info->has_min && has_min_term(type) && g < n_groups; g++)
-        _mm256_store_ps(m->min[g], _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
+
+    // Unsigned integers: what the offset adds is subtracted like a minimum.
+    if (!info->has_min && has_min_term(type))
+        for (int g = 0; g < n_groups; g++)
+            _mm256_store_ps(m->min[g],
+                            _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
 }
 
 // Returns 16 sums of two products each, in 16 bits.
@@ -187,13 +197,11 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     sum_lanes_of_4(v, 8, n_int16);
 
     // v[0] has rows 0 to 3, v[1] rows 4 to 7; their lower lanes are sums of the first 16 columns.
-    __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
-            high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
-
+    __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20);
+    __m256i high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
     if (group == 32)
         return add_group_8_rows(sum, _mm256_add_epi32(low, high), w, x, k / 32, 32, has_min);
     sum = add_group_8_rows(sum, low, w, x, k / 16, 16, has_min);
-
     return add_group_8_rows(sum, high, w, x, k / 16 + 1, 16, has_min);
 }
 
@@ -222,8 +230,9 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
 // Multiplies eight rows at a time by tokens [first, first + nt), one row of each eighth of the
 // range: eight streams from memory. nt is 1 or 2.
 INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
-    int eighth = (p->row_end - p->row_begin + 7) / 8;
+    int eighth = (p->row_end - p->row_begin + 7) / 8; // rows r + i * eighth are computed together
     Avx2Rows m;
+
     for (int r = p->row_begin; r < p->row_begin + eighth; r++) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
@@ -294,6 +303,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
         GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
 
+        // Four columns of 16 rows, times the same columns of each token.
 #pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
             const int k = g * group + 4 * c;
@@ -340,8 +350,15 @@ DEFINE_PANEL(32, 8)
 
 INLINE Avx2Panel avx2_panel(Type type) {
     const int fit = int16_sums(type), n = IS_VNNI ? min_int(fit, 1) : fit;
-    if (type_info(type)->group == 16) return n == 1 ? panel_16_1 : n == 2 ? panel_16_2 : panel_16_4;
-    return n == 0 ? panel_32_0 : n == 1 ? panel_32_1 : n == 4 ? panel_32_4 : panel_32_8;
+    const bool is_16 = type_info(type)->group == 16;
+
+    switch (n) {
+    case 0: return panel_32_0;
+    case 1: return is_16 ? panel_16_1 : panel_32_1;
+    case 2: return panel_16_2;
+    case 4: return is_16 ? panel_16_4 : panel_32_4;
+    default: return panel_32_8;
+    }
 }
 
 // One line is prefetched with each row that is unpacked, the other lines evenly with the groups of

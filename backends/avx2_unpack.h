@@ -151,6 +151,7 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
     const BlockIQ3_S *iq3_s = block;
     Words v = {0};
 
+    // Signs and a scale share the words: 7 signs of 8 weights, the eighth by parity.
     if (type == TYPE_IQ2_XXS || type == TYPE_IQ3_XXS || type == TYPE_IQ1_S) {
         v = sign_words(type, block);
         Words factor = 2 * (type == TYPE_IQ1_S ? v >> 12 & 7 : v >> 28) + 1;
@@ -160,28 +161,29 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
                            (v & 0xfe00000) << 3);
     }
 
-    for (int h = 0; h < 2 && type != TYPE_IQ3_S; h++) { // 16 scales, of 4 bits or of 3
-        const uint8_t *nibbles = (type == TYPE_IQ2_S ? iq2_s->scales : iq2_xs->scales) + 4 * h;
-        uint64_t s =
-            type == TYPE_IQ1_M
-                ? _pdep_u64(_pext_u32(load_u32(iq1_m->scales + 4 * h), 0x0fff0fff), 7 * ones)
-                : _pdep_u64(load_u32(nibbles), nibble);
-        store_byte_scales(2 * s + ones, d, scale + 8 * h);
-    }
-
+    // Scales: 8 of 4 bits in IQ3_S, otherwise 16, of 4 bits or of 3.
     if (type == TYPE_IQ3_S)
         store_byte_scales(2 * _pdep_u64(load_u32(iq3_s->scales), nibble) + ones, d, scale);
+    else
+        for (int h = 0; h < 2; h++) {
+            const uint8_t *nibbles = (type == TYPE_IQ2_S ? iq2_s->scales : iq2_xs->scales) + 4 * h;
+            uint64_t s = _pdep_u64(load_u32(nibbles), nibble);
+            if (type == TYPE_IQ1_M)
+                s = _pdep_u64(_pext_u32(load_u32(iq1_m->scales + 4 * h), 0x0fff0fff), 7 * ones);
+            store_byte_scales(2 * s + ones, d, scale + 8 * h);
+        }
+
+    // Signs: a bit for each weight, 7 bits and parity, or (IQ1_M) one for 8 weights.
     if (type == TYPE_IQ2_S) v = (Words)load_32(iq2_s->signs);
     if (type == TYPE_IQ3_S) v = (Words)load_32(iq3_s->signs);
-
     if (type == TYPE_IQ2_XS) {
         __m256i sevens = _mm256_packus_epi16(_mm256_srli_epi16(load_32(iq2_xs->qs), 9),
                                              _mm256_srli_epi16(load_32(iq2_xs->qs + 32), 9));
         v = with_parity((Words)_mm256_permute4x64_epi64(sevens, 0xd8));
     }
-
-    for (int g = 0; g < 8 && type == TYPE_IQ1_M; g++)
-        v[g] = _pdep_u32(_pext_u32(load_u16(iq1_m->qh + 2 * g), 0x8888), (uint32_t)ones) * 255;
+    if (type == TYPE_IQ1_M)
+        for (int g = 0; g < 8; g++)
+            v[g] = _pdep_u32(_pext_u32(load_u16(iq1_m->qh + 2 * g), 0x8888), (uint32_t)ones) * 255;
     return v;
 }
 
@@ -237,9 +239,9 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
 
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
-        __m256i v = load_entries(type, block, index, g),
-                sign = _mm256_shuffle_epi8(signs,
-                                           _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g))));
+        __m256i v = load_entries(type, block, index, g);
+        __m256i places = _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g)));
+        __m256i sign = _mm256_shuffle_epi8(signs, places);
         sign = _mm256_cmpeq_epi8(sign & bit, bit) | one; // -1, 1
         if (codebook_info(type)->has_delta)              // 8 entry +- 1
             v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), sign);
@@ -268,6 +270,7 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
 INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) {
     const TypeInfo *info = type_info(type);
     __m256i bytes[SUPERBLOCK_MAX_BYTES / 4];
+
     switch (type) {
     case TYPE_Q8_0:
         for (int i = 0; i < 16; i++)
@@ -287,13 +290,12 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
         return true;
     default: break;
     }
-
     if (!info->nibble_offset) return false;
 
     // Of 16 bytes, the high nibbles are 16 columns after the low nibbles; in Q4_K, 32 columns.
     for (int i = 0; i < 8; i++) {
-        const int low = type == TYPE_Q4_K ? i / 2 * 16 + i % 2 * 4 : 8 * i,
-                  high = low + (type == TYPE_Q4_K ? 8 : 4);
+        const int low = type == TYPE_Q4_K ? i / 2 * 16 + i % 2 * 4 : 8 * i;
+        const int high = low + (type == TYPE_Q4_K ? 8 : 4);
         __m256i r[4];
         transpose_rows(r, p, (size_t)nibbles_offset(type, 32 * i));
 #pragma GCC unroll 4
@@ -302,6 +304,5 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
             panel[high + d] = nibble_values(type, _mm256_srli_epi16(r[d], 4));
         }
     }
-
     return true;
 }

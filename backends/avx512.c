@@ -118,16 +118,21 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
         _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
     const bool has_min = info->has_min;
-    Avx512Row u = unpack_row_512(type, a), v = unpack_row_512(type, b);
-    __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
+    Avx512Row u = unpack_row_512(type, a);
+    Avx512Row v = unpack_row_512(type, b);
 
+    // Scales and minima of the first halves of both rows' groups.
+    __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
     if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
+
 #pragma GCC unroll 2
     for (int t = 0; t < nt; t++) {
         const int8_t *q = x[t].q + superblock * SUPERBLOCK;
         const int at = superblock * SUMS;
-        __m512i p = dot_16_columns(&u, q, type), r = dot_16_columns(&v, q, type);
-        __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88), dot_2 = _mm512_shuffle_i32x4(p, r, 0xdd);
+        __m512i p = dot_16_columns(&u, q, type);
+        __m512i r = dot_16_columns(&v, q, type);
+        __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88);
+        __m512i dot_2 = _mm512_shuffle_i32x4(p, r, 0xdd);
         __m512 x_scale = load_8_twice(x[t].scale + at);
 
         if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
@@ -135,8 +140,9 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
         acc[t] =
             add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
         if (info->group == 32) continue;
-        dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
 
+        // Groups of 16: the second halves have scales of their own.
+        dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
         acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
                             x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
                             load_8_twice(x[t].sum[1] + at), has_min);
@@ -152,6 +158,7 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
 
     for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
     for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = splat(0);
+
     for (int k = 0; k < w->cols; k += SUPERBLOCK) {
         const int superblock = k % K_BLOCK / SUPERBLOCK;
         superblock_pad(p, 4, padded, w->cols - k, type);
@@ -161,9 +168,11 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
         x += superblock ? m->n_tokens : 0;
     }
 
+    // A row has eight lanes of a register, which are added in a fixed order.
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) {
-            float lanes[16], *s = lanes + i % 2 * SUMS;
+            float lanes[16];
+            const float *s = lanes + i % 2 * SUMS;
             _mm512_storeu_ps(lanes, acc[i / 2][t]);
             m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] =
                 ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
@@ -200,8 +209,10 @@ INLINE void pack_nibbles(const PanelSource *s, Type type) {
     for (int c = 0; c < SUPERBLOCK / 32; c++) {
         __m512i r[4];
         uint8_t *to = s->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
+
         prefetch_lines(s->prefetch, s->n_prefetch);
         transpose_rows(r, s->p, (size_t)(info->nibble_offset + c * step));
+
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
             __m512i v0 = r[d] & low, v1 = _mm512_srli_epi16(r[d], 4) & low;
@@ -229,9 +240,10 @@ INLINE void pack_q8_0(const PanelSource *s) {
 INLINE void pack_q6_k(const PanelSource *s) {
     const __m512i low_4 = _mm512_set1_epi8(15), low_6 = _mm512_set1_epi8(63);
     unpack_scales(TYPE_Q6_K, s->p, s->scale, s->min);
+
     for (int i = 0; i < 4; i++) {
         int from = 64 * (i / 2) + 16 * (i % 2);
-        __m512i q[4], v[4];
+        __m512i q[4], v[4]; // two upper bits of 64 columns; nibbles
         prefetch_lines(s->prefetch, 2 * s->n_prefetch);
         transpose_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
 
@@ -242,10 +254,10 @@ INLINE void pack_q6_k(const PanelSource *s) {
 
 #pragma GCC unroll 4
             for (int d = 0; d < 4; d++) {
-                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
-                        q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
-                __m512i a = select_bits(low_4, v[d], q0),
-                        b = select_bits(low_4, _mm512_srli_epi16(v[d], 4), q1);
+                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4);
+                __m512i q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
+                __m512i a = select_bits(low_4, v[d], q0);
+                __m512i b = select_bits(low_4, _mm512_srli_epi16(v[d], 4), q1);
                 _mm512_store_si512(to + 64 * d, a & low_6);
                 _mm512_store_si512(to + 64 * d + 64 * 16, b & low_6);
             }
@@ -309,12 +321,15 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
         const uint8_t *row[16];
         superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, 1, s->p->row_end, s->k, type);
+
         for (int c = 0; c < s->n_cols; c += SUPERBLOCK) {
             for (int i = 0; i < 16; i++) p.p[i] = row[i] + c / SUPERBLOCK * superblock_bytes(type);
             superblock_pad(p.p, 16, padded, s->n_cols - c, type);
+
             p.out = panel->q[half] + c * 16;
             p.scale = panel->scale[half] + c / info->group;
             p.min = panel->min[half] + c / info->group;
+
             if (type == TYPE_Q6_K)
                 pack_q6_k(&p);
             else if (type == TYPE_Q8_0)
@@ -325,7 +340,6 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
                 pack_by_row(&p, type);
         }
     }
-
     *s->prefetch = prefetch;
 }
 
@@ -339,13 +353,14 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
                        const VnniActivations *x, int k, int at, int h, int nt, int group,
                        bool has_min) {
     __m512i dot[2][GEMM_TILE_TOKENS];
+
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[h][at]);
 
 #pragma GCC unroll 8
     for (int c = k; c < k + group; c += 4) {
-        __m512i w0 = _mm512_load_si512(panel->q[0] + c * 16),
-                w1 = _mm512_load_si512(panel->q[1] + c * 16);
+        __m512i w0 = _mm512_load_si512(panel->q[0] + c * 16);
+        __m512i w1 = _mm512_load_si512(panel->q[1] + c * 16);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             __m512i v = _mm512_set1_epi32((int)load_u32(x[t].q + c));
@@ -356,8 +371,8 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
 
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        __m512 scale = _mm512_load_ps(panel->scale[i][k / group]),
-               min = _mm512_load_ps(panel->min[i][k / group]);
+        __m512 scale = _mm512_load_ps(panel->scale[i][k / group]);
+        __m512 min = _mm512_load_ps(panel->min[i][k / group]);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
             sum[i][t] = add_scaled(sum[i][t], dot[i][t], scale, splat(x[t].scale[at]), min,
@@ -521,10 +536,12 @@ static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetc
     FloatAttendMemory *m = team_scratch();
     const uint8_t *row[KEY_TILE];
     size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
+
     for (int i = 0; i < KEY_TILE; i++)
         row[i] = (const uint8_t *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
     for (int h = 0; h < KEY_TILE; h += 16)
         transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, prefetch);
+
     FloatProduct p = {.out = m->scores[0] + key,
                       .out_stride = KV_PAGE,
                       .n_out = KEY_TILE,
@@ -563,13 +580,15 @@ static void split_query(Int16Query *out, const float *x, int n) {
     for (int b = 0; b < n / 32; b++) {
         __m512 v[2] = {_mm512_loadu_ps(x + 32 * b), _mm512_loadu_ps(x + 32 * b + 16)};
         __m512i sum = _mm512_setzero_si512();
-        float inverse, scale = int8_scale(max_abs_bits(v, 2), &inverse);
+        float inverse;
+        float scale = int8_scale(max_abs_bits(v, 2), &inverse);
 
         for (int h = 0; h < 2; h++) {
             __m512 y = v[h] * splat(inverse * 256); // NaN becomes 0, the scale being NaN
             __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
             __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
             __m128i low = _mm512_cvtepi32_epi8(q); // q - 256 high, -128 to 127
+
             _mm_storeu_si128((void *)(out->high[b].qs + 16 * h), _mm512_cvtepi32_epi8(high));
             _mm_storeu_si128((void *)(out->low[b].qs + 16 * h), low);
             sum = _mm512_add_epi32(sum, q);
@@ -593,17 +612,20 @@ static void split_query(Int16Query *out, const float *x, int n) {
 INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *x, int dim,
                           int nt) {
     __m512 score[GEMM_TILE_TOKENS];
+
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) score[t] = splat(0);
 
     for (int b = 0; b < dim / 32; b++) {
-        const int begin = b / 2 * 17 + b % 2 * 9, end = b / 2 * 17 + 9 + b % 2 * 8;
+        // Two blocks of 34 bytes are 17 dwords; the middle one holds the second block's scale.
+        const int begin = b / 2 * 17 + b % 2 * 9;
+        const int end = b / 2 * 17 + 9 + b % 2 * 8;
         Floats low_half, high_half;
         f16_halves((Words)keys[b % 2 ? begin - 1 : begin], &low_half, &high_half);
 
         __m512 scale = b % 2 ? high_half : low_half;
-        __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
 
+        __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             high[t] = _mm512_setzero_si512();
@@ -614,7 +636,8 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
             __m512i w = keys[i] ^ _mm512_set1_epi8((char)128);
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
-                const char *x_high = (const char *)x[t].high, *x_low = (const char *)x[t].low;
+                const char *x_high = (const char *)x[t].high;
+                const char *x_low = (const char *)x[t].low;
                 high[t] = _mm512_dpbusd_epi32(high[t], w,
                                               _mm512_set1_epi32((int)load_u32(x_high + 4 * i)));
                 low[t] =
@@ -643,12 +666,15 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
     __m512i *keys = (__m512i *)m->keys;
     const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
 
-    for (int i = 0; key == 0 && i < a->n_q; i++)
-        split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
+    if (key == 0) // the first keys of the page
+        for (int i = 0; i < a->n_q; i++)
+            split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
+
     for (int h = 0; h < KEY_TILE; h += 16) {
         const uint8_t *row[16];
         for (int i = 0; i < 16; i++)
             row[i] = (const uint8_t *)a->k + (key + min_int(h + i, n - 1)) * row_bytes;
+
         for (int at = 0; at < row_bytes; at += 16) {
             int from = min_int(at, row_bytes - 16);
             prefetch_lines(prefetch, 4);

@@ -204,6 +204,7 @@ INLINE __m512i integers_iq1_m(const BlockIQ1_M *b, int j) {
 INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const int bytes = type_info(type)->bytes;
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
+
     switch (type) {
     case TYPE_Q8_0:
         return join_halves(load_32(a + 2), load_32(b + 2)) ^ _mm512_set1_epi8((char)128);
@@ -365,22 +366,22 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     Avx512Row u;
     __m256i trits[8];
 
+    // The integers.
     if (type == TYPE_TQ1_0) integers_tq1_0(trits, (const void *)p);
     for (int j = 0; j < 4; j++)
         u.q[j] = type == TYPE_TQ1_0 ? join_halves(trits[2 * j], trits[2 * j + 1])
                                     : integers_64(type, p, j);
 
+    // The scales: d of each block, or d times the scales of a superblock's groups.
     if (info->block == 32) {
         u.scale = info->bytes == 18 ? f16_of_blocks_18(p) : f16_of_blocks(p, info->bytes);
         if (info->has_min) u.min = splat(0) - f16_of_blocks(p + 2, info->bytes);
         return u;
     }
-
     if (info->block < SUPERBLOCK) {
         u.scale = f16_of_large_blocks(p, info->block);
         return u;
     }
-
     if (type == TYPE_Q4_K || type == TYPE_Q5_K) {
         row_scales_q4_k(&u, p);
         return u;
@@ -388,15 +389,15 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
 
     u.scale = f16_to_all(block_d(type, p));
     if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) return u;
+
     __m512 s = _mm512_cvtepi32_ps(row_scale_integers(type, p));
     const float factor = codebook_info(type)->factor;
-
     if (codebook_info(type)->entry_len) s = fmadd(s, splat(2 * factor), splat(factor));
     u.scale = s * u.scale;
+
     if (type == TYPE_Q2_K) {
         __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);
         u.min = _mm512_cvtepi32_ps(high) * f16_to_all(load_u16(p + offsetof(BlockQ2_K, dmin)));
     }
-
     return u;
 }

@@ -87,6 +87,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
         for (s.token = 0; s.token < p->n_tokens; s.token += plan.chunk_tokens) {
             s.n_rows = min_int(p->row_end - s.row, plan.chunk_rows);
             s.n = min_int(p->n_tokens - s.token, plan.chunk_tokens);
+
             for (s.k = 0; s.k < p->w->cols; s.k += plan.block_cols) {
                 s.n_cols = min_int(p->w->cols - s.k, plan.block_cols);
                 s.x = (const char *)p->encoded +
@@ -94,6 +95,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
                           plan.token_bytes;
                 if (plan.begin) plan.begin(&s, type);
 
+                // Pack some rows, then multiply them with all tokens of the chunk.
                 for (int first = 0; first < s.n_rows; first += packed_rows) {
                     int end = min_int(first + packed_rows, s.n_rows);
                     for (int r = first; r < end; r += plan.panel_rows) plan.pack(&s, r, type);
@@ -102,7 +104,6 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
                             plan.multiply(&s, r, t, min_int(s.n - t, sweep_tokens), type);
                 }
             }
-
             plan.store(&s, p->out + (size_t)s.token * p->out_stride + s.row, p->out_stride);
         }
 }

@@ -45,6 +45,7 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
     int k = 0;
     for (; k + step <= n; k += step) {
         Floats v[2][FLOAT_GEMV_TOKENS];
+
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < 2; h++)
                 v[h][t] = load_n(x + (size_t)t * (size_t)n + k + WIDTH * h, WIDTH);
@@ -69,6 +70,7 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
         }
     }
 
+    // The last columns. What is missing counts as 0.
     for (; k < n; k += WIDTH)
         for (int i = 0; i < 4; i++)
             for (int t = 0; t < nt; t++)
@@ -122,9 +124,10 @@ INLINE void float_tile(const FloatProduct *product, int t, int nt, Type type) {
 
     for (int k = 0; k < p.nk; k++) {
         if (prefetch && k % p.prefetch_every == 0) prefetch_lines(prefetch, 4);
-        const char *at = panel + (size_t)k * p.panel_stride;
-        Floats w0 = load_as_floats(type, at, 0, WIDTH), w1 = load_as_floats(type, at, WIDTH, WIDTH);
 
+        const char *at = panel + (size_t)k * p.panel_stride;
+        Floats w0 = load_as_floats(type, at, 0, WIDTH);
+        Floats w1 = load_as_floats(type, at, WIDTH, WIDTH);
 #pragma GCC unroll 6
         for (int i = 0; i < nt; i++) {
             Floats v = splat(x[(size_t)i * p.x_stride + (size_t)k]);

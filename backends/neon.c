@@ -29,15 +29,18 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
                                   Type type) {
     const TypeInfo *info = type_info(type);
     int n = info->group / 16;
+
     UNROLL
     for (int g = 0; g < SUPERBLOCK / info->group; g += 4) {
         int32x4_t d[4];
+
         UNROLL
         for (int j = 0; j < 4; j++) {
             d[j] = vdupq_n_s32(0);
             for (int i = 0, at = n * (g + j); i < n; i++)
                 d[j] = vdotq_s32(d[j], w->q[at + i], vld1q_s8(x->q + 16 * (at + i)));
         }
+
         float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
         acc = vfmaq_f32(acc, sum, w->scale[g / 4] * vld1q_f32(x->scale + g));
         if (info->has_min) acc = vfmsq_f32(acc, w->min[g / 4], vld1q_f32(x->sum + g));
@@ -101,6 +104,7 @@ INLINE void panel_tile(float *sums, const NeonPanel *p, const Int8Activations *x
                        int n_groups, Type type) {
     const int group = type_info(type)->group;
     float32x4_t sum[GEMM_TILE_TOKENS];
+
     for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + 4 * t);
 
     for (int g = 0; g < n_groups; g++) {

@@ -71,15 +71,20 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     for (int i = 0; i < 8; i++) {
         const uint8_t *at =
             block < SUPERBLOCK ? p + (i + 1) * (bytes / 8) - 16 : p + bytes - 128 + 16 * i;
-        uint8x16_t v = vld1q_u8(at), low = v & vdupq_n_u8(15), high = vshrq_n_u8(v, 4);
+        uint8x16_t v = vld1q_u8(at);
+        uint8x16_t low = v & vdupq_n_u8(15);
+        uint8x16_t high = vshrq_n_u8(v, 4);
 
         if (type == TYPE_Q8_0) {
-            low = vld1q_u8(at - 16), high = v;
+            low = vld1q_u8(at - 16);
+            high = v;
         } else if (type == TYPE_Q4_0) { // 16 (q - 8)
             v = v ^ vdupq_n_u8(0x88);
-            low = vshlq_n_u8(v, 4), high = v & vdupq_n_u8(0xf0);
+            low = vshlq_n_u8(v, 4);
+            high = v & vdupq_n_u8(0xf0);
         } else if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS) {
-            low = vqtbl1q_u8(iq4, low), high = vqtbl1q_u8(iq4, high);
+            low = vqtbl1q_u8(iq4, low);
+            high = vqtbl1q_u8(iq4, high);
         } else if (type == TYPE_Q5_K) { // bits above the fifth are masked last
             uint8x16_t bits = vld1q_u8(p + 16 + 16 * (i % 2));
             bits = vshlq_u8(bits, vdupq_n_s8((int8_t)(-2 * (i / 2))));
@@ -125,17 +130,20 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
     UNROLL
     for (int i = 0; i < 16; i++) {
         CodebookGroup g = codebook_group(type, p, i / 2);
-        const int8_t *const *e = g.entries8 + 2 * (i % 2), *const *f = g.entries4 + 4 * (i % 2);
+        const int8_t *const *e = g.entries8 + 2 * (i % 2);
+        const int8_t *const *f = g.entries4 + 4 * (i % 2);
         uint32_t signs = g.signs >> 16 * (i % 2);
-        int8x16_t v,
-            negative = vreinterpretq_s8_u8(vtstq_u8(
-                vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8))), bit));
+        uint8x16_t sign_bytes =
+            vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8)));
+        int8x16_t negative = vreinterpretq_s8_u8(vtstq_u8(sign_bytes, bit));
 
+        int8x16_t v;
         if (info->entry_len == 4)
             v = vreinterpretq_s8_s32((int32x4_t){(int32_t)load_u32(f[0]), (int32_t)load_u32(f[1]),
                                                  (int32_t)load_u32(f[2]), (int32_t)load_u32(f[3])});
         else
             v = vcombine_s8(vld1_s8(e[0]), vld1_s8(e[1]));
+
         if (info->has_delta) // 8 entry +- 1
             out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), negative | vdupq_n_s8(1));
         else

@@ -256,7 +256,8 @@ static const float EXP_MIN = -105, EXP_MAX = 89;
 
 // Mask of the first n lanes.
 INLINE __mmask16 first_lanes(int n) {
-    return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
+    if (n >= 16) return 0xffff;
+    return (__mmask16)(n > 0 ? (1 << n) - 1 : 0);
 }
 
 // 16 signed bytes.

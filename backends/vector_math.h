@@ -72,7 +72,8 @@ INLINE float int8_scale(int max_bits, float *inverse) {
     memcpy(&max, &max_bits, sizeof max);
     bool is_finite = max_bits < 0x7f800000, is_small = max < 0x1p-100f;
     *inverse = !is_finite || is_small ? 0 : 127 / max;
-    return !is_finite ? NAN : is_small ? 0 : max / 127;
+    if (!is_finite) return NAN;
+    return is_small ? 0 : max / 127;
 }
 
 // Quantizes 16 * n_groups values (at most 32) to int8 and returns their scale. Values from x[n] on

@@ -149,6 +149,7 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
                           float (*min)[WIDTH]) {
     const TypeInfo *info = type_info(type);
     Floats d, m;
+
     switch (type) {
     case TYPE_Q4_K:
     case TYPE_Q5_K: scales_q4_k(row, scale, min); break;
@@ -187,8 +188,9 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
 
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-        __m256i low = _mm256_unpacklo_epi8(zero, bytes[h]),
-                high = _mm256_unpackhi_epi8(zero, bytes[h]);
+        // A byte is a fraction of 256; times 3, the next digit is its integer part.
+        __m256i low = _mm256_unpacklo_epi8(zero, bytes[h]);
+        __m256i high = _mm256_unpackhi_epi8(zero, bytes[h]);
 #pragma GCC unroll 5
         for (int n = 0; n < 5; n++) {
             digit[h][n] = _mm256_packus_epi16(_mm256_mulhi_epu16(low, three),

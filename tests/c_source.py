@@ -8,7 +8,7 @@ HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 FUNCTION = re.compile(r"^(?!typedef|struct|enum|union|extern|\}|#)[A-Za-z][^;{}=#]*?\b(\w+)\([^;{}#]*\)\s*\{", re.M)
 DECLARATION = re.compile(r"^(?!return\b)(?:(?:static|const|unsigned|long|struct|enum|union|register|volatile) )*\w+(?: const)?[ *]+\w+\s*(?:=|,|\[|\)|$|\()")
-KEYWORD = re.compile(r"^(?:case [^:]*:|default:|else\b|do\b|\w+:(?!:))\s*")
+KEYWORD = re.compile(r"^(?:case [^:]*:|default:|else\b|do\b|UNROLL\b|\w+:(?!:))\s*")
 
 
 def blank(match):
