@@ -6,6 +6,7 @@
 // at position 131071 one bit of a frequency rotates a vector visibly. Powers, sines and cosines are
 // computed in double and rounded once.
 #include "rope.h"
+#include "base/bits.h"
 
 #include "kernels/ops.h"
 
@@ -302,7 +303,7 @@ void rope_reserve(Rope *rope, int n_positions) {
     enum { STEP = 256 }; // rows that the table grows by, so that decoding rarely copies it
     if (n_positions <= rope->n_positions) return;
     size_t row_bytes = (size_t)(rope->params.dim / 2) * sizeof(float);
-    int n = (n_positions + STEP - 1) / STEP * STEP;
+    int n = round_up(n_positions, STEP);
     rope->cos = xrealloc(rope->cos, (size_t)n, row_bytes);
     rope->sin = xrealloc(rope->sin, (size_t)n, row_bytes);
     CisRows rows = {rope, rope->n_positions, n};

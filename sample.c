@@ -10,6 +10,7 @@
 // top-p are the same problem: the smallest set of best keys that reaches a goal, which is a count
 // or a sum of weights. Quickselect solves it.
 #include "sample.h"
+#include "base/bits.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -34,29 +35,17 @@ struct Sampler {
 
 // Candidates.
 
-static int32_t float_to_bits(float x) {
-    int32_t bits;
-    memcpy(&bits, &x, 4);
-    return bits;
-}
-
-static float bits_to_float(int32_t bits) {
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
 // Integers that compare like the floats with these bits. The function is its own inverse. Comparing
 // integers vectorizes; comparing floats, which may be NaN, does not.
 static int32_t order_bits(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
 static uint64_t make_key(float value, int id) {
-    return (uint64_t)((uint32_t)order_bits(float_to_bits(value)) ^ 0x80000000u) << 32 |
+    return (uint64_t)((uint32_t)order_bits((int32_t)float_bits(value)) ^ 0x80000000u) << 32 |
            (0xffffffffu - (uint32_t)id);
 }
 
 static float key_value(uint64_t key) {
-    return bits_to_float(order_bits((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
+    return float_from_bits((uint32_t)order_bits((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
 }
 
 static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
@@ -67,17 +56,18 @@ static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 // n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: e^r is a polynomial, and n becomes the
 // exponent bits. There are no branches, so that loops vectorize.
 static inline float exp_negative(float t) {
-    int32_t bits = float_to_bits(t), limit = float_to_bits(max_depth),
-            mask = -(int32_t)(bits <= limit);
-    t = bits_to_float(bits & mask);
+    int32_t bits = (int32_t)float_bits(t), limit = (int32_t)float_bits(max_depth);
+    uint32_t mask = -(uint32_t)(bits <= limit);
+    t = float_from_bits((uint32_t)bits & mask);
     float n = t * -1.44269504f + 12582912.0f; // adding 1.5 * 2^23 rounds to an integer
-    int32_t exponent = float_to_bits(n) - 0x4b400000;
+    int32_t exponent = (int32_t)float_bits(n) - 0x4b400000;
     n -= 12582912.0f;
     float r = (-t - n * 0.693145752f) - n * 1.42860677e-6f;
     float e =
         1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666411f + r * (0.00833345205f +
                                                                                r * 0.00139043f)))));
-    return bits_to_float(float_to_bits(e * bits_to_float((exponent + 127) * (1 << 23))) & mask);
+    float scale = float_from_bits((uint32_t)(exponent + 127) << 23);
+    return float_from_bits(float_bits(e * scale) & mask);
 }
 
 // Sum of exp((x_i - best) * inv_temp). 16 partial sums in a fixed order, so that the compiler can
@@ -100,13 +90,13 @@ static double sum_weights(const float *x, int n, float best, float inv_temp) {
 static float max_logit(const float *logits, int n) {
     int32_t high = INT32_MIN, low = INT32_MAX;
     for (int i = 0; i < n; i++) {
-        int32_t x = order_bits(float_to_bits(logits[i]));
+        int32_t x = order_bits((int32_t)float_bits(logits[i]));
         high = x > high ? x : high;
         low = x < low ? x : low;
     }
-    return high >= float_to_bits(INFINITY) || low < order_bits(float_to_bits(-INFINITY))
+    return high >= (int32_t)float_bits(INFINITY) || low < order_bits((int32_t)float_bits(-INFINITY))
                ? NAN
-               : bits_to_float(order_bits(high));
+               : float_from_bits((uint32_t)order_bits(high));
 }
 
 int logits_argmax(const float *logits, int n_vocab) {

@@ -9,6 +9,7 @@
 // be shared, or written to the prefix cache, as a whole. Llama 3.1 8B with an F16 cache: 32 layers,
 // 8 KV heads of 128 numbers, 128 KiB per position, 32 MiB per page.
 #include "session.h"
+#include "base/bits.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -29,7 +30,7 @@ size_t kv_position_bytes(const KvShape *s) {
     return (size_t)s->n_layers * (layer_bytes(s, s->k_type) + layer_bytes(s, s->v_type)) / KV_PAGE;
 }
 
-static int pages_of(int n_positions) { return (n_positions + KV_PAGE - 1) / KV_PAGE; }
+static int pages_of(int n_positions) { return div_up(n_positions, KV_PAGE); }
 
 // Pages.
 

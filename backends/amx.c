@@ -170,7 +170,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
 static void multiply_panel(float *sums, const uint16_t *panel, const TokenTiles *b, bool is_first,
                            Prefetch prefetch) {
     int n_steps = (b->n_token_tiles + 1) / 2 * b->n_k_tiles,
-        n_prefetch = (prefetch.n_lines + n_steps - 1) / n_steps, t = 0;
+        n_prefetch = div_up(prefetch.n_lines, n_steps), t = 0;
     const uint16_t *tiles = b->tiles;
     __asm__ volatile("" ::: "memory"); // gcc 12 assumes that _tile_loadd reads no memory
     for (; t + 2 <= b->n_token_tiles;

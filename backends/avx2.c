@@ -230,7 +230,7 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
 // Multiplies eight rows at a time by tokens [first, first + nt), one row of each eighth of the
 // range: eight streams from memory. nt is 1 or 2.
 INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
-    int eighth = (p->row_end - p->row_begin + 7) / 8; // rows r + i * eighth are computed together
+    int eighth = div_up(p->row_end - p->row_begin, 8); // rows r + i * eighth are computed together
     Avx2Rows m;
 
     for (int r = p->row_begin; r < p->row_begin + eighth; r++) {
@@ -364,10 +364,10 @@ INLINE Avx2Panel avx2_panel(Type type) {
 // One line is prefetched with each row that is unpacked, the other lines evenly with the groups of
 // columns that are multiplied.
 INLINE void gemm_begin(GemmStep *s, Type type) {
-    int n_tiles = GEMM_CHUNK_ROWS / 16 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
+    int n_tiles = GEMM_CHUNK_ROWS / 16 * div_up(s->n, GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
     *s->prefetch = prefetch_next_rows(s->p->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 3);
-    s->n_prefetch = (s->prefetch->n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
+    s->n_prefetch = div_up(s->prefetch->n_lines - GEMM_CHUNK_ROWS, n_groups);
 }
 
 INLINE void gemm_pack(GemmStep *s, int r, Type type) {

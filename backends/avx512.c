@@ -306,9 +306,9 @@ static int vnni_chunk_rows(int n_tokens) {
 INLINE void vnni_gemm_begin(GemmStep *s, Type type) {
     const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->p->n_tokens);
     *s->prefetch = prefetch_next_rows(s->p->w, s->row, chunk, s->k, nk, 2);
-    int n_tiles = chunk / PANEL_ROWS * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS);
+    int n_tiles = chunk / PANEL_ROWS * div_up(s->n, GEMM_TILE_TOKENS);
     int n_steps = n_tiles * nk / type_info(type)->group + chunk / 16 * nk / 32;
-    s->n_prefetch = (s->prefetch->n_lines + n_steps - 1) / n_steps;
+    s->n_prefetch = div_up(s->prefetch->n_lines, n_steps);
 }
 
 INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {

@@ -113,9 +113,8 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
 // registers; the variable t is the first token of the tile.
 enum { GEMM_TILE_TOKENS = 6 };
 #define FOR_TOKEN_TILES(n_tokens, TILE, ...)                                                       \
-    for (int t = 0, left = ((n_tokens) + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS, nt; left;       \
-         t += nt, left--) {                                                                        \
-        nt = ((n_tokens)-t + left - 1) / left;                                                     \
+    for (int t = 0, left = div_up(n_tokens, GEMM_TILE_TOKENS), nt; left; t += nt, left--) {        \
+        nt = div_up((n_tokens)-t, left);                                                           \
         switch (nt) {                                                                              \
         case 1: TILE(1, __VA_ARGS__); break;                                                       \
         case 2: TILE(2, __VA_ARGS__); break;                                                       \

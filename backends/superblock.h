@@ -18,8 +18,7 @@ enum {
     PREFETCH_DISTANCE = 1024
 };
 
-INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
-INLINE int n_superblocks(int cols) { return (cols + SUPERBLOCK - 1) / SUPERBLOCK; }
+INLINE int n_superblocks(int cols) { return div_up(cols, SUPERBLOCK); }
 INLINE int superblock_bytes(Type type) {
     return SUPERBLOCK / type_info(type)->block * type_info(type)->bytes;
 }

@@ -68,8 +68,7 @@ static inline void vector_add(float *x, const float *y, int n) {
 // max_abs_bits(). A maximum below 2^-100 counts as zero, so that the inverse is finite. If a value
 // is not finite, the scale is NaN and the inverse 0.
 INLINE float int8_scale(int max_bits, float *inverse) {
-    float max;
-    memcpy(&max, &max_bits, sizeof max);
+    float max = float_from_bits((uint32_t)max_bits);
     bool is_finite = max_bits < 0x7f800000, is_small = max < 0x1p-100f;
     *inverse = !is_finite || is_small ? 0 : 127 / max;
     if (!is_finite) return NAN;

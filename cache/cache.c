@@ -22,6 +22,7 @@
 // uncached prefill would use for them (generate.c, feed_prompt).
 #include "cache.h"
 #include "../checksum.h"
+#include "../base/bits.h"
 #include "../base/files.h"
 #include "../kernels/attention.h"
 #include "../lora/lora.h"
@@ -168,7 +169,7 @@ static char *page_path(const char *dir, Hash128 name) {
 }
 
 static size_t head_bytes(size_t n_tokens) {
-    return (sizeof(PageHead) + n_tokens * sizeof(int) + PAGE_ALIGN - 1) / PAGE_ALIGN * PAGE_ALIGN;
+    return size_round_up(sizeof(PageHead) + n_tokens * sizeof(int), PAGE_ALIGN);
 }
 
 // Builds the head of a file: head_bytes(n) bytes.

@@ -5,6 +5,7 @@
 // same run, because the load of a shared machine changes by the minute.
 #include "bench.h"
 #include "commands.h"
+#include "../base/bits.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
 #include "../cli/report.h"
@@ -126,7 +127,7 @@ static void bench_prefill(Bench *b, int n) {
     }
     free(tokens);
 
-    int n_passes = (n + b->chunk - 1) / b->chunk;
+    int n_passes = div_up(n, b->chunk);
     report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
                 n_passes * pass_bytes(&b->model, 1, 0) / n,
                 pass_operations(&b->model, n, 1, depth) / n);

@@ -24,6 +24,7 @@
 // name and begin another are read by a copy of the matcher, which knows them.
 #include "mask.h"
 #include "json_char.h"
+#include "../base/bits.h"
 
 // A trie in depth-first order: the subtree of node i is the nodes [i, i + size).
 typedef struct {
@@ -218,7 +219,7 @@ static void group_tails(TokenTable *v) {
 
 TokenTable *token_table_new(const Str *pieces, int n) {
     TokenTable *v = xalloc(1, sizeof *v);
-    size_t n_words = ((size_t)n + 63) / 64;
+    size_t n_words = size_div_up((size_t)n, 64);
 
     v->n_words = n_words;
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);

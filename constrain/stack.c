@@ -1,10 +1,12 @@
 // See stack.h.
 #include "stack.h"
+#include "../base/bits.h"
 
 // Frames.
 
 static size_t frame_size(const Grammar *g, FrameKind kind, int def) {
-    size_t n_words = kind == FRAME_OBJECT ? ((size_t)g->defs[def].object.n_names + 63) / 64 : 0;
+    size_t n_words =
+        kind == FRAME_OBJECT ? size_div_up((size_t)g->defs[def].object.n_names, 64) : 0;
     return sizeof(StackFrame) + n_words * sizeof(uint64_t);
 }
 

@@ -1,5 +1,6 @@
 // The heap, text, then values: construction, types, comparison, printing.
 #include "jinja_value.h"
+#include "../base/bits.h"
 #include "../base/unicode.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     size_t bytes;
     if (!size_mul(n, size, &bytes) || bytes > h->n_left)
         heap_fail(h, "the template needs too much memory");
-    bytes = (bytes + 15) / 16 * 16;
+    bytes = size_round_up(bytes, 16);
     if (h->chunk_left < bytes) {
         h->chunk_left = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
         h->chunk = arena_alloc(&h->chunks, h->chunk_left, 1);

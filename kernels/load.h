@@ -1,6 +1,8 @@
 // Helpers of the kernels: forced inlining, multi-versioned loops, unaligned loads.
 #pragma once
 
+#include "../base/bits.h"
+
 #include <stdint.h>
 #include <string.h>
 

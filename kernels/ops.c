@@ -3,9 +3,6 @@
 #include "ops.h"
 #include "load.h"
 
-static int div_up(int n, int d) { return (n + d - 1) / d; }
-static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
-
 void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     for (int c; team_next(div_up(n, chunk), &c);)
         for (int i = c * chunk; i < min_int(n, (c + 1) * chunk); i++) fn(arg, i);
@@ -92,7 +89,7 @@ size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n) {
         size_t bytes = kernels[i]->encoded_bytes(n, w->cols);
         if (bytes > most) most = bytes;
     }
-    return round_up(most, 64);
+    return size_round_up(most, 64);
 }
 
 void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n) {
@@ -111,7 +108,7 @@ static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows) {
     enum { MIN_CHUNK = 8, MAX_CHUNK = 64, CHUNKS_PER_THREAD = 8 };
     int most = k == &kernel.gemm_large[type] ? kernel.gemm_large_rows : MAX_CHUNK;
     int chunk = min_int(n_rows / (team_size() * CHUNKS_PER_THREAD), most);
-    return (int)round_up((size_t)(chunk < MIN_CHUNK ? MIN_CHUNK : chunk), (size_t)k->row_step);
+    return round_up(chunk < MIN_CHUNK ? MIN_CHUNK : chunk, k->row_step);
 }
 
 void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products, const float *x,
@@ -140,7 +137,7 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         if (plans[p].encoded) continue;
 
         plans[p].encoded = unused;
-        unused += round_up(k->encoded_bytes(n, cols), 64);
+        unused += size_round_up(k->encoded_bytes(n, cols), 64);
         for (int i; team_next(div_up(n, k->token_step), &i);)
             k->encode(plans[p].encoded, x, n, cols, i * k->token_step,
                       min_int(n, (i + 1) * k->token_step));

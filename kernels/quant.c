@@ -2,23 +2,12 @@
 // layouts that these functions take apart.
 #include "quant.h"
 #include "codebook.h"
+#include "../base/bits.h"
 
 #include <math.h>
 
 // Float types. A float32 has 1 bit of sign, 8 of exponent (bias 127) and 23 of fraction; float16
 // has 1, 5 (bias 15) and 10; bfloat16 is the upper half of a float32.
-
-static uint32_t float_bits(float f) {
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static float float_from_bits(uint32_t u) {
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
 
 float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, u = (uint32_t)(h & 0x7fff) << 13;

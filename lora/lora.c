@@ -1,6 +1,7 @@
 // Adapter files: opens them and finds the pair of each matrix. A file is untrusted input, so its
 // metadata and shapes are checked before they are used.
 #include "lora.h"
+#include "../base/bits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Erro
 // B as float32, scaled, in strips (see LowRank).
 static float *read_strips(const Tensor *b, float scale) {
     size_t rank = (size_t)b->cols, n;
-    size_t n_strips = ((size_t)b->rows + LORA_STRIP - 1) / LORA_STRIP;
+    size_t n_strips = size_div_up((size_t)b->rows, LORA_STRIP);
     if (!size_mul(n_strips * LORA_STRIP, rank, &n)) n = SIZE_MAX; // fails in xalloc
     float *strips = xalloc(n, sizeof *strips), *row = xalloc(rank, sizeof *row);
     for (size_t r = 0; r < (size_t)b->rows; r++) {

@@ -76,8 +76,7 @@ enum {
 static int rows_per_part(const Tensor *a, int n, Exactness exactness) {
     if (n >= SPLIT_BELOW || ops_matmul_kernel(a, n, exactness) != &kernel.gemv[a->type])
         return a->rows;
-    int rows = (a->rows + MAX_PARTS - 1) / MAX_PARTS;
-    return (rows + PART_ROWS - 1) / PART_ROWS * PART_ROWS;
+    return round_up(div_up(a->rows, MAX_PARTS), PART_ROWS);
 }
 
 void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {
@@ -85,7 +84,7 @@ void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_we
 
     for (int i = 0; i < n_weights; i++)
         for (const LowRank *l = weights[i]->lora; l; l = l->next) {
-            size_t n_items = ((size_t)n + ITEM_TOKENS - 1) / ITEM_TOKENS;
+            size_t n_items = size_div_up((size_t)n, ITEM_TOKENS);
             size_t parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, min_int(n, SPLIT_BELOW));
             size_t items = n_items * ops_encoded_bytes(&l->a, n, min_int(n, ITEM_TOKENS));
             if (parts > encoded) encoded = parts;
@@ -147,7 +146,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
             const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
             int rows = rows_per_part(&l->a, n, exactness);
-            int parts = (l->a.rows + rows - 1) / rows;
+            int parts = div_up(l->a.rows, rows);
             size_t needed = k->encoded_bytes(min_int(n, ITEM_TOKENS), l->a.cols);
             if (parts > n_parts) n_parts = parts;
             if (needed > bytes) bytes = needed;
@@ -156,21 +155,21 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
     if (!n_parts) return;
 
     // hidden = x A^T, for all adapters. A work item is a part of the rows of A and some tokens.
-    bytes = (bytes + 63) / 64 * 64;
-    for (int i; team_next((n + ITEM_TOKENS - 1) / ITEM_TOKENS * n_parts, &i);)
+    bytes = size_round_up(bytes, 64);
+    for (int i; team_next(div_up(n, ITEM_TOKENS) * n_parts, &i);)
         multiply_a(s, products, n_products, x, n, i / n_parts * ITEM_TOKENS, i % n_parts,
                    s->encoded + (size_t)i * bytes, exactness);
     team_end_op(OP_MATMUL);
 
     // out += hidden B^T. Each row of hidden begins where those of the adapters before it end.
     enum { CHUNK = 4 * LORA_STRIP }; // rows of out in a work item
-    for (int p = 0; p < n_products; p++) n_chunks += (products[p].w->rows + CHUNK - 1) / CHUNK;
+    for (int p = 0; p < n_products; p++) n_chunks += div_up(products[p].w->rows, CHUNK);
 
     for (int i; team_next_near(n_chunks, &i);) {
         const float *hidden = s->hidden;
         int chunk = i;
         for (const Product *p = products; p < products + n_products; p++) {
-            int n_own = (p->w->rows + CHUNK - 1) / CHUNK;
+            int n_own = div_up(p->w->rows, CHUNK);
             int first = chunk * CHUNK;
             for (const LowRank *l = p->w->lora; l; l = l->next) {
                 if (chunk >= 0 && chunk < n_own)

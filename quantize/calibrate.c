@@ -1,5 +1,6 @@
 // Calibration: computes an importance matrix by running the model on a text.
 #include "quantize.h"
+#include "../base/bits.h"
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 
@@ -20,7 +21,7 @@ static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
 
     while (i < g->n_tensors && g->tensors[i].data != w->data) i++;
     if (i == g->n_tensors) return;
-    for (int item; team_next((cols + SPAN - 1) / SPAN, &item);) {
+    for (int item; team_next(div_up(cols, SPAN), &item);) {
         int begin = item * SPAN, end = cols < begin + SPAN ? cols : begin + SPAN;
         for (int t = 0; t < n; t++)
             for (int c = begin; c < end; c++) {

@@ -1,5 +1,6 @@
 // See gguf_writer.h.
 #include "gguf_writer.h"
+#include "../base/bits.h"
 
 static void put_int(Buffer *b, uint64_t v, int n_bytes) { // little-endian
     for (int i = 0; i < n_bytes; i++) buffer_append(b, &(char){(char)(v >> 8 * i)}, 1);
@@ -55,7 +56,7 @@ uint64_t gguf_write_tensor(GgufWriter *w, Str name, const char *suffix, Type typ
     put_int(&w->tensors, type, 4);
     put_int(&w->tensors, offset, 8);
     w->n_tensors++;
-    w->data_bytes = (offset + bytes + w->alignment - 1) / w->alignment * w->alignment;
+    w->data_bytes = size_round_up(offset + bytes, w->alignment);
     return offset;
 }
 
