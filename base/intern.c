@@ -1,26 +1,20 @@
 // See intern.h.
 #include "intern.h"
+#include "bits.h"
 #include "files.h"
+#include "hash.h"
 
 struct InternSlot {
     uint32_t hash;
     int key; // number of the key + 1; 0: free
 };
 
-// Eight bytes at a time: xor, multiply by the golden ratio (Knuth, TAOCP 3, 6.4), fold. The random
-// start keeps a file from choosing keys that collide.
-static uint32_t hash_bytes(const void *key, size_t n) {
-    static uint64_t start;
-    if (!start) start = random_number() | 1;
-    const unsigned char *s = key;
-    uint64_t h = start ^ n, word;
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&word, s, 8);
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    for (size_t i = 0; i < n; i++) h = (h ^ s[i]) * 0x100000001b3u;
-    return (uint32_t)(h ^ h >> 29);
+// The seed of this process keeps a file from choosing keys that collide. Results do not depend on
+// it: keys are numbered in the order in which they are added.
+static uint32_t hash_key(const void *key, size_t n) {
+    static uint64_t seed;
+    if (!seed) seed = random_number() | 1;
+    return (uint32_t)hash_bytes(seed, key, n);
 }
 
 static void grow_slots(InternTable *t) {
@@ -38,7 +32,7 @@ static void grow_slots(InternTable *t) {
 }
 
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
-    uint32_t hash = hash_bytes(key, len);
+    uint32_t hash = hash_key(key, len);
     if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
 
     // Linear probing: the slot of an equal key, or the first free one.
@@ -63,7 +57,7 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
 
     // Keys are aligned to 8 bytes. The arena is never NULL, even if all keys are empty.
     size_t begin = t->begin[t->n];
-    size_t end = begin + (len + 7) / 8 * 8;
+    size_t end = begin + size_round_up(len, 8);
     if (end >= t->arena_cap) {
         t->arena_cap = 2 * end + 64;
         t->arena = xrealloc(t->arena, t->arena_cap, 1);

@@ -11,6 +11,7 @@
 // follows a draft, whether or not a forward pass verified the draft, because the comparison costs
 // nothing.
 #include "lookup.h"
+#include "../base/hash.h"
 #include "../base/text.h"
 
 enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
@@ -60,10 +61,9 @@ static int match_class(int n_match) {
 // Puts position `end` at the front of the hash bucket of the three tokens that end there.
 static void index_position(PromptLookup *l, int end) {
     if (end < LOOKUP_MIN_MATCH - 1) return;
-    uint64_t h = 0;
-    for (int i = end - LOOKUP_MIN_MATCH + 1; i <= end; i++)
-        h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u; // 2^64 / golden ratio
-    int *head = &l->heads[h >> 32 & (uint64_t)(l->cap - 1)];
+    const int *last = &l->tokens[end - LOOKUP_MIN_MATCH + 1];
+    uint64_t h = hash_bytes(0, last, LOOKUP_MIN_MATCH * sizeof *last);
+    int *head = &l->heads[h & (uint64_t)(l->cap - 1)];
     l->previous[end] = *head;
     *head = end;
 }
