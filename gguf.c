@@ -2,6 +2,7 @@
 // read, so a hostile count in the header allocates nothing. Building blocks first; gguf_open() is
 // near the end.
 #include "gguf.h"
+#include "base/bits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -148,7 +149,7 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     const TypeInfo *info = type_info(t->type);
     if (!info->block)
         return reject(c, c->at - 4, "type", "unknown tensor type %s",
-                      gguf_describe_type(metadata, t->type));
+                      gguf_describe_type(t->type, gguf_file_type(metadata)));
     if (t->dims[0] % (unsigned)info->block)
         return reject(c, c->at - 4, "type", "%s needs rows of a multiple of %d weights, found %zu",
                       info->name, info->block, (size_t)t->dims[0]);
@@ -170,7 +171,7 @@ static int compare_data(const void *a, const void *b) {
 
 // Turns offsets into pointers. Every tensor must be inside the file, and no two may overlap.
 static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alignment) {
-    size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= file size: no overflow
+    size_t start = size_round_up(c->at, alignment); // at <= file size: no overflow
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
 
@@ -496,4 +497,11 @@ Str gguf_next_string(const uint8_t **cursor) {
     Str s = {(const char *)*cursor + 8, (size_t)load_uint(*cursor, 8)};
     *cursor += 8 + s.len;
     return s;
+}
+
+const char *gguf_file_type(const Gguf *g) {
+    uint64_t number;
+    Error ignored;
+    return gguf_get_u64(g, "general.file_type", &number, &ignored) ? gguf_file_type_name(number)
+                                                                   : NULL;
 }

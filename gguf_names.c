@@ -7,7 +7,7 @@
 enum { IK_FIRST = 97, IK_LAST = 399 }; // type numbers that only ik_llama.cpp assigns
 
 // In the order of llama.cpp's enum llama_ftype.
-const char *gguf_file_type_name(const Gguf *g) {
+const char *gguf_file_type_name(uint64_t number) {
     static const char *const names[] = {
         "F32",      "F16",    "Q4_0",    "Q4_1",      "Q4_1_SOME_F16", "Q4_2",     "Q4_3",
         "Q8_0",     "Q5_0",   "Q5_1",    "Q2_K",      "Q3_K_S",        "Q3_K_M",   "Q3_K_L",
@@ -15,13 +15,10 @@ const char *gguf_file_type_name(const Gguf *g) {
         "Q2_K_S",   "IQ3_XS", "IQ3_XXS", "IQ1_S",     "IQ4_NL",        "IQ3_S",    "IQ3_M",
         "IQ2_S",    "IQ2_M",  "IQ4_XS",  "IQ1_M",     "BF16",          "Q4_0_4_4", "Q4_0_4_8",
         "Q4_0_8_8", "TQ1_0",  "TQ2_0",   "MXFP4_MOE", "NVFP4",         "Q1_0",     "Q2_0"};
-    uint64_t number;
-    Error ignored;
-    if (!gguf_get_u64(g, "general.file_type", &number, &ignored)) return NULL;
     return number < sizeof names / sizeof *names ? names[number] : NULL;
 }
 
-const char *gguf_describe_type(const Gguf *g, uint32_t type) {
+const char *gguf_describe_type(uint32_t type, const char *file_type) {
     // By type number: a supported type of about the same size.
     static const char *const alternatives[TYPE_COUNT] = {
         [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",
@@ -29,7 +26,6 @@ const char *gguf_describe_type(const Gguf *g, uint32_t type) {
         [37] = "IQ4_NL", [38] = "IQ4_NL", [39] = "Q4_K_M", [40] = "Q4_K_M"};
 
     static char text[160];
-    const char *file_type = gguf_file_type_name(g);
     const char *alternative = type < TYPE_COUNT ? alternatives[type] : NULL;
     bool has_name = type_info(type) != type_info(TYPE_COUNT),
          is_ik = type >= IK_FIRST && type <= IK_LAST;

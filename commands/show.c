@@ -122,8 +122,7 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
            m->file.n_shards > 1 ? ", sharded" : "");
     print_origin(&m->file);
-    if (gguf_file_type_name(&m->file))
-        printf("%-14s%s\n", "mixture", gguf_file_type_name(&m->file));
+    if (gguf_file_type(&m->file)) printf("%-14s%s\n", "mixture", gguf_file_type(&m->file));
     print_family(m);
 
     // Shape.
@@ -177,7 +176,7 @@ static void print_model(const Model *m, const Options *o) {
 
 // m: NULL for a file without tensors, a vocabulary.
 static void print_json(const Gguf *g, const Model *m) {
-    const char *mixture = gguf_file_type_name(g);
+    const char *mixture = gguf_file_type(g);
     Buffer out = {0};
     JsonWriter w = json_object(&out);
 

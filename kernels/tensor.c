@@ -22,7 +22,7 @@ const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int 
 
     if (!quant_is_supported(t->type)) {
         error_set(err, EXIT_MODEL, "%s: tensor %s: unsupported type %s", file->path, name,
-                  gguf_describe_type(file, t->type));
+                  gguf_describe_type(t->type, gguf_file_type(file)));
         return NULL;
     }
 

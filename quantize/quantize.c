@@ -136,7 +136,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
 
         if (t->type != old->type && !quant_is_supported(old->type))
             return error_set(err, EXIT_MODEL, "%s: tensor %.*s: unsupported type %s", g->path,
-                             SHOWN(old->name), gguf_describe_type(g, old->type));
+                             SHOWN(old->name), gguf_describe_type(old->type, gguf_file_type(g)));
         if (t->type != old->type)
             t->bytes = gguf_n_rows(t) * quant_row_bytes((Type)t->type, (size_t)t->dims[0]);
         q->total_bytes += old->bytes;
