@@ -6,7 +6,7 @@
 //   encode_plain      cuts text without special tokens into pieces
 //   encode_with_mask  cuts a text at its special tokens
 //
-// Decoding is a table look-up: tokenizer_piece() in vocabulary.c.
+// Decoding is a table look-up: tokenizer_piece().
 //
 //                byte-level BPE                       SentencePiece BPE
 //   pieces       matches of a regular expression      words with the spaces in front of them
@@ -27,6 +27,7 @@
 // this, and neither does this file.
 #include "tokenizer.h"
 #include "vocabulary.h"
+#include "base/unicode.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -371,4 +372,55 @@ void tokenizer_reserve_special(Tokenizer *t, Str text) {
     }
 
     vocabulary_add_known_stops(t);
+}
+
+// The public interface of the vocabulary.
+
+Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
+    Tokenizer *t = xalloc(1, sizeof *t);
+    unicode_init();
+    t->path = g->path;
+    t->bos = t->eos = t->unknown = -1;
+    t->has_split_words = true;
+    memset(t->byte_id, -1, sizeof t->byte_id);
+    if (vocabulary_load(t, g, err)) return t;
+    tokenizer_close(t);
+    return NULL;
+}
+
+void tokenizer_close(Tokenizer *t) {
+    if (!t) return;
+    arena_free(&t->memory);
+    free(t);
+}
+
+Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
+    if (id < 0 || id >= t->n || (!special && tokenizer_is_control(t, id))) return (Str){"", 0};
+    return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+}
+
+bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_space_prefix; }
+
+size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes) {
+    size_t longest = t->is_sentencepiece ? 3 * t->max_bytes : t->max_bytes; // U+2581 has 3 bytes
+    return longest ? n_bytes / longest : 0;
+}
+
+int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
+int tokenizer_bos(const Tokenizer *t) { return t->bos; }
+int tokenizer_eos(const Tokenizer *t) { return t->eos; }
+bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
+
+bool tokenizer_is_control(const Tokenizer *t, int id) {
+    return id >= 0 && id < t->n && (t->type[id] == TOKEN_CONTROL || t->type[id] == TOKEN_UNKNOWN);
+}
+
+bool tokenizer_is_special(const Tokenizer *t, int id) {
+    return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
+}
+
+bool tokenizer_is_stop(const Tokenizer *t, int id) { return vocabulary_is_stop(t, id); }
+
+int tokenizer_special_id(const Tokenizer *t, const char *name) {
+    return vocabulary_find_special(t, str_of(name));
 }

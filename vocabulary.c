@@ -1,7 +1,7 @@
 // Loads a vocabulary from the metadata of a GGUF file, and finds its tokens.
 //
 //     tokenizer.ggml. ...            fields                           function
-//     model, pre                     is_sentencepiece, pretokenizer   load_vocabulary
+//     model, pre                     is_sentencepiece, pretokenizer   vocabulary_load
 //     token_type                     type                             load_types
 //     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
 //     scores                         rank (SentencePiece)             load_scores
@@ -13,7 +13,7 @@
 // Every key is checked completely, so that encoding cannot fail: each byte has a token, ids are in
 // range, and no two tokens of a table have the same bytes.
 #include "vocabulary.h"
-#include "base/unicode.h"
+#include "base/bits.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -118,7 +118,9 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
 
 // The tables.
 
-static Str token_text(const Tokenizer *t, int id) { return tokenizer_piece(t, id, true); }
+static Str token_text(const Tokenizer *t, int id) {
+    return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+}
 
 static bool duplicate_token(const Tokenizer *t, int first, int second, Error *err) {
     return vocabulary_error(t, err, "tokens: duplicate token \"%.*s\" (ids %d and %d)",
@@ -231,10 +233,6 @@ int vocabulary_find_special(const Tokenizer *t, Str s) {
     return i >= 0 && str_eq(t->specials[i].text, s) ? t->specials[i].id : -1;
 }
 
-int tokenizer_special_id(const Tokenizer *t, const char *name) {
-    return vocabulary_find_special(t, str_of(name));
-}
-
 // Let `last` be the greatest special token, in byte order, that is not greater than s. Every
 // special token that is a prefix of s is `last` or a prefix of `last`, so one binary search finds
 // all of them, the longest first.
@@ -315,13 +313,12 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
 
     for (int i = 0; i < t->n; i++) {
         float score;
-        uint32_t bits;
         memcpy(&score, data + 4 * (size_t)i, 4);
         if (!(score - score == 0))
             return vocabulary_error(t, err, "scores: token %d: expected a finite number, found %g",
                                     i, (double)score);
         score += 0.0f; // -0 equals 0
-        memcpy(&bits, &score, 4);
+        uint32_t bits = float_bits(score);
         t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
     }
 
@@ -347,9 +344,15 @@ static void set_control(Tokenizer *t, int id) {
     if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
 }
 
+bool vocabulary_is_stop(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return true;
+    return false;
+}
+
 // A stop token is a control token: it is not part of the text.
 static void add_stop(Tokenizer *t, int id) {
-    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS && !tokenizer_is_stop(t, id))
+    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS && !vocabulary_is_stop(t, id))
         t->stops[t->n_stops++] = id;
     set_control(t, id);
 }
@@ -360,7 +363,7 @@ void vocabulary_add_known_stops(Tokenizer *t) {
     static const char *const names[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
                                         "<|im_end|>", "</s>",       "<|endoftext|>"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        add_stop(t, tokenizer_special_id(t, names[i]));
+        add_stop(t, vocabulary_find_special(t, str_of(names[i])));
 }
 
 // Loads the ids that the metadata names. Runs before load_token(), because it changes token types.
@@ -385,8 +388,9 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     vocabulary_add_known_stops(t);
 
     if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
-        t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
-    if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
+        t->bos =
+            vocabulary_find_special(t, str_of(t->is_sentencepiece ? "<s>" : "<|begin_of_text|>"));
+    if (t->unknown < 0) t->unknown = vocabulary_find_special(t, str_of("<unk>"));
 
     t->adds_bos = t->is_sentencepiece || t->pretokenizer->adds_bos;
     t->has_space_prefix = t->is_sentencepiece;
@@ -483,7 +487,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
 
 // The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
 // their bytes.
-static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
+bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
     Str model, pre;
 
@@ -525,53 +529,4 @@ static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
 
     return fill_tables(t, err) && load_defaults(t, g, err) &&
            (t->is_sentencepiece || load_merges(t, g, byte_of, err));
-}
-
-Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
-    Tokenizer *t = xalloc(1, sizeof *t);
-    unicode_init();
-    t->path = g->path;
-    t->bos = t->eos = t->unknown = -1;
-    t->has_split_words = true;
-    memset(t->byte_id, -1, sizeof t->byte_id);
-    if (load_vocabulary(t, g, err)) return t;
-    tokenizer_close(t);
-    return NULL;
-}
-
-void tokenizer_close(Tokenizer *t) {
-    if (!t) return;
-    arena_free(&t->memory);
-    free(t);
-}
-
-Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
-    if (id < 0 || id >= t->n || (!special && tokenizer_is_control(t, id))) return (Str){"", 0};
-    return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
-}
-
-bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_space_prefix; }
-
-size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes) {
-    size_t longest = t->is_sentencepiece ? 3 * t->max_bytes : t->max_bytes; // U+2581 has 3 bytes
-    return longest ? n_bytes / longest : 0;
-}
-
-int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
-int tokenizer_bos(const Tokenizer *t) { return t->bos; }
-int tokenizer_eos(const Tokenizer *t) { return t->eos; }
-bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
-
-bool tokenizer_is_control(const Tokenizer *t, int id) {
-    return id >= 0 && id < t->n && (t->type[id] == TOKEN_CONTROL || t->type[id] == TOKEN_UNKNOWN);
-}
-
-bool tokenizer_is_special(const Tokenizer *t, int id) {
-    return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
-}
-
-bool tokenizer_is_stop(const Tokenizer *t, int id) {
-    for (int i = 0; i < t->n_stops; i++)
-        if (t->stops[i] == id) return true;
-    return false;
 }

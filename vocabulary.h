@@ -8,6 +8,7 @@
 
 #include "pretokenize.h"
 #include "tokenizer.h"
+#include "base/hash.h"
 
 // Values of tokenizer.ggml.token_type, and two that only this program uses.
 typedef enum {
@@ -79,32 +80,9 @@ struct Tokenizer {
     int stops[VOCABULARY_MAX_STOPS], n_stops;
 };
 
-// One step of a hash. The upper half is folded in before and after, because a multiplication moves
-// bits up only.
-static inline uint64_t hash_mix(uint64_t a, uint64_t factor) {
-    a = (a ^ a >> 32) * factor;
-    return a ^ a >> 29;
-}
-
 // Hash of a token's bytes. Seeded with an address, so that no file can provoke collisions.
 static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
-    uint64_t h = (uintptr_t)t * 0x9e3779b97f4a7c15u ^ n, word = 0;
-    uint32_t first, last;
-    for (; n > 8; s += 8, n -= 8) {
-        memcpy(&word, s, 8);
-        h = hash_mix(h ^ word, 0xa0761d6478bd642fu);
-    }
-
-    if (n >= 4) {
-        memcpy(&first, s, 4);
-        memcpy(&last, s + n - 4, 4);
-        word = first | (uint64_t)last << 32;
-    } else if (n) {
-        word = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 |
-               (unsigned char)s[n - 1];
-    }
-
-    return hash_mix(h ^ word, 0xe7037ed1a0b428dbu);
+    return hash_bytes((uintptr_t)t * 0x9e3779b97f4a7c15u, s, n);
 }
 
 // The ordinary token with these bytes and their hash h, or -1.
@@ -123,6 +101,10 @@ static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
     return vocabulary_find_hashed(t, token_hash(t, s, n), s, n);
 }
 
+// Fills a tokenizer whose path is set from the metadata. False with err.
+bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err);
+// True if the token ends an answer.
+bool vocabulary_is_stop(const Tokenizer *t, int id);
 // The longest special token that s (n bytes) begins with, or -1. A token that is not user-defined
 // must end within the first n_template bytes, which a chat template wrote.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template);

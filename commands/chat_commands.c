@@ -268,14 +268,14 @@ static void command_tool(Chat *c, const char *text) {
 
 // The table
 
-static void command_list_commands(Chat *c, const char *text);
+static void command_list(Chat *c, const char *text);
 
 static const struct {
     const char *name, *help;
     void (*run)(Chat *c, const char *text); // NULL: ends the chat
     bool takes_file;
 } commands[] = {
-    {"/help", "list these commands", command_list_commands, false},
+    {"/help", "list these commands", command_list, false},
     {"/exit", "end the chat (also Ctrl-D)", NULL, false},
     {"/clear", "forget the dialogue, except for the system prompt", command_clear, false},
     {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
@@ -294,7 +294,7 @@ static const struct {
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static void command_list_commands(Chat *c, const char *text) {
+static void command_list(Chat *c, const char *text) {
     for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
     note(NULL,
          "Several lines: end each with \\, enclose them in \"\"\", or paste them.\n"
