@@ -79,8 +79,8 @@ typedef struct {
     int n_token_tiles, n_k_tiles;
 } TokenTiles;
 
-// The B tiles of the block of columns that begins at k, for tokens from `token` on but at most
-// CHUNK_TOKENS of them. Encoded activations are stored block by block.
+// The B tiles of a chunk of up to CHUNK_TOKENS tokens, from `token` on, for the block of columns
+// that begins at k. Encoded activations are stored one block of columns after the other.
 static TokenTiles tiles_at(const void *encoded, int n_tokens, int cols, int token, int k) {
     int n_k_tiles = min_int(round_up(cols, AMX_TILE_K) - k, k_block(n_tokens)) / AMX_TILE_K;
     size_t block = (size_t)round_up(n_tokens, AMX_TILE) * (size_t)k,

@@ -412,7 +412,8 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
     float_scores(a, key, n, prefetch);
 }
 
-// The products and additions of 4-bit weights.
+// Measures the peak of the integer products: the instructions of a GEMM with 4-bit weights, without
+// its loads. Returns the number of operations.
 static double avx2_peak(int rounds) {
     __m256i w = _mm256_set1_epi8((char)rounds), sum = w;
     for (int i = 0; i < rounds; i++) {

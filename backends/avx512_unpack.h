@@ -302,7 +302,8 @@ INLINE __m512i bytes_twice(uint64_t bytes) {
     return _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b));
 }
 
-// The integer scales of a block of 256. For codebook types this is s; the scale is 2 s + 1.
+// The integer scales of a superblock, one for each group of 16 weights. A codebook type stores s,
+// and its scale is 2 s + 1; this function returns s.
 INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
     const __m512i minus_32 = _mm512_set1_epi32(-32);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

@@ -308,8 +308,9 @@ INLINE int round_int8(const Floats *v, int8_t *q) {
     return _mm512_reduce_add_epi32(integers);
 }
 
-// The rows of a register are chosen so that loading them takes no shuffle (masked broadcasts do
-// it), which leaves eight:
+// Loads four dwords of 16 rows from a byte offset and transposes them: out[i] has dword i of all
+// rows. A masked broadcast puts 16 bytes of a row into any lane of a register without a shuffle, so
+// only eight shuffles remain:
 //
 //   r[i]     rows i, 4 + i, 8 + i, 12 + i in the four 128-bit lanes, dwords d0 d1 d2 d3 of each
 //   a, b     unpacklo, unpackhi of r[0], r[1]:  {r0.d0, r1.d0, r0.d1, r1.d1}, {r0.d2, r1.d2, ...}

@@ -140,7 +140,8 @@ void buffer_free(Buffer *b) {
 
 int hex_digit(int c) {
     int low = c | 0x20;
-    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+    if (c >= '0' && c <= '9') return c - '0';
+    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
 bool parse_i64(const char *s, int64_t *out) {

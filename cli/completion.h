@@ -20,7 +20,7 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s);
 // finish reason, token counts and seed; "incomplete": true if completion_is_incomplete().
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);
-// Writes an array of the generated tokens with n_top alternatives each: as in OpenAI's API, or with
-// token ids.
+// Writes the generated tokens and their log-probabilities as an array, each with n_top
+// alternatives. is_openai: the members of OpenAI's API; otherwise shorter ones, with token ids.
 void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
                                const Sequence *s, int n_top, bool is_openai);

@@ -33,7 +33,10 @@ const char *scaled(char out[24], double n, const char *unit) {
     static const char *const prefixes[] = {"", "k", "M", "G", "T"};
     int p = 0;
     for (; n >= 999.5 && p < 4; p++) n /= 1000;
-    snprintf(out, 24, "%.*f %s%s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, prefixes[p], unit);
+
+    int n_decimals = n < 99.95 ? 1 : 0; // three digits in all
+    if (n < 9.995) n_decimals = 2;
+    snprintf(out, 24, "%.*f %s%s", n_decimals, n, prefixes[p], unit);
     return out;
 }
 

@@ -62,7 +62,9 @@ bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err) {
     bool is_chat = !is_plain && !p->tpl.is_none;
-    int n = o->n_predict != INT_MIN ? o->n_predict : is_chat ? -1 : PLAIN_PREDICT;
+    int n = is_chat ? -1 : PLAIN_PREDICT;
+    if (o->n_predict != INT_MIN) n = o->n_predict;
+
     *r = (Request){.prompt = prompt->data,
                    .n_prompt = prompt->len,
                    .max_tokens = n,

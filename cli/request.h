@@ -1,5 +1,6 @@
-// Builds from the options everything that generation needs: a request that fits context and memory,
-// its constraint, and the generator with prefix cache and draft model.
+// From options to generation: the Pipeline of a command (model, tokenizer, template), requests that
+// fit the context and the memory, their constraints, and the generator with its prefix cache and
+// draft model.
 #pragma once
 
 #include "open_model.h"

@@ -67,8 +67,8 @@ typedef struct {
 
 // Values
 
-// The place of a scaled frequency between two limits: 0 for the unscaled frequency, 1 for the
-// unscaled frequency divided by the whole factor. `divisor` is a quotient of float32 values, so a
+// The share of interpolation in a frequency: 0 if it is not scaled, 1 if it is divided by the whole
+// factor. `divisor` is the unscaled frequency divided by the scaled one; both are float32, so a
 // relative difference below 1e-5 counts as none.
 static double ramp(const Rope *rope, double divisor) {
     const RopeParams *p = &rope->params;

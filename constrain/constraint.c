@@ -365,7 +365,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     buffer_free(&all);
 }
 
-// The number of ids, from the first on, whose bytes agree with the text.
+// The number of leading tokens whose bytes are a prefix of the text.
 static int count_matching(const ConstraintState *s, Str text, const Ids *ids) {
     const Tokenizer *t = s->cache->tokenizer;
     int n = 0;

@@ -463,7 +463,8 @@ static State before_next(Machine *m, State s) {
     return s;
 }
 
-// Adds the state after a line break. s: the state after the indentation.
+// Adds the state that reads the indentation of a new line, after which state s follows. Without
+// indentation, adds s itself.
 static void put_indented(Machine *m, State s) {
     s.style = INDENTED;
     uint32_t n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));

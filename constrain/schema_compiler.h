@@ -163,7 +163,8 @@ const SchemaEmitter *schema_emitter(const SchemaCompiler *c, unsigned type);
 // and keyword may be NULL. Returns false.
 bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
-// Fails with the message: KEYWORD, `where`, "is not supported".
+// Fails, because a keyword is not supported. The message is "KEYWORD is not supported", with
+// `where` (such as " under \"not\"", or "") after the keyword.
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);

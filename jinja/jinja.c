@@ -302,8 +302,8 @@ static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-// Evaluates a call, a filter or a test; its arguments stay on the stack of the heap. `caller`: see
-// call_macro.
+// Evaluates a call, a filter or a test. The caller removes its arguments from the stack of
+// arguments (Heap.n_args). `caller` is the block of a {% call %}, or NULL.
 static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     Args a = {0};
     bool is_cycle =

@@ -138,10 +138,12 @@ static HANDLE open_shared(const char *path, DWORD access, DWORD disposition, DWO
 
 int posix_open(const char *path, int flags, ...) {
     int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
-    DWORD access = how == O_RDONLY   ? GENERIC_READ
-                   : how == O_WRONLY ? GENERIC_WRITE
-                                     : GENERIC_READ | GENERIC_WRITE;
-    DWORD begin = flags & O_EXCL ? CREATE_NEW : flags & O_CREAT ? OPEN_ALWAYS : OPEN_EXISTING;
+    DWORD access = GENERIC_READ | GENERIC_WRITE;
+    if (how == O_RDONLY) access = GENERIC_READ;
+    if (how == O_WRONLY) access = GENERIC_WRITE;
+
+    DWORD begin = flags & O_CREAT ? OPEN_ALWAYS : OPEN_EXISTING;
+    if (flags & O_EXCL) begin = CREATE_NEW;
     if (flags & O_TRUNC) begin = flags & O_CREAT ? CREATE_ALWAYS : TRUNCATE_EXISTING;
     HANDLE h = open_shared(path, access, begin, FILE_ATTRIBUTE_NORMAL);
     if (h == INVALID_HANDLE_VALUE) return -1;

@@ -88,7 +88,8 @@ static void build_candidates(MagnitudeCodebook *b) {
     team_unlock();
 }
 
-// The entries chosen for a group at a given scale, and sums over the group.
+// The codebook entries chosen for a group of weights at one scale, and the sums from which the best
+// scale for these entries follows. c: cost, p: value of the entry, x: weight.
 typedef struct {
     uint16_t entries[8]; // indices
     float px, pp;        // sums of c p x and c p^2
