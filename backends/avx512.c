@@ -624,7 +624,6 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
         f16_halves((Words)keys[b % 2 ? begin - 1 : begin], &low_half, &high_half);
 
         __m512 scale = b % 2 ? high_half : low_half;
-
         __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {

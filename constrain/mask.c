@@ -512,15 +512,18 @@ Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared) {
 
 void matcher_free(Matcher *m) {
     if (!m) return;
+
     MaskTables *s = m->tables;
     Matcher **link = &s->matchers;
-
     while (*link != m) link = &(*link)->next;
     *link = m->next;
+
     buffer_free(&m->names);
     buffer_free(&m->name);
     free(m->own_mask);
     free(m);
+
+    // The last matcher frees the tables.
     if (s->matchers) return;
     machine_free(s->machine);
     free(s->masks);

@@ -17,12 +17,14 @@ static bool read_property(PatternReader *r, CharSet *s) {
     int i = 0;
     while (i < 4 && !looks_at(r, names[i])) i++;
     if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+
     UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
     unicode_init();
     for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
         for (end = c + 1; end < UNICODE_END && unicode_class(end) == unicode_class(c);) end++;
         if (unicode_class(c) == wanted) charset_add(s, c, end - 1);
     }
+
     r->at += strlen(names[i]);
     return true;
 }

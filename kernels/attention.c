@@ -224,9 +224,11 @@ static void attend_pages(const Attention *a, const AttentionItem *item, const fl
     ItemScratch *scratch = item_scratch();
     PartialSoftmax one = partial_in(scratch->page, item);
     size_t dim = (size_t)a->shape.head_dim;
+
     for (int i = 0; i < item->n_queries; i++)
         memcpy(scratch->queries + (size_t)i * dim, q + query_offset(a, item, i),
                dim * sizeof(float));
+
     attend_page(a, item, scratch->queries, layer, begin, exactness, out);
     for (int page = begin + 1; page < end; page++) {
         attend_page(a, item, scratch->queries, layer, page, exactness, one);
