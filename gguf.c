@@ -425,7 +425,7 @@ static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_
     GgufKind kind = v ? v->item_kind : GGUF_STRING;
     if (kind == GGUF_STRING || kind == GGUF_BOOL || v->count == 0) return false;
 
-    // Of an array, all items must be equal.
+    // An array counts as a number if all its items are equal.
     int size = kind_bytes[kind], unused = 64 - 8 * size;
     if (memcmp(v->data, v->data + size, v->bytes - (size_t)size)) return false;
 

@@ -132,7 +132,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
     const uint16_t *a1 = panel + (size_t)n_k_tiles * AMX_TILE_LEN;
     const uint16_t *b1 = b + (size_t)n_k_tiles * AMX_TILE_LEN;
 
-    // Tiles 0 to 3 are the sums: rows of a or a1, columns of b or b1.
+    // Tiles 0 to 3 hold the sums: rows of a or a1, columns of b or b1.
     if (is_first) {
         _tile_zero(0);
         _tile_zero(1);

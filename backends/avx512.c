@@ -121,7 +121,7 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     Avx512Row u = unpack_row_512(type, a);
     Avx512Row v = unpack_row_512(type, b);
 
-    // Scales and minima of the first halves of both rows' groups.
+    // Scales and minima for the first half of each row's groups.
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
     if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
 

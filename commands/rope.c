@@ -309,7 +309,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
 
     for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
 
-    // A key (position, pair) stands once, all other columns for each compared rule.
+    // A key column (position, pair) is written once, any other column once per compared rule.
     if (is_json) json_begin_object(w, NULL);
     for (int c = 0; c < N_COLUMNS; c++)
         for (int k = 0; t->is_shown[c] && k < (c < N_KEYS ? 1 : t->n_ropes); k++) {

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-// Feeds as many tokens of a task as the forward pass has room for. Returns the row count by which
+// Feeds as many tokens of a task as fit into the forward pass. Returns the row count by which
 // kernels are chosen, so that a prompt whose beginning came from the prefix cache gets the bits of
 // an uncached one.
 static int feed_task(Scorer *s, ScoreTask *task) {

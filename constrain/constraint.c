@@ -123,7 +123,7 @@ static bool keep_within_limits(ConstraintCache *cache) {
             continue;
         }
 
-        // All share the memory of the tables.
+        // Divide the memory for tables equally among the constraints.
         size_t share = TABLE_BYTES / (n + 1) > MIN_SHARE ? TABLE_BYTES / (n + 1) : MIN_SHARE;
         for (CompiledConstraint *c = cache->newest; c; c = c->next)
             matcher_set_limit(c->tables, share);

@@ -420,7 +420,7 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    // The name goes on in the trie of the listed names, in the DFA of the others, and along the
+    // The name continues in the trie of the listed names, in the DFA of the others, and along the
     // used names that begin like it.
     if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
     if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);

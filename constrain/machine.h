@@ -26,7 +26,7 @@
 //            in objects: AT_QUOTE -- " --> IN_NAME -- " --> AT_COLON -- : --> AT_SPACE --> AT_VALUE
 //
 // White space: after a line break AT_INDENT counts the spaces, and before } or ] AT_CLOSE follows.
-// Example: after {"a": [1 the state is IN_TEXT (a number goes on) on the stack [ { root, and, as
+// Example: after {"a": [1 the state is IN_TEXT (a number continues) on the stack [ { root, and, as
 // the number may also end, so that , or ] follows, the byte after it decides from AT_AFTER on.
 #pragma once
 

@@ -168,7 +168,7 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
     KeywordUse u = {.schema = schema};
 
-    // A schema that is asserted already, as through two $refs, adds nothing.
+    // A schema that was asserted before, e.g. by another $ref, adds nothing.
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
         if (a->kind == CONJUNCT_SCHEMA && a->schema == schema) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);

@@ -439,7 +439,7 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         add_presence(c, &more, u, m->key, true);
     }
 
-    // All are present, with further ones.
+    // All listed members are present, and at least one other.
     if (more.properties.min <= n) more.properties.min = n + 1;
     schema_expand(c, more);
 }

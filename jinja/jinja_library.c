@@ -854,7 +854,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
     if (f.self) bound.self = *f.self;
     if (!rest) return f.builtin->run(h, &bound);
 
-    // A slot on the stack of arguments for each parameter.
+    // Reserve a slot on the argument stack for each parameter.
     while (*rest) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);

@@ -77,7 +77,7 @@ OsCpus os_cpus(void) {
         if (!CPU_ISSET(i, &mask)) continue;
         c.n_cpus++;
 
-        // Hardware threads of one core list the same siblings; the first stands for all.
+        // Hardware threads of one core list the same siblings; count only the first.
         snprintf(cpu, sizeof cpu, "/sys/devices/system/cpu/cpu%d", i);
         int core = (int)read_number(cpu, "topology/thread_siblings_list", "", i);
         if (CPU_ISSET(core, &cores)) continue;

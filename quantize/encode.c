@@ -166,7 +166,7 @@ static void try_scales(WeightGroups *f, const QuantLevels *levels, const float *
     sum_levels(f, levels, inv, base, &s);
 
     for (int g = 0; g < LANES; g++) {
-        // The solution of the two normal equations.
+        // Solve the two normal equations.
         float all = f->sum_c[g] * s.qq[g];
         float det = all - s.q[g] * s.q[g];
         float r = det > 1e-5f * all ? 1 / det : 0;
