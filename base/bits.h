@@ -17,8 +17,8 @@ static inline float float_from_bits(uint32_t u) {
     return f;
 }
 
-// n / d, rounded up; n, rounded up to a multiple of `step`. Neither may overflow with d or step
-// added to n. Two types, because indices are int and sizes are size_t.
+// n / d rounded up, and n rounded up to a multiple of `step`. n + d and n + step must not overflow.
+// Both functions exist for indices (int) and for sizes (size_t).
 static inline int div_up(int n, int d) { return (n + d - 1) / d; }
 static inline int round_up(int n, int step) { return div_up(n, step) * step; }
 static inline size_t size_div_up(size_t n, size_t d) { return (n + d - 1) / d; }

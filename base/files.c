@@ -103,8 +103,8 @@ uint64_t random_number(void) {
     return number;
 }
 
-// Chooses an unpredictable name beside the target. (Without a random source, O_EXCL still rejects a
-// name that someone has guessed.)
+// Chooses an unpredictable name in the directory of the target. (Without a random source, O_EXCL
+// still rejects a name that someone has guessed.)
 static bool choose_temporary_name(OutFile *f, Error *err) {
     int slot = 0;
     while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
@@ -132,7 +132,7 @@ char *file_resolve_links(const char *path, Error *err) {
         if (n < 0) return at.data;
         if (n == sizeof link) break;
 
-        // The target is relative to the directory of the link.
+        // A relative target starts at the directory of the link.
         char *slash = strrchr(at.data, '/');
         at.len = *link == '/' || !slash ? 0 : (size_t)(slash + 1 - at.data);
         buffer_append(&at, link, (size_t)n);
@@ -169,8 +169,8 @@ static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
     return f->fd >= 0 || error_file(err, f->path);
 }
 
-// Starts a file that will get its target's name. st: the existing target, if any; the file gets its
-// mode.
+// Starts a temporary file that will replace the target. st: the existing target, if any, whose mode
+// the file gets.
 static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
     // A write-protected file must not be replaced, even if its directory is writable.
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);
@@ -282,7 +282,8 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
         if (!is_file) return true;
 
-        if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) { // else: no locks here
+        // Other errors mean that the file system has no locks.
+        if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
             close(j->fd);
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
         }
@@ -331,7 +332,7 @@ bool journal_replace(Journal *j, Str content, Error *err) {
 
     bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
 
-    // The new file takes over the attribute and the lock of the old one before it takes its name.
+    // Copy the attribute of the old file and lock the new file before it gets the old name.
     char attribute[256];
     os_get_attribute(j->fd, attribute, sizeof attribute);
     if (*attribute) os_set_attribute(f.fd, attribute);

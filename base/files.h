@@ -9,8 +9,8 @@
 
 #include "text.h"
 
-// Appends the content of a file to `out`; "-" is stdin. Of a pipe or device at most 1 GiB is
-// accepted. False with err (EXIT_RUNTIME).
+// Appends the content of a file to `out`; "-" is stdin. At most 1 GiB is accepted from a pipe or
+// device. False with err (EXIT_RUNTIME).
 bool file_read(const char *path, Buffer *out, Error *err);
 // 64 bits of the system's random source, or of the clock if there is none.
 uint64_t random_number(void);

@@ -9,8 +9,8 @@ struct InternSlot {
     int key; // number of the key + 1; 0: free
 };
 
-// The seed of this process keeps a file from choosing keys that collide. Results do not depend on
-// it: keys are numbered in the order in which they are added.
+// The seed differs between processes, so that no file can provoke collisions. Results do not depend
+// on it: keys are numbered in the order in which they are added.
 static uint32_t hash_key(const void *key, size_t n) {
     static uint64_t seed;
     if (!seed) seed = random_number() | 1;

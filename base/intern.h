@@ -2,7 +2,7 @@
 // the order in which they are first added.
 //
 // An open-addressing hash table over one arena of keys. The automaton constructions of constrain/
-// use it to recognize states, configurations and stack frames that they have seen before.
+// use it to recognize states, configurations and stack frames that exist already.
 #pragma once
 
 #include "memory.h"

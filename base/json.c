@@ -2,8 +2,8 @@
 //
 //   nodes (n_nodes)  |  key pointers (n_nodes), to sort the keys of an object  |  bytes (n + 1)
 //
-// A string is decoded into `bytes` at its own offset, which always has room, because decoding never
-// makes it longer.
+// A string is decoded into `bytes` at its offset in the text. It always fits, because decoding
+// never makes it longer.
 #include "json.h"
 
 #include <math.h>
@@ -68,7 +68,7 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
 
-    // A surrogate must be followed by the second one of its pair.
+    // A high surrogate must be followed by a low surrogate.
     uint32_t low = 0;
     bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
     if (is_pair) {
@@ -81,7 +81,7 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
 }
 
 static bool parse_string(JsonParser *p, Str *out) {
-    char *start = p->bytes + ++p->at, *end = start; // no string grows when its escapes are decoded
+    char *start = p->bytes + ++p->at, *end = start;
 
     for (int c; (c = peek(p)) != '"';) {
         uint32_t code;
@@ -134,7 +134,7 @@ static bool parse_number(JsonParser *p, Json *out) {
         if (!skip_digits(p)) return false;
     }
 
-    // The digits are copied, because the text need not end with a zero byte.
+    // strtod() needs a zero byte after the number, so the digits are copied.
     char *copy = memcpy(p->bytes + start, p->text + start, p->at - start);
     p->bytes[p->at] = 0;
     out->string = (Str){copy, p->at - start};
@@ -230,8 +230,8 @@ static bool parse_value(JsonParser *p, Json *v, int depth) {
     return parse_number(p, v);
 }
 
-// An upper bound of the number of values: one, and one per comma or opening bracket outside
-// strings.
+// An upper bound of the number of values: one plus the number of commas and opening brackets
+// outside strings.
 static size_t count_nodes(const char *text, size_t n) {
     size_t count = 1;
     bool in_string = false;
@@ -250,7 +250,7 @@ static size_t count_nodes(const char *text, size_t n) {
 bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     size_t n_nodes = count_nodes(text, n), bytes;
 
-    // One arena for nodes, pointers to keys and decoded strings. Its size follows from the text.
+    // Allocate the arena, unless the one of an earlier text is large enough.
     doc->root = NULL;
     if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) ||
         !size_add(bytes, n + 1, &bytes))

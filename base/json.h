@@ -35,7 +35,7 @@ void json_free(JsonDoc *doc);
 const Json *json_get(const Json *obj, const char *key);
 // A member that is a string, or NULL.
 const Json *json_get_string(const Json *obj, const char *key);
-// j is a string equal to text. False for NULL.
+// True if j is a string equal to text. False for NULL.
 bool json_is(const Json *j, const char *text);
 
 // Appends JSON without white space to a buffer: `JsonWriter w = {&buffer};`, or json_object() to

@@ -92,8 +92,8 @@ void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
     }
 
     // A larger file would evict its own beginning, which is needed first. The system places a page
-    // on the memory node of the thread that reads it: on several nodes, the threads that compute
-    // read the file, each its share of every matrix.
+    // on the memory node of the thread that reads it first. With several nodes, the compute threads
+    // therefore read the file, each its share of every matrix.
     pthread_t thread;
     if (bytes > memory / 4 * 3 || os_has_numa() ||
         pthread_create(&thread, NULL, prefetch_thread, p))

@@ -16,8 +16,8 @@ bool size_add(size_t a, size_t b, size_t *out);
 void *xalloc(size_t n, size_t size);
 // As realloc() to n * size bytes: new bytes are not zeroed, and the alignment of xalloc is lost.
 void *xrealloc(void *p, size_t n, size_t size);
-// Makes room for one more item in a list of n that only ever grows by one: doubles it when n is 0
-// or a power of two.
+// Enlarges a list of n items before one more is appended. The list is doubled when n is 0 or a
+// power of two, so it must grow by one item at a time.
 void *list_grow(void *list, int n, size_t item_size);
 
 // Blocks of memory that are freed together. Zero-initialize.

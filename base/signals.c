@@ -30,8 +30,8 @@ static void on_signal(int number) {
         _exit(EXIT_INTERRUPTED);
     }
 
-    // Raised again with its default action, so that the parent sees the signal. It is delivered
-    // when this handler returns.
+    // Raise the signal again with its default action, so that the parent process is informed of it.
+    // It is delivered when this handler returns.
     signal(number, SIG_DFL);
     raise(number);
 }

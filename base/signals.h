@@ -1,4 +1,4 @@
-// Signals and the end of the program: whatever ends it, temporary files are removed (files.h).
+// Signal handlers and cleanup at the end of the program. Both remove temporary files (files.h).
 #pragma once
 
 // Installs handlers for the signals that end a program; exit() cleans up too. SIGINT gives exit

@@ -23,7 +23,7 @@ size_t str_find(Str text, Str part);          // offset of the first occurrence,
 bool str_contains(Str text, const char *part);
 bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);
-// s begins with `start`, or `start` begins with s.
+// True if s begins with `start` or `start` begins with s.
 bool str_may_begin_with(Str s, const char *start);
 bool str_is_blank(Str s); // white space only
 Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark

@@ -106,8 +106,8 @@ static const TypeInfo type_table[TYPE_COUNT + 1] = {
 };
 // clang-format on
 
-// Never NULL: unknown numbers have the name "unknown" and no size. For a type that is a constant at
-// compile time, so are the fields.
+// Never NULL: unknown numbers have the name "unknown" and no size. If the type is a compile-time
+// constant, so are the fields.
 static inline const TypeInfo *type_info(uint32_t type) {
     return &type_table[type < TYPE_COUNT && type_table[type].name ? type : TYPE_COUNT];
 }

@@ -7,7 +7,7 @@
 // Length of a character by its first byte; 0 if no character begins with this byte.
 static int length_by_first(unsigned char first) {
     if (first < 0x80) return 1;
-    if (first < 0xc2 || first > 0xf4) return 0; // a continuation, an overlong form, above U+10FFFF
+    if (first < 0xc2 || first > 0xf4) return 0; // continuation, overlong form or above U+10FFFF
     if (first < 0xe0) return 2;
     return first < 0xf0 ? 3 : 4;
 }
