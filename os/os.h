@@ -18,7 +18,7 @@ void os_wake_all(_Atomic unsigned *word);
 typedef struct {
     int n_cpus;  // logical CPUs
     int n_cores; // physical cores, each with at least one of these CPUs
-    int n_fast;  // performance cores: the cores without efficiency cores
+    int n_fast;  // performance cores: all cores that are not efficiency cores
 } OsCpus;
 OsCpus os_cpus(void);
 // CPU time limit of this process in CPUs (Linux control groups); 1e9 without a limit.
@@ -26,7 +26,7 @@ double os_cpu_quota(void);
 // Bytes that can be allocated without swapping, within the limits of control groups; SIZE_MAX if
 // unknown.
 size_t os_memory_available(void);
-// The memory is divided into several nodes (NUMA), such as the sockets of a server.
+// True if the memory is divided into several nodes (NUMA), such as the sockets of a server.
 bool os_has_numa(void);
 
 // Time of the last change of a file's content, in nanoseconds since 1970.
@@ -41,11 +41,11 @@ int os_open_temporary(const char *directory, unsigned mode);
 // Gives such a file a name. Never replaces an existing file. False with errno set.
 bool os_link_temporary(int fd, const char *path);
 // Store a text in an extended attribute of an open file, and read it. A failure to store is
-// ignored. An attribute that cannot be read is "".
+// ignored. If the attribute cannot be read, the text is empty.
 void os_set_attribute(int fd, const char *text);
 void os_get_attribute(int fd, char *text, size_t size);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);
-// The CPU has the ARMv8.2 dot product instructions.
+// True if the CPU has the ARMv8.2 dot product instructions.
 bool os_has_dotprod(void);

@@ -62,7 +62,7 @@ size_t os_memory_available(void) {
 
 int64_t os_mtime_ns(const struct stat *st) {
 #if defined(__APPLE__)
-#define st_mtim st_mtimespec // their names before POSIX had any
+#define st_mtim st_mtimespec // names from before POSIX defined them
 #define st_ctim st_ctimespec
 #endif
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;

@@ -46,7 +46,7 @@ static double read_number(const char *directory, const char *file, const char *n
     return absent;
 }
 
-// Reads a list of CPUs, for example "0-3,8". Returns an empty set without the file.
+// Reads a list of CPUs, for example "0-3,8". Returns an empty set if the file is missing.
 static cpu_set_t read_cpus(const char *path) {
     cpu_set_t set = {{0}};
     int first, last;
@@ -67,7 +67,7 @@ static cpu_set_t read_cpus(const char *path) {
 OsCpus os_cpus(void) {
     cpu_set_t mask, cores = {{0}};
     cpu_set_t intel_p_cores = read_cpus("/sys/devices/cpu_core/cpus");
-    double speeds[CPU_SETSIZE], highest = 0; // of each core, in some unit
+    double speeds[CPU_SETSIZE], highest = 0; // of each core; only ratios matter
     OsCpus c = {0};
 
     if (sched_getaffinity(0, sizeof mask, &mask)) return (OsCpus){1, 1, 1};
@@ -83,7 +83,7 @@ OsCpus os_cpus(void) {
         if (CPU_ISSET(core, &cores)) continue;
         CPU_SET(core, &cores);
 
-        // Intel lists its performance cores, ARM gives capacities; otherwise clock rates differ.
+        // The core's speed: from Intel's list, ARM's capacity, or the maximum clock rate.
         double speed = CPU_COUNT(&intel_p_cores) ? CPU_ISSET(i, &intel_p_cores)
                                                  : read_number(cpu, "cpu_capacity", "", -1);
         if (speed < 0) speed = read_number(cpu, "cpufreq/cpuinfo_max_freq", "", 1);
@@ -115,7 +115,7 @@ static double group_memory(const char *group, bool is_v1) {
     return left > 0 ? left : 0;
 }
 
-// Number of CPUs whose whole time a group may use: quota divided by period.
+// The CPU time that a group may use, in CPUs: quota divided by period.
 static double group_cpus(const char *group, bool is_v1) {
     double quota = read_number(group, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
     if (quota <= 0 || quota == INFINITY) return INFINITY;
@@ -124,7 +124,7 @@ static double group_cpus(const char *group, bool is_v1) {
     return period > 0 ? quota / period : INFINITY;
 }
 
-// A comma-separated list contains a name.
+// True if a comma-separated list contains a name.
 static bool list_contains(const char *list, const char *name) {
     size_t n = strcspn(list, ",");
     bool is_equal = n == strlen(name) && !strncmp(list, name, n);
@@ -147,14 +147,14 @@ static double smallest_group_limit(const char *controller,
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
 
-        // Version 1 has a hierarchy for each controller, version 2 one for all.
+        // Version 1 has one hierarchy per controller, version 2 a single one.
         bool is_v1 = controllers[1];
         if (is_v1 && !list_contains(controllers + 1, controller)) continue;
         size_t n = (size_t)snprintf(group, sizeof group, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
                                     is_v1 ? controller : "");
         snprintf(group + n, sizeof group - n, "%s", path);
 
-        // From the group up to the root.
+        // Apply the limits of the group and of its ancestors.
         char *end = group + strlen(group);
         while (end && end >= group + n) {
             *end = 0;

@@ -1,5 +1,5 @@
 // Windows: implements os.h, and the POSIX functions that this program uses, as declared in
-// windows/posix.h (which the Makefile includes before every file). Only the behaviour that the
+// windows/posix.h (which os/platform.mk includes before every file). Only the behavior that the
 // program relies on is implemented.
 #include "os.h"
 
@@ -8,7 +8,7 @@
 #include <windows.h>
 #include <shellapi.h>
 
-#pragma GCC diagnostic ignored "-Wunused-parameter" // POSIX has parameters without a use here
+#pragma GCC diagnostic ignored "-Wunused-parameter" // some POSIX parameters are unused here
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
@@ -60,7 +60,7 @@ long sysconf(int name) {
 }
 
 int64_t os_mtime_ns(const struct stat *st) {
-    const struct posix_stat *p = (const void *)st; // `stat` in all other files
+    const struct posix_stat *p = (const void *)st; // all other files call it `stat`
     return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }
 
@@ -71,7 +71,7 @@ bool os_link_temporary(int fd, const char *path) { return false; }
 void os_set_attribute(int fd, const char *text) {}
 void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
-// Memory. Blocks of posix_memalign() must be valid for free(), so all blocks are aligned ones.
+// Memory. free() must accept blocks of posix_memalign(), so _aligned_malloc() allocates all blocks.
 
 enum { ALIGNMENT = 64 };
 
@@ -127,7 +127,7 @@ static const wchar_t *wide(const char *path, WidePath *w) {
 
 static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 
-// Opens a file as POSIX does: others may read, write, rename and delete it meanwhile.
+// Opens a file as POSIX does: other processes may read, write, rename and delete it meanwhile.
 static HANDLE open_shared(const char *path, DWORD access, DWORD disposition, DWORD flags) {
     WidePath w;
     DWORD sharing = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
@@ -402,14 +402,14 @@ int main(void) {
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
     char **args = posix_calloc((size_t)argc + 1, sizeof *args);
 
-    // Arguments become UTF-8.
+    // Convert the arguments to UTF-8.
     for (int i = 0; i < argc; i++) {
         int n = WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, NULL, 0, NULL, NULL);
         args[i] = posix_malloc((size_t)n);
         WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
     }
 
-    // Streams are binary, and consoles interpret escape sequences.
+    // Make streams binary, and let consoles interpret escape sequences.
     for (int fd = 0; fd < 3; fd++) {
         DWORD mode;
         _setmode(fd, _O_BINARY);

@@ -1,10 +1,10 @@
-# What depends on the compiler, the system and the CPU: included by the Makefile.
+# Settings that depend on the compiler, the system and the CPU. Included by the Makefile.
 #
 # Sets TARGET, OPENMP, HARDEN and HARDLINK (probed); SYSTEM and SANDBOX, which choose files of os/; EXE and LIBS; BACKENDS
 # and PARTS, the vector backends; adds to FLAGS, and sets FILE_FLAGS of single objects.
 comma   := ,
 
-# Probes of the compiler. Goals that compile nothing, such as `sudo make install`, skip them.
+# Compiler probes. Goals that compile nothing, such as `sudo make install`, skip them.
 ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist size format clean,$(MAKECMDGOALS)),all))
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp)
@@ -22,13 +22,13 @@ SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TA
 LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
 SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
-ifeq ($(SYSTEM),windows) # gcc aligns the stack to 16 bytes only, and does not know the format checks of its libc
+ifeq ($(SYSTEM),windows) # gcc aligns the stack to only 16 bytes, and checks formats for another libc
 EXE     := .exe
 FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
-ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic, not the 80 bits of the x87
+ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic instead of the 80-bit arithmetic of the x87
 FLAGS   += -msse2 -mfpmath=sse
 endif
 
@@ -47,17 +47,17 @@ AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2 $(BACKEND_FLAGS)
 AVXVNNI := -mavxvnni
 AVX512  := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
-# EMULATE=amx or avx512 tests backends that this CPU lacks (with a BUILD of its own): tiles are emulated by AVX-512 code,
+# EMULATE=amx or avx512 tests backends that this CPU lacks (use a separate BUILD): tiles are emulated by AVX-512 code,
 # AVX-512 by SIMDe on AVX2, AVX-VNNI by AVX2 code.
 ifdef EMULATE
 AVXVNNI := -include tests/avx_vnni_emulate.h
 AMX     := -include tests/amx_emulate.h
 $(BUILD)/kernels/backends.o: FILE_FLAGS := -DEMULATED
 endif
-ifeq ($(EMULATE),avx512) # -O1, not inlined: SIMDe's functions would take minutes to compile
+ifeq ($(EMULATE),avx512) # -O1 without inlining: otherwise SIMDe takes minutes to compile
 AVX512  := $(AVX2) -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
 endif
-ifeq ($(SYSTEM),windows) # has no AMX, and gcc's tile macros need a long of 64 bits
+ifeq ($(SYSTEM),windows) # Windows has no AMX, and gcc's tile macros need a 64-bit long
 AMX     := -include tests/amx_emulate.h
 endif
 $(BUILD)/backends/avx2_%.o: FILE_FLAGS = $(AVX2) -DPART=$* -Dkernels_avx2=kernels_avx2_$*

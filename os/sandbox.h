@@ -24,8 +24,8 @@ enum {
 
 // Enters the sandbox. From now on no thread of this process can use the network, start a program or
 // map executable memory, and it can open only the files of these n paths. With n = 0 it can open no
-// file. Open descriptors keep working. The rights of a second call are those of both calls. The
-// first call must come before threads are started.
+// file. Open descriptors keep working. After a second call, only what both calls allow is allowed.
+// The first call must come before threads are started.
 //
 // Returns the layers that are in force; the others are missing on this system.
 unsigned sandbox_enter(const SandboxPath *paths, int n);

@@ -1,7 +1,7 @@
 // The Linux sandbox has two layers. A seccomp filter for all threads allows the system calls of a
 // list; all others fail with EPERM. A Landlock ruleset allows the files below some paths, for this
-// thread and the threads that it starts. With no path, the filter allows no call that opens files,
-// so they stay closed on kernels without Landlock too.
+// thread and the threads that it starts. Without paths, the filter allows no call that opens files,
+// so files are also protected on kernels without Landlock.
 //
 // The filter is a classic BPF program that the kernel runs on every system call:
 //
@@ -10,7 +10,7 @@
 //   calls   the calls that are allowed, in the order of the lists below
 //   end     refuses all others
 //
-// The Makefile defines SECCOMP_ARCH, the architecture that the call numbers belong to.
+// os/platform.mk defines SECCOMP_ARCH, the architecture that the call numbers belong to.
 #include "sandbox.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static const struct sock_filter head[] = {
     // memory, unless it is executable
     CHECK_ARG(mmap, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
     CHECK_ARG(mprotect, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
-    // threads, but no processes. clone3 passes its flags in memory, where a filter cannot see them;
+    // threads, but no processes. clone3 passes its flags in memory, which a filter cannot read;
     // after ENOSYS, libc falls back to clone.
     CHECK_ARG(clone, 0, CLONE_THREAD, RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)),
     CHECK(BPF_JEQ, SYS_clone3, 1),
@@ -122,7 +122,7 @@ enum {
     N_WITH_PATHS = sizeof allowed_with_paths / sizeof *allowed_with_paths
 };
 
-// Appends two instructions per call, which allow it. Returns the end of the filter.
+// Appends two instructions for each call that allow it. Returns the end of the filter.
 //
 // The kernel runs a new filter once for every call number and caches the results. That takes
 // 0.27 ms; a binary search of the call numbers takes 0.18 ms (Linux 6.18, 2026-11).
@@ -144,7 +144,8 @@ enum {
     RIGHTS_FILE = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | RIGHT_TRUNCATE
 };
 
-// A pipe takes no rule and needs none. The path of a missing file grants nothing.
+// Landlock accepts no rule for a pipe and does not restrict pipes. A path that does not exist gets
+// no rule.
 static void add_rule(int rules, SandboxPath path, uint64_t handled) {
     static const unsigned rights[] = {[SANDBOX_READ] = RIGHTS_READ,
                                       [SANDBOX_READ_TREE] = RIGHTS_READ,
@@ -168,7 +169,7 @@ static void add_rule(int rules, SandboxPath path, uint64_t handled) {
     close(rule.parent_fd);
 }
 
-// Files of the system that tell the memory, the CPUs and their limits, or give random bytes.
+// System files that describe the memory, the CPUs and their limits, and the source of random bytes.
 static const SandboxPath system_paths[] = {{"/proc/meminfo", SANDBOX_READ},
                                            {"/proc/self/cgroup", SANDBOX_READ},
                                            {"/sys/fs/cgroup", SANDBOX_READ_TREE},
@@ -191,11 +192,12 @@ static bool enter_landlock(const SandboxPath *paths, int n) {
     return is_entered;
 }
 
-// The filter with no path is a complete layer for files as well. It adds to an earlier filter.
+// Without paths, the filter alone protects files as well. A filter applies in addition to earlier
+// ones.
 unsigned sandbox_enter(const SandboxPath *paths, int n) {
     struct sock_filter filter[N_HEAD + 2 * (N_ALWAYS + N_WITH_PATHS) + 1];
 
-    // The filter: checks of the architecture, then a comparison for each allowed call.
+    // Assemble the filter: head, allowed calls, end.
     memcpy(filter, head, sizeof head);
     struct sock_filter *end = write_calls(filter + N_HEAD, allowed, N_ALWAYS);
     if (n) end = write_calls(end, allowed_with_paths, N_WITH_PATHS);
@@ -206,8 +208,8 @@ unsigned sandbox_enter(const SandboxPath *paths, int n) {
     unsigned layers = enter_landlock(paths, n) ? SANDBOX_FILES : 0;
 
     // Without SPEC_ALLOW, kernels before 5.16 disable speculative execution features of the
-    // process, which costs speed. Kernels that do not know the flag reject it; the second call is
-    // for them.
+    // process, which costs speed. Kernels that do not know the flag reject it; the second call
+    // omits it.
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0)

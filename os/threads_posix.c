@@ -1,4 +1,4 @@
-// Threads by POSIX. See threads.h.
+// POSIX threads. See threads.h.
 #include "threads.h"
 #include "os.h"
 
@@ -28,7 +28,7 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
 
-    int n = 1; // threads that run: this one, and those that could be started
+    int n = 1; // running threads: this one and those that were started
     for (; n < n_threads; n++) {
         threads[n].run = worker;
         threads[n].index = n;
