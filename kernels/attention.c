@@ -56,7 +56,8 @@ static ItemScratch *item_scratch(void) {
 }
 
 // Multiplies x (n) by the Hadamard matrix of n, a power of two: the fast Walsh-Hadamard transform.
-// A stage moves the lowest bit of the index to the top, so that in the end all are back in place.
+// Each stage moves the lowest bit of the index to the top, so after all stages the bits are back in
+// place.
 MULTIVERSION static void hadamard(float *x, int n) {
     float y[MAX_HEAD_DIM];
     for (int stage = 1; stage < n; stage *= 2) {
@@ -110,11 +111,12 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
         if (tiles[i].n_steps > max_steps) max_steps = tiles[i].n_steps;
     }
 
-    // The largest state of a softmax: max, sum and acc for each query.
+    // Number of floats in the largest PartialSoftmax: max, sum and acc of each query.
     int n_queries = min_int(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
     a->partial_len = (size_t)n_queries * (size_t)(shape->head_dim + 2);
 
-    // With too few work items for the threads, as in decode, the pages of an item are divided, too.
+    // If there are too few items for the threads, as in decode, each page of an item becomes a
+    // separate work item.
     size_t n_partial = (size_t)a->n_items * (size_t)a->n_pages;
     a->is_split = a->n_pages > 1 && n_threads > 1 && a->n_items < 2 * n_threads &&
                   n_partial <= MAX_PARTIAL / a->partial_len;
@@ -125,8 +127,8 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
     a->partial = xrealloc(a->partial, a->partial_bytes, 1);
 }
 
-// Item `index` of a layer. Items are ordered by KV head, then by tile: the tiles of a sequence read
-// the same keys, and find them in the CPU's cache if they follow each other.
+// Item `index` of a layer. Items are ordered by KV head, then by tile. Consecutive tiles of a
+// sequence read the same keys, which are then still in the CPU's cache.
 static AttentionItem item_at(const Attention *a, int index) {
     int per_head = items_per_head(&a->shape), head = index / per_head;
     AttentionItem item = {.tile = &a->tiles[head % a->n_tiles], .kv_head = head / a->n_tiles};
@@ -145,7 +147,7 @@ static size_t query_offset(const Attention *a, const AttentionItem *item, int i)
     return ((size_t)step * (size_t)a->shape.n_heads + (size_t)head) * (size_t)a->shape.head_dim;
 }
 
-// The PartialSoftmax of an item whose three arrays follow each other in `memory`.
+// The PartialSoftmax of an item, with its three arrays one after another in `memory`.
 static PartialSoftmax partial_in(float *memory, const AttentionItem *item) {
     return (PartialSoftmax){memory, memory + item->n_queries, memory + 2 * item->n_queries};
 }
@@ -249,8 +251,8 @@ static void normalize(const Attention *a, const AttentionItem *item, float *out,
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness) {
     if (!a->is_split) {
         for (int i; team_next(a->n_items, &i);) {
-            // In reverse, because the last tiles have the most keys: if the long items come first,
-            // the threads finish together.
+            // In reverse order: the last tiles have the most keys, and with the longest items first
+            // the threads finish at about the same time.
             AttentionItem item = item_at(a, a->n_items - 1 - i);
             PartialSoftmax all = partial_in(item_scratch()->all, &item);
             attend_pages(a, &item, q, layer, 0, item.n_pages, exactness, all);
@@ -260,7 +262,8 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
         return;
     }
 
-    // A thread takes consecutive pages of a head, so the keys that attend() prefetches are its own.
+    // A thread takes consecutive pages of a head, so it also computes the page whose keys attend()
+    // has prefetched.
     for (int i; team_next_near(a->n_items * a->n_pages, &i);) {
         AttentionItem item = item_at(a, i / a->n_pages);
         int page = i % a->n_pages;
@@ -270,7 +273,7 @@ void attention(float *out, const float *q, const Attention *a, int layer, Exactn
     }
     team_end_op(OP_ATTEND);
 
-    // Each item's pages are merged, in order.
+    // Merge the pages of each item, in ascending order.
     for (int i; team_next(a->n_items, &i);) {
         AttentionItem item = item_at(a, i);
         float *pages = a->partial + (size_t)i * (size_t)a->n_pages * a->partial_len;

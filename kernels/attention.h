@@ -35,11 +35,11 @@ typedef struct {
 
 // The rotation of keys or values that are cached as Q8_0 or Q4_0. Does nothing for other types.
 //
-// Some dimensions of keys and values are many times larger than the others, and would take the
-// range of the 32 values that share a scale. A Hadamard matrix H, which is orthogonal and has
-// elements of one magnitude, distributes them over all dimensions (QuaRot: Ashkboos et al. 2024).
-// If keys are rotated, so are queries; if values are rotated, the output is rotated back. H is its
-// own inverse, so
+// Some dimensions of keys and values are many times larger than the others, and would determine the
+// scale that 32 values share. A Hadamard matrix H, which is orthogonal and has elements of one
+// magnitude, distributes them over all dimensions (QuaRot: Ashkboos et al. 2024). If keys are
+// rotated, so are queries; if values are rotated, the output is rotated back. H is its own inverse,
+// so
 //
 //     (H q) (H k) = q k        H sum_i p_i (H v_i) = sum_i p_i v_i
 //
@@ -47,7 +47,7 @@ typedef struct {
 // of a head are rotated: as many values as the greatest power of two that divides head_dim.
 void attention_rotate(Type type, float *x, int n, int head_dim);
 
-// The most steps of a tile.
+// Maximum number of steps of a tile.
 int attention_tile_steps(const AttentionShape *shape);
 
 // Divides the work of a forward pass among n_threads threads, and sizes the scratch buffer.

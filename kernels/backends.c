@@ -38,7 +38,7 @@ static bool has_avx2(void) {
            has_features(7, 0, EBX, bmi1 | avx2 | bmi2) && saves_registers(0x6);
 }
 
-#if defined(EMULATED) // tests only, see Makefile
+#if defined(EMULATED) // tests only, see os/platform.mk
 #define has_avx_vnni has_avx2
 #define has_avx512   has_avx2
 #define has_amx      has_avx2
@@ -118,7 +118,7 @@ static void overlay(const Kernels *k) {
 
 bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
-    // The names of all architectures: the name of another one is accepted and caps nothing.
+    // The names of all architectures are accepted. A name of another architecture has no effect.
     if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon"))
         return false;
     codebook_init();

@@ -185,7 +185,7 @@ typedef struct {
     uint16_t d;
 } BlockTQ2_0; // w = d (q - 1)
 
-// Blocks of few bits: a scale and 128 signs, or 64 codes.
+// Types of 1 and 2 bits: a scale, and 128 signs or 64 codes.
 
 typedef struct {
     uint16_t d;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 // Kernels take the tensor type as an argument. After inlining it is a constant, so that branches
-// and table look-ups that depend on it disappear. Inlining must therefore not be left to the
+// and table lookups that depend on it disappear. Inlining must therefore not be left to the
 // compiler's heuristics.
 #define INLINE static inline __attribute__((always_inline))
 

@@ -59,7 +59,7 @@ void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add,
 // the form that the kernels read, compute the rows.
 //
 // Decode is limited by memory bandwidth: every weight is read for one row of activations, so all
-// threads must read all the time. Prefill is limited by arithmetic: a weight is decoded once and
+// threads must keep reading. Prefill is limited by arithmetic: a weight is decoded once and
 // multiplied with many rows. There are different kernels for the two (gemv, gemm), but the work is
 // divided in the same way.
 

@@ -1,5 +1,5 @@
-// Unpacking of every quantized type: the specification of the formats in code. blocks.h draws the
-// layouts that these functions take apart.
+// Unpacking of every quantized type: the specification of the formats in code. The layouts are
+// drawn in blocks.h.
 #include "quant.h"
 #include "codebook.h"
 #include "../base/bits.h"
@@ -196,7 +196,7 @@ INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
         out->scale[2 * g] = d * (float)(group.scales & 255);
         out->scale[2 * g + 1] = d * (float)(group.scales >> 8);
 
-        // A group of 32 weights is four times 8: one entry of 8, or two of 4.
+        // A group has 4 x 8 weights. Eight weights are one entry of 8 or two entries of 4.
         for (int k = 0; k < 4; k++) {
             int8_t *q = out->q + 32 * g + 8 * k;
             uint32_t signs = group.signs >> 8 * k & 255;
@@ -244,7 +244,7 @@ static void unpack_tq2_0(const void *block, QuantBlock *out) {
     for (int g = 0; g < 8; g++) set_group32(out, g, f16_to_f32(b->d), 0);
 }
 
-// Blocks of few bits.
+// Types of 1 and 2 bits.
 
 static void unpack_q1_0(const void *block, QuantBlock *out) {
     const BlockQ1_0 *b = block;
@@ -323,7 +323,8 @@ bool quant_encode_q4_0(const float *x, void *row, size_t n) {
         for (int i = 0; i < 32; i++) high = x[i] > high ? x[i] : high;
         for (int i = 0; i < 32; i++) low = x[i] < low ? x[i] : low;
 
-        // The value of largest magnitude becomes 7.5, 8 or 8.5 levels, whichever fits best.
+        // Try three scales, which make the value of largest magnitude -7.5, -8 or -8.5 steps, and
+        // keep the one with the least squared error.
         for (float level = 7.5f; level <= 8.5f; level += 0.5f) {
             uint16_t scale = f32_to_f16((high > -low ? high : low) / -level);
             float d = f16_to_f32(scale), inverse = d != 0 ? 1 / d : 0, error = 0;

@@ -91,8 +91,8 @@ static void scalar_attend(const AttentionPage *p) {
         for (int j = 0; j < p->n_keys[i]; j++) {
             quant_decode_row(p->k_type, (const char *)p->k + (size_t)j * k_bytes, row, (size_t)dim);
             scores[j] = dot_lanes(p->q + i * dim, row, dim);
-            // The comparison makes a NaN the maximum, because it must reach the logits: sampling
-            // reports it.
+            // This comparison makes a NaN the maximum. A NaN must reach the logits, because
+            // sampling reports it there.
             if (!(scores[j] <= max)) max = scores[j];
         }
 

@@ -42,12 +42,12 @@ static struct {
     uint64_t first_op; // number of the job's first operation
     WaitWord inside;   // number of workers in the job, plus OPEN while workers may enter
 
-    WaitWord n_ops_done;               // operations done in all jobs: number of the current one
+    WaitWord n_ops_done;               // completed operations; the number of the current one
     _Alignas(64) _Atomic int n_done;   // finished items of the current operation
     ItemCounter counters[MAX_THREADS]; // items taken from each thread's share; team_next() uses
                                        // only the first
     double op_begin;                   // profile: when the current operation began
-    WaitWord calls[MAX_THREADS];       // per worker: number of jobs that it was called to
+    WaitWord calls[MAX_THREADS];       // per worker: number of calls to a job
     _Atomic bool is_ending;            // the workers must return
 } team;
 

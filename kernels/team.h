@@ -23,10 +23,10 @@ int team_serve(int n_threads, int (*program)(void *arg), void *arg);
 // Runs a job on n_threads threads (at most as many as team_serve() has) and returns when all have
 // left it.
 void team_run(int n_threads, void (*job)(void *arg), void *arg);
-// The threads of team_serve(). Before it, the performance cores that this process may use, by
-// affinity mask and cgroup quota.
+// Number of threads of team_serve(). Outside it, the number of performance cores that this process
+// may use, by affinity mask and cgroup quota.
 int team_default_threads(void);
-// Threads of the running job.
+// Number of threads of the running job.
 int team_size(void);
 // A lock for rare critical sections within a job.
 void team_lock(void);
