@@ -1,5 +1,5 @@
 // Int8 activations, which AVX2 and NEON multiply by weights of integer types: for each superblock
-// of 256 columns, the tokens one after another. (AVX-512 has a form of its own, VnniActivations.)
+// of 256 columns, the tokens one after another. (AVX-512 uses another form, VnniActivations.)
 #pragma once
 
 #include "vector_math.h"
@@ -26,7 +26,7 @@ INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, i
             Int8Activations *a =
                 (Int8Activations *)encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + t;
             int at = k % SUPERBLOCK;
-            int sums[2] = {0}; // of the quantized values, for each 16 columns
+            int sums[2] = {0}; // sums of the quantized values of 16 columns each
             float scale = quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k,
                                         scale_group / 16, a->q + at, sums);
 

@@ -2,8 +2,9 @@
 // from AVX-512, which this backend is overlaid on.
 //
 // Prefill: weights of every type and activations are rounded to bf16, products are summed in
-// float32. Attention of many queries does the same for Q K^T and for weights V. So these results do
-// not have the bits of AVX-512, and the kernels are not used with --deterministic (exactness.h).
+// float32. Attention of many queries does the same for Q K^T and for weights V. The results
+// therefore differ from those of AVX-512, and the kernels are not used with --deterministic
+// (exactness.h).
 //
 // The tile unit. A tile is one of eight registers of 16 rows of 64 bytes. One product is
 //
@@ -29,8 +30,8 @@
 //     its sums stay in L1.
 // With 512 tokens, a panel and block of columns are 16.8 MFLOP, 32 x 512 decoded weights, 512 KiB
 // of B and 2 x 64 KiB of sums. On one core of Sapphire Rapids, Q4_K, 4096 x 4096, 512 tokens reach
-// half the speed of products on registers (amx_peak); streaming random data in this way limits it
-// to 0.6. Decoding takes 0.2 cycles per weight, or 0.5 with 32 tokens.
+// half the speed of products on registers (amx_peak); streaming random data into the tiles in this
+// way already limits it to 0.6. Decoding takes 0.2 cycles per weight, or 0.5 with 32 tokens.
 #define VECTOR_BITS 512
 #include "amx_decode.h"
 #include "matmul.h"
@@ -79,8 +80,8 @@ typedef struct {
     int n_token_tiles, n_k_tiles;
 } TokenTiles;
 
-// The B tiles of a chunk of up to CHUNK_TOKENS tokens, from `token` on, for the block of columns
-// that begins at k. Encoded activations are stored one block of columns after the other.
+// The B tiles of up to CHUNK_TOKENS tokens from `token` on, for the block of columns that begins at
+// k. The encoded activations are stored one block of columns after another.
 static TokenTiles tiles_at(const void *encoded, int n_tokens, int cols, int token, int k) {
     int n_k_tiles = min_int(round_up(cols, AMX_TILE_K) - k, k_block(n_tokens)) / AMX_TILE_K;
     size_t block = (size_t)round_up(n_tokens, AMX_TILE) * (size_t)k,
@@ -132,7 +133,8 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
     const uint16_t *a1 = panel + (size_t)n_k_tiles * AMX_TILE_LEN;
     const uint16_t *b1 = b + (size_t)n_k_tiles * AMX_TILE_LEN;
 
-    // Tiles 0 to 3 hold the sums: rows of a or a1, columns of b or b1.
+    // Load the sums. Tiles 0 and 1 are the products of the two A tiles with b, tiles 2 and 3 those
+    // with b1.
     if (is_first) {
         _tile_zero(0);
         _tile_zero(1);
@@ -218,7 +220,7 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     const int next_k = s->k + k_block(n_tokens);
     TokenTiles b = tiles_at(s->p->encoded, n_tokens, cols, s->token, s->k);
 
-    // The tiles that are multiplied next: other columns of the tokens, or other tokens.
+    // B of the next block of columns or of the next tokens.
     TokenTiles next;
     if (next_k < cols)
         next = tiles_at(s->p->encoded, n_tokens, cols, s->token, next_k);
@@ -226,7 +228,7 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
         next = tiles_at(s->p->encoded, n_tokens, cols,
                         s->token + CHUNK_TOKENS < n_tokens ? s->token + CHUNK_TOKENS : 0, 0);
 
-    // Each panel prefetches its share of them.
+    // Each panel prefetches its share of these tiles.
     Prefetch prefetch = {0};
     if (!is_one_panel(n_tokens, cols)) {
         size_t n_panels = (size_t)(round_up(s->n_rows, AMX_PANEL) / AMX_PANEL);
@@ -350,7 +352,7 @@ static void store_acc(float *acc, const float *sums, int dim) {
     }
 }
 
-// 32 rows of K or V (`kv`) from row `first` on, as far as they are among the first n.
+// The rows [first, first + 32) of K or V (`kv`), clipped to the first n.
 static Submatrix kv_rows(const void *kv, Type type, int head_dim, int first, int n) {
     size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
     return (Submatrix){(const char *)kv + (size_t)first * row_bytes, row_bytes, row_bytes,
@@ -372,7 +374,8 @@ static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     }
 }
 
-// Attends the converted n positions with queries [first, first + 32), clipped to n_q.
+// Computes attention of the queries [first, first + 32), clipped to n_q, over the n converted
+// positions.
 static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, int n) {
     int dim = a->head_dim;
     int n_dim_tiles = round_up(dim, AMX_TILE_K) / AMX_TILE_K;
@@ -420,7 +423,7 @@ static double amx_peak(int rounds) {
     static uint16_t tiles[4 * AMX_TILE_LEN];
     uint32_t random = 1;
 
-    // Numbers from 0.5 to 2, of either sign.
+    // Random bf16 numbers with magnitudes from 0.5 to 2 and random signs.
     for (int i = 0; i < 4 * AMX_TILE_LEN; i++) {
         random = random * 1664525 + 1013904223;
         tiles[i] = (uint16_t)(random >> 31 << 15 | (0x3f00 + (random >> 16 & 0xff)));
@@ -457,8 +460,8 @@ static double amx_peak(int rounds) {
 //   24       0.97, 1.18    1.34, 1.19    1.48, 1.40
 //   32                                   1.55, 1.72
 //
-// BF16 is faster with AMX from 5 tokens on. The types that were not measured have the number of the
-// most similar type.
+// BF16 is faster with AMX from 5 tokens on. Types that were not measured use the number of the most
+// similar type.
 enum { FLOAT_TOKENS = 5, INTEGER_TOKENS = 17, BYTES_TOKENS = 25 };
 
 #define AMX_KERNEL(type, name, tokens)                                                             \

@@ -71,7 +71,7 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 // exact for nearly all types.
 INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n) {
     const TypeInfo *info = type_info(type);
-    const int place = info->max_q < 128 ? 2 : 1; // the byte that u is put into
+    const int place = info->max_q < 128 ? 2 : 1; // the byte that u is inserted into
     const __m512 one = splat(info->max_q < 128 ? 128 : 32768);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
@@ -85,7 +85,8 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
         superblock_pad(&p, 1, padded, n - k, type);
         Avx512Row u = unpack_row_512(type, p);
 
-        // w = scale v - base, where v = `one` + u is made by putting u into the bits of `one`.
+        // w = scale * v - base with v = one + u, which is formed by inserting u into the bits of
+        // `one`.
         __m512 zero = u.scale * (one + splat((float)info->zero_point));
         if (info->has_min) zero = zero + u.min;
         _mm512_store_ps(scale, u.scale);
@@ -213,8 +214,8 @@ INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n) {
         decode_superblocks(tile, type, row, n);
 }
 
-// Decodes m as a panel; if it has fewer than 32 rows, the last row is repeated. With each row a row
-// of `next`, which will be decoded later, is prefetched.
+// Decodes m as a panel; if it has fewer than 32 rows, the last row is repeated. For each row, also
+// prefetches a row of `next`, which is decoded later.
 typedef void (*DecodePanel)(uint16_t *panel, const Submatrix *m, const Submatrix *next);
 
 INLINE void decode_by_row(uint16_t *panel, const Submatrix *m, const Submatrix *next, Type type) {

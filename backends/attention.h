@@ -31,8 +31,8 @@ enum {
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
-// Converts n_rows rows of K or V, from row `key` on, to float32. Only n of them exist; the last is
-// repeated.
+// Converts n_rows rows of K or V, from row `key` on, to float32. If only n of them exist, the last
+// one is repeated.
 static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type type,
                                    const void *kv, int key, int n, int head_dim) {
     size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
@@ -47,8 +47,8 @@ static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type
     }
 }
 
-// Converts blocks of Q4_0 to Q8_0. Compilers vectorize the loops because the local arrays overlap
-// with nothing.
+// Converts blocks of Q4_0 to Q8_0. Local arrays, which cannot alias other memory, allow compilers
+// to vectorize the loops.
 static inline void q4_to_q8(BlockQ8_0 *out, const BlockQ4_0 *in, int n_blocks) {
     for (int b = 0; b < n_blocks; b++) {
         uint8_t nibbles[16];

@@ -5,7 +5,7 @@
 #include "attention.h"
 #include "matmul_float.h"
 
-// Steps of float_tile for each four lines prefetched, which spreads the lines of a float16 cache
+// Steps of float_tile per prefetch of four lines. This number spreads the lines of a float16 cache
 // evenly.
 enum { ATTEND_PREFETCH_STEPS = 128 / KEY_TILE };
 
@@ -15,7 +15,7 @@ typedef struct {
     union {
         float keys[MAX_HEAD_DIM][KEY_TILE]; // transposed
         uint16_t keys_f16[MAX_HEAD_DIM][KEY_TILE];
-        float weights[ATTEND_MAX_QUERIES][VALUE_TILE]; // of Q8_0 values, times their scales
+        float weights[ATTEND_MAX_QUERIES][VALUE_TILE]; // softmax weights times scales of Q8_0
     };
 } FloatAttendMemory;
 
@@ -40,8 +40,8 @@ static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch
     float_panel(&p, a->n_q);
 }
 
-// The products with values of Q8_0. The integers are converted as they are multiplied; their scales
-// are multiplied into the weights.
+// The products with values of Q8_0. The integers are converted inside the product; the softmax
+// weights are multiplied by their scales first.
 static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
     const size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);

@@ -11,9 +11,9 @@
 //     s = fma(d * w_scale, x_scale, s)
 //     s = fma(-w_min, x_scale * q, s)         types with minima or with unsigned integers
 //
-// Decode and GEMM both do exactly this, so a token has the same bits alone and in any batch.
-// Products and sums must not be contracted in another way: fma(d, w_scale * x_scale, s) is as
-// accurate but has different bits. docs/numerics.md compares the backends.
+// Decode and GEMM both do exactly this, so the bits of a token do not depend on the batch. Products
+// and sums must not be contracted in another way: fma(d, w_scale * x_scale, s) is as accurate but
+// has different bits. docs/numerics.md compares the backends.
 //
 // Products of bytes. maddubs multiplies unsigned by signed bytes and adds pairs of products, with
 // saturation at 16 bits. Weights of up to 7 bits are stored as unsigned u = w + offset; the offset
@@ -28,7 +28,7 @@
 // Eight rows of a superblock.
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][8]; // of each group (16 or 32 columns) and row
-    float min[SUPERBLOCK_GROUPS][8];   // what is subtracted: the minimum, or scale * offset
+    float min[SUPERBLOCK_GROUPS][8];   // value to subtract: the minimum, or scale * offset
     int8_t rows[8][SUPERBLOCK];        // integers
     int8_t panel[SUPERBLOCK * 8];      // GEMM: the integers as [k / 4][8 rows][4], so that a
                                        // register has 4 columns of each row
@@ -67,7 +67,7 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
     else
         unpack_scales(type, p, m->scale, m->min);
 
-    // Unsigned integers: what the offset adds is subtracted like a minimum.
+    // Unsigned integers: scale * offset is subtracted like a minimum.
     if (!info->has_min && has_min_term(type))
         for (int g = 0; g < n_groups; g++)
             _mm256_store_ps(m->min[g],
@@ -252,8 +252,8 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
     }
 }
 
-// In place, two tokens share the unpacked integers; nt is a constant there, so that the sums are
-// registers.
+// If decode works in place, two tokens share the unpacked integers. nt is then a constant, so that
+// the sums stay in registers.
 INLINE void gemv_rows(const Matmul *p, Type type) {
     for (int t = 0; t < p->n_tokens; t += 2) {
         const int nt = min_int(p->n_tokens - t, 2);
@@ -303,7 +303,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
         GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
 
-        // Four columns of 16 rows, times the same columns of each token.
+        // Multiply four columns of 16 rows by the same columns of each token.
 #pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
             const int k = g * group + 4 * c;
@@ -361,8 +361,8 @@ INLINE Avx2Panel avx2_panel(Type type) {
     }
 }
 
-// One line is prefetched with each row that is unpacked, the other lines evenly with the groups of
-// columns that are multiplied.
+// One line is prefetched for each row that is unpacked. The other lines are spread evenly over the
+// groups of columns that are multiplied.
 INLINE void gemm_begin(GemmStep *s, Type type) {
     int n_tiles = GEMM_CHUNK_ROWS / 16 * div_up(s->n, GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
@@ -412,8 +412,8 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
     float_scores(a, key, n, prefetch);
 }
 
-// Measures the peak of the integer products: the instructions of a GEMM with 4-bit weights, without
-// its loads. Returns the number of operations.
+// Measures the peak of integer products: runs the instructions of a GEMM with 4-bit weights,
+// without its loads. Returns the number of operations.
 static double avx2_peak(int rounds) {
     __m256i w = _mm256_set1_epi8((char)rounds), sum = w;
     for (int i = 0; i < rounds; i++) {

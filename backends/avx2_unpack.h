@@ -1,8 +1,8 @@
 // AVX2: the integers of a superblock of one row as 256 bytes, for every integer type.
 //
 // Types of up to 7 bits become unsigned integers with an offset (zero_point in base/type.h); types
-// of 8 bits become signed integers. Scales are unpacked for eight rows at a time (x86_unpack.h),
-// those of codebook types here, for one row.
+// of 8 bits become signed integers. Scales are unpacked for eight rows at a time (x86_unpack.h);
+// those of codebook types are unpacked here, for one row.
 #pragma once
 
 #include "x86_unpack.h"
@@ -37,7 +37,7 @@ INLINE __m256i split_codes(const uint8_t *p) {
 
 INLINE __m256i and_bytes(__m256i v, int mask) { return v & _mm256_set1_epi8((char)mask); }
 
-// The integers that nibbles stand for. Each nibble is the low half of a byte of v.
+// The integers that nibbles encode. Each nibble is the low half of a byte of v.
 INLINE __m256i nibble_values(Type type, __m256i v) {
     v = and_bytes(v, 15);
     if (type != TYPE_IQ4_NL && type != TYPE_IQ4_XS) return v;
@@ -58,10 +58,10 @@ INLINE __m256i bit_field(const uint8_t *p, int bits, int from, int to) {
     return and_bytes(v, ((1 << bits) - 1) << to);
 }
 
-// The integers of 32 weights of K-quants and TQ2_0; k is a constant. These types store a bit or two
-// of 32 weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a
-// mask extract them. Byte o of the superblock is at p + width * o: `width` is 1 if p is a row, 8 if
-// it points into the transposed superblocks of eight rows.
+// The integers of columns [k, k + 32) of K-quants and TQ2_0; k is a constant. These types store a
+// field of 1 to 4 bits of each of 32 weights at the same bits of 32 bytes (see kernels/blocks.h),
+// so a shift and a mask extract them. Byte o of the superblock is at p + width * o: `width` is 1 if
+// p is a row, 8 if it points into the transposed superblocks of eight rows.
 INLINE __m256i bit_fields_32(Type type, const uint8_t *p, int k, int width) {
     const int s = k / 32, half = k / 128;
     const uint8_t *b;
@@ -69,7 +69,7 @@ INLINE __m256i bit_fields_32(Type type, const uint8_t *p, int k, int width) {
 
     switch (type) {
     case TYPE_Q4_K:
-    case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
+    case TYPE_Q5_K: // the nibbles are at the end of the block, after the fifth bits
         b = p + width * (type_info(type)->bytes - 128 + k / 64 * 32);
         low = bit_field(b, 4, s % 2 * 4, 0);
         if (type == TYPE_Q4_K) return low;
@@ -91,7 +91,7 @@ INLINE __m256i bit_fields_32(Type type, const uint8_t *p, int k, int width) {
 // The integers of columns [k, k + 32) of a row whose superblock begins at p.
 INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     const int bytes = type_info(type)->bytes;
-    const uint8_t *b = p + k / 32 * bytes; // the block of a type of 32
+    const uint8_t *b = p + k / 32 * bytes; // the block, if blocks have 32 weights
     switch (type) {
     case TYPE_Q8_0: return load_32(b + offsetof(BlockQ8_0, qs));
     case TYPE_Q4_0:
@@ -99,7 +99,7 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_IQ4_NL:
     case TYPE_IQ4_XS: return nibble_values(type, split_nibbles(p + nibbles_offset(type, k)));
     case TYPE_Q5_0:
-    case TYPE_Q5_1: // fifth bits, then nibbles, end the block
+    case TYPE_Q5_1: // the block ends with the fifth bits and the nibbles
         b += bytes - 20;
         return split_nibbles(b + 4) | bits_as_bytes(b, 16);
     case TYPE_Q1_0: return bits_as_bytes(p + k / 128 * bytes + 2 + k % 128 / 8, 2);
@@ -108,8 +108,9 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     }
 }
 
-// The integers of four columns of eight rows: row r's columns [k + 4 c, k + 4 c + 4) in dword r.
-// The superblocks of the rows are transposed: bytes[i] has bytes 4 i to 4 i + 3 of each row. c < 8.
+// The integers of four columns of eight rows, for c < 8: dword r has columns [k + 4 c, k + 4 c + 4)
+// of row r. The superblocks of the rows are transposed: bytes[i] has bytes 4 i to 4 i + 3 of each
+// row.
 INLINE __m256i integers_of_8_rows(Type type, const __m256i *bytes, int k, int c) {
     return bit_fields_32(type, (const uint8_t *)(bytes + c), k, 8);
 }
@@ -118,7 +119,7 @@ INLINE __m256i integers_of_8_rows(Type type, const __m256i *bytes, int k, int c)
 // because gathers are slow on many CPUs with AVX2; signs and scales are unpacked for all eight
 // groups of 32 together.
 
-// Adds to the seven sign bits of each byte the eighth bit, their parity.
+// Adds the eighth sign bit of each byte, which is the parity of the other seven.
 INLINE Words with_parity(Words signs) {
     Words parity = signs ^ signs << 4; // in the top bit of each byte
     parity ^= parity << 2;
@@ -151,7 +152,8 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
     const BlockIQ3_S *iq3_s = block;
     Words v = {0};
 
-    // Signs and a scale share the words: 7 signs of 8 weights, the eighth by parity.
+    // These types store signs and scale of a group together: four times 7 sign bits, whose parity
+    // is the eighth, and a scale of 4 bits. IQ1_S has one sign and a scale of 3 bits.
     if (type == TYPE_IQ2_XXS || type == TYPE_IQ3_XXS || type == TYPE_IQ1_S) {
         v = sign_words(type, block);
         Words factor = 2 * (type == TYPE_IQ1_S ? v >> 12 & 7 : v >> 28) + 1;
@@ -161,7 +163,7 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
                            (v & 0xfe00000) << 3);
     }
 
-    // Scales: 8 of 4 bits in IQ3_S, otherwise 16, of 4 bits or of 3.
+    // Scales: 8 of 4 bits in IQ3_S, 16 of 3 bits in IQ1_M, 16 of 4 bits in the other types.
     if (type == TYPE_IQ3_S)
         store_byte_scales(2 * _pdep_u64(load_u32(iq3_s->scales), nibble) + ones, d, scale);
     else
@@ -173,7 +175,8 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
             store_byte_scales(2 * s + ones, d, scale + 8 * h);
         }
 
-    // Signs: a bit for each weight, 7 bits and parity, or (IQ1_M) one for 8 weights.
+    // Signs of 8 weights: 8 bits (IQ2_S, IQ3_S), 7 bits and their parity (IQ2_XS) or one bit
+    // (IQ1_M).
     if (type == TYPE_IQ2_S) v = (Words)load_32(iq2_s->signs);
     if (type == TYPE_IQ3_S) v = (Words)load_32(iq3_s->signs);
     if (type == TYPE_IQ2_XS) {
@@ -251,7 +254,7 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
     }
 }
 
-// Unpacks the integers of a superblock and, of codebook types only, the scale of each group.
+// Unpacks the integers of a superblock and, for codebook types only, the scale of each group.
 INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
     if (codebook_info(type)->entry_len) {
         unpack_codebook_row(type, p, q, scale);
@@ -265,8 +268,9 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
 }
 
 // Interleaves the integers of the superblocks p of eight rows: panel[i] holds columns [4 i, 4 i +
-// 4) of each row. The stored bytes are transposed, and then divided into integers: that is half as
-// many transposes for 4 bits. Returns false for types whose integers are not bit fields of bytes.
+// 4) of each row. The stored bytes are transposed and then split into integers, which halves the
+// number of transposes for 4 bits. Returns false for types whose integers are not bit fields of
+// bytes.
 INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) {
     const TypeInfo *info = type_info(type);
     __m256i bytes[SUPERBLOCK_MAX_BYTES / 4];

@@ -14,8 +14,9 @@
 //     s[i] = fma(-w_min, x_scale * q, s[i])   types with minima
 //
 // At the end the row is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)). Decode and GEMM both do
-// this, so a token has the same bits alone and in any batch. The kernels of gemm_large have one
-// sum, which takes the columns in the same order: they are a tenth faster and have other bits.
+// this, so the bits of a token do not depend on the batch. The kernels of gemm_large have one sum,
+// which takes the columns in the same order: they are a tenth faster and their results have other
+// bits.
 //
 // Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed bytes and adds four products
 // to an int32, without saturation. Weights are stored as unsigned u = w + offset, and the sum
@@ -66,8 +67,8 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
     }
 }
 
-// Adds a dot product, to which BASE_BITS has been added, times its scales, and subtracts its
-// minimum.
+// Adds a dot product times its scales, and subtracts its minimum. `dot` is the dot product plus
+// BASE_BITS.
 INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
                          __m512 x_sum, bool has_min) {
     sum = fmadd(scale_based_dot(dot, scale), x_scale, sum);
@@ -121,7 +122,7 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     Avx512Row u = unpack_row_512(type, a);
     Avx512Row v = unpack_row_512(type, b);
 
-    // Scales and minima for the first half of each row's groups.
+    // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
     if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
 
@@ -141,7 +142,7 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
             add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
         if (info->group == 32) continue;
 
-        // Groups of 16: the second halves have scales of their own.
+        // Groups of 16: the second 16 of each 32 columns have their own scales.
         dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
         acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
                             x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
@@ -168,7 +169,7 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
         x += superblock ? m->n_tokens : 0;
     }
 
-    // A row has eight lanes of a register, which are added in a fixed order.
+    // Add the eight lanes of each row in a fixed order.
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) {
             float lanes[16];
@@ -189,8 +190,8 @@ typedef struct {
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16]; // [group][16 rows]
 } __attribute__((aligned(64))) Avx512Panel;
 
-// A superblock of 16 rows (p), and where in a panel it is packed. n_prefetch lines are prefetched
-// for every 32 columns.
+// A superblock of 16 rows (p), and its place in a panel. n_prefetch lines are prefetched for every
+// 32 columns.
 typedef struct {
     const uint8_t *p[16];
     uint8_t *out;
@@ -288,7 +289,7 @@ INLINE void pack_by_row(const PanelSource *s, Type type) {
 
 // GEMM: chunks of 64 rows and 512 tokens, or 128 tokens with eight sums. Their sums (128 or 256
 // KiB) and two panels stay in L2, and the activations of GEMM_SWEEP_TOKENS tokens in L1. If there
-// are no more tokens, a chunk of rows is one panel, which stays in L1.
+// are at most that many tokens, a chunk of rows is one panel, which stays in L1.
 
 typedef struct {
     float sums[GEMM_CHUNK_ROWS / PANEL_ROWS][GEMM_CHUNK_TOKENS * 2 * PANEL_ROWS];
@@ -343,9 +344,10 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     *s->prefetch = prefetch;
 }
 
-// Adds to `sum` the products of 32 rows with nt tokens, for the group of columns that begins at k.
-// The activations of these columns have the scale x->scale[at]; x->start[h][at] is where the
-// integer sums start, and x->sum[h][at] what minima are multiplied by (h: half of 32 columns).
+// Adds the products of 32 rows with nt tokens to `sum`, for the group of columns that begins at k.
+// For these columns, x->scale[at] is the scale of the activations, x->start[h][at] the initial
+// value of the integer sums, and x->sum[h][at] the factor of the minima (h: half of the 32
+// columns).
 //
 // Registers: 2 nt integer sums and 2 nt float32 sums. 32 columns of 16 rows and a token take 8 dot
 // products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with groups of 16).
@@ -380,8 +382,8 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
     }
 }
 
-// The sums of a tile: nt tokens, 32 rows in two registers each. `stride`: floats from a token to
-// the next.
+// Loading and storing the sums of a tile: nt tokens with 32 rows each, which are two registers.
+// `stride`: floats from one token to the next.
 INLINE void load_sums(__m512 sum[2][GEMM_TILE_TOKENS], const float *from, int stride, int nt) {
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
@@ -394,8 +396,8 @@ INLINE void store_sums(float *to, __m512 sum[2][GEMM_TILE_TOKENS], int stride, i
         for (int h = 0; h < 2; h++) _mm512_store_ps(to + t * stride + 16 * h, sum[h][t]);
 }
 
-// Adds to the sums the columns of slice i: of each superblock, the 32 columns from 64 (i % 4) + 32
-// (i / 4) on.
+// Adds the products of slice i to the sums. Slice i consists of 32 columns of each superblock,
+// beginning at column 64 (i % 4) + 32 (i / 4).
 INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
                        const Avx512Panel *panel, const VnniActivations *x, int i, int nt, int group,
                        bool has_min) {
@@ -414,12 +416,12 @@ INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
 }
 
 // Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
-// sums, for one block of columns. The panel (16 KiB) stays in L1 while tokens pass; a tile reads
-// 832 bytes for a token, and its sums.
+// sums, for one block of columns. The panel (16 KiB) stays in L1 for all tokens. For each token, a
+// tile reads 832 bytes of activations and the sums.
 //
-// The sums are (tokens, n_sums, PANEL_ROWS). With n_sums == SUMS each slice of columns has a sum of
-// its own, as in decode, so that the bits are those of decode; with n_sums == 1 all slices go into
-// one sum, which stays in registers.
+// The sums are (tokens, n_sums, PANEL_ROWS). With n_sums == SUMS each slice of columns has its own
+// sum, so that the results are bit-identical to those of decode. With n_sums == 1 all slices go
+// into one sum, which stays in registers.
 INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min,
                             int n_sums) {
     VnniGemmMemory *m = step->memory;
@@ -437,8 +439,8 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     }
 }
 
-// Multiplies a panel by any number of tokens. All types with the same group size share the code, as
-// do all with minima or all without.
+// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
+// or none of them have minima.
 typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
@@ -496,7 +498,7 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
          type);
 }
 
-// gemm and gemm_large of a type share one function, to which the number of sums is a parameter.
+// gemm and gemm_large of a type share one function, which takes the number of sums as an argument.
 #define DEFINE_VNNI(type, name, ...)                                                               \
     static void vnni_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
                                    int begin, int end) {                                           \
@@ -617,7 +619,7 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
     for (int t = 0; t < nt; t++) score[t] = splat(0);
 
     for (int b = 0; b < dim / 32; b++) {
-        // Two blocks of 34 bytes are 17 dwords; the middle one holds the second block's scale.
+        // The dwords of block b, as drawn above.
         const int begin = b / 2 * 17 + b % 2 * 9;
         const int end = b / 2 * 17 + 9 + b % 2 * 8;
         Floats low_half, high_half;
@@ -665,7 +667,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
     __m512i *keys = (__m512i *)m->keys;
     const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
 
-    if (key == 0) // the first keys of the page
+    if (key == 0) // once per page
         for (int i = 0; i < a->n_q; i++)
             split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
 

@@ -1,8 +1,8 @@
 // Matrix products: the loops around the kernels of all vector backends, and the macros that make
 // kernel tables.
 //
-// gemv_quarters() is for few tokens. Reading the weights from memory bounds it, so it reads four
-// streams of rows and packs nothing.
+// gemv_quarters() is for few tokens. It is bound by reading the weights from memory, so it reads
+// four streams of rows and packs nothing.
 //
 // gemm() is for many tokens. It divides a product into blocks that stay in the caches:
 //
@@ -95,7 +95,7 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
                           plan.token_bytes;
                 if (plan.begin) plan.begin(&s, type);
 
-                // Pack some rows, then multiply them with all tokens of the chunk.
+                // Pack one panel or all panels of the chunk, then multiply them by all its tokens.
                 for (int first = 0; first < s.n_rows; first += packed_rows) {
                     int end = min_int(first + packed_rows, s.n_rows);
                     for (int r = first; r < end; r += plan.panel_rows) plan.pack(&s, r, type);

@@ -1,5 +1,5 @@
 // Products of F32, F16 and BF16 weights with float32 activations, for all vector backends: decode,
-// GEMM, and the tile that attention_float.h is made of.
+// GEMM, and the tile that attention_float.h uses as well.
 #ifndef BACKENDS_MATMUL_FLOAT_H
 #define BACKENDS_MATMUL_FLOAT_H
 
@@ -13,8 +13,8 @@ enum {
     // chunk.
     GEMM_SWEEP_TOKENS = 48,
     FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
-    // Decode: a tile is four rows by FLOAT_GEMV_TOKENS tokens. FLOAT_GEMV_SUMS accumulators for
-    // each make eight in all, which hides the latency of FMA.
+    // A tile of decode is four rows by FLOAT_GEMV_TOKENS tokens, with FLOAT_GEMV_SUMS accumulators
+    // for each result. Eight accumulators in all hide the latency of FMA.
     FLOAT_GEMV_SUMS = WIDTH == 16 ? 1 : 2,
     FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
 };
@@ -28,8 +28,8 @@ static void float_encode_rows(void *encoded, const float *x, int n_tokens, int c
 }
 
 // Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 and NEON there are two
-// such sums, for even and odd multiples of WIDTH; the first also takes what remains of the last 2 *
-// WIDTH columns. At the end the two sums are added, then the lanes.
+// such sums, for even and odd multiples of WIDTH; the first also adds the columns that remain after
+// the last full step of 2 * WIDTH. At the end the two sums are added, then the lanes.
 INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
     const int n = m->w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
     const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;
@@ -70,7 +70,7 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
         }
     }
 
-    // The last columns. What is missing counts as 0.
+    // The last columns, padded with zeros.
     for (; k < n; k += WIDTH)
         for (int i = 0; i < 4; i++)
             for (int t = 0; t < nt; t++)
@@ -89,10 +89,11 @@ INLINE void float_gemv_rows(const Matmul *p, Type type) {
     gemv_quarters(p, float_gemv_tile, FLOAT_GEMV_TOKENS, type);
 }
 
-// The product of activations and a panel of weights: out = x panel^T, for all tokens. Strides are
-// in floats from a token to the next, that of the panel in bytes from a column k to the next.
+// The product of activations and a panel of weights, for all tokens: out = x panel. out_stride and
+// x_stride count floats from one token to the next, panel_stride bytes from one column k to the
+// next.
 typedef struct {
-    float *out; // (n_tokens, out_stride), of which n_out outputs exist
+    float *out; // (n_tokens, out_stride); the first n_out outputs of a token exist
     size_t out_stride;
     int n_out;
     const float *x; // (n_tokens, x_stride)
@@ -100,13 +101,13 @@ typedef struct {
     const void *panel; // (nk, FLOAT_PANEL) of F32, F16 or integers of Q8_0
     size_t panel_stride;
     int nk;
-    bool adds;          // to what is in `out`
+    bool adds;          // add to the values in `out`
     Prefetch *prefetch; // NULL: none
-    int prefetch_every; // columns for which four lines are prefetched
+    int prefetch_every; // number of columns per prefetch of four lines
 } FloatProduct;
 
 // Computes nt tokens of a product, from token t on. Each k takes two loads, nt broadcasts and 2 nt
-// FMAs. The first tile prefetches.
+// FMAs. Only the tile of token 0 prefetches.
 INLINE void float_tile(const FloatProduct *product, int t, int nt, Type type) {
     const FloatProduct p = *product;
     const char *panel = p.panel;

@@ -7,12 +7,12 @@
 //
 // Order of sums. Let d be the integer dot product of a group and q the sum of its activations.
 //
-//   decode   Lane g mod 4 takes group g: s = fma(d, w_scale * x_scale, s) and, for types with
-//   minima,
-//            s = fma(-w_min, x_scale * q, s). At the end the four lanes are added.
+//   decode   Lane g mod 4 adds group g: s = fma(d, w_scale * x_scale, s) and, if the type has
+//            minima, s = fma(-w_min, x_scale * q, s). At the end the four lanes are added.
 //   GEMM     A row has one sum: s = fma(d * w_scale, x_scale, s), and the same term for minima.
 //
-// So decode and GEMM have different bits. Neither result depends on the other tokens or rows.
+// The results of decode and GEMM therefore differ in their last bits. Neither result depends on the
+// other tokens or rows.
 #define VECTOR_BITS 128
 #include "neon_unpack.h"
 #include "activations_int8.h"

@@ -1,5 +1,5 @@
-// Vectors of float32 in one vocabulary for three instruction sets, so that what does not depend on
-// the width of a register is written once (vector_math.h, matmul_float.h, attention.h).
+// Vectors of float32 with the same names for three instruction sets, so that code that does not
+// depend on the width of a register is written once (vector_math.h, matmul_float.h, attention.h).
 //
 // A backend defines VECTOR_BITS before it includes this: 128 (NEON), 256 (AVX2 with FMA and F16C)
 // or 512 (AVX-512). Floats is a register of WIDTH floats; + - * and / of Floats are the compiler's

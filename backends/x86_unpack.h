@@ -188,7 +188,7 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
 
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-        // A byte is a fraction of 256; times 3, the next digit is its integer part.
+        // Make each byte the upper half of a word.
         __m256i low = _mm256_unpacklo_epi8(zero, bytes[h]);
         __m256i high = _mm256_unpackhi_epi8(zero, bytes[h]);
 #pragma GCC unroll 5
