@@ -5,15 +5,15 @@
 
 enum { LEAF_BYTES = 1 << 20 };
 
-// Eight chains of multiplications, so that the processor overlaps them.
+// Eight independent hashes, so that the processor can overlap their multiplications.
 uint64_t checksum_files(const Gguf *g) {
     uint64_t h[8] = {0}, w[8], all = 0;
 
-    // Eight sums take the 64-bit words of the file in turn.
+    // The eight hashes take the 64-bit words of the file in turn.
     for (const FileMapping *m = g->shards; m < g->shards + g->n_shards; m++)
         for (size_t at = 0; at < m->bytes; at += sizeof w) {
             if (m->bytes - at >= sizeof w)
-                memcpy(w, m->data + at, sizeof w); // inline: its size is constant
+                memcpy(w, m->data + at, sizeof w); // constant size, so that it is inlined
             else
                 memcpy(memset(w, 0, sizeof w), m->data + at, m->bytes - at);
             for (int i = 0; i < 8; i++) {
@@ -22,7 +22,7 @@ uint64_t checksum_files(const Gguf *g) {
             }
         }
 
-    // Their sum, and the sizes of the files.
+    // Combine the eight hashes and the sizes of the files.
     for (int i = 0; i < 8; i++) {
         all = (all ^ h[i]) * 0xd1342543de82ef95u;
         all ^= all >> 31;

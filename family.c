@@ -1,4 +1,4 @@
-// The table of families, and the reasons why a file is none of them.
+// The table of model families, and the checks that refuse all other files.
 #include "family.h"
 
 #include <math.h>
@@ -18,12 +18,12 @@ static const Family families[] = {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-// Parts of a model that no family has, recognized by a metadata key, a tensor of the first layers, or
-// the architecture.
+// Parts of a model that no family supports. A part is recognized by a metadata key, a tensor of the
+// first layers, or the architecture.
 static const struct {
-    const char *key, *tensor, *architecture; // key without the architecture, set to other than 0
+    const char *key, *tensor, *architecture; // key without its prefix; a value of 0 means absent
     const char *part, *alternative;
-    bool is_harmless_in_families; // refused only if the architecture is no family
+    bool is_harmless_in_families; // refused only if the architecture is unsupported
 } refused_parts[] = {
     {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model", false},
     {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers", false},
@@ -38,7 +38,8 @@ static const struct {
     {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model", false},
     {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU", false},
     {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU", false},
-    // Some files have LayerNorm's key beside that of RMSNorm. Windows have no effect on short texts (family_context).
+    // Some files have both LayerNorm's and RMSNorm's key. A window has no effect on short texts
+    // (family_context).
     {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm", true},
     {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention", true},
 };
@@ -74,7 +75,7 @@ static bool has_tensor(const Gguf *g, const char *name) {
     return is_found;
 }
 
-// False if the file has a part that no family has.
+// False with err if the file has one of refused_parts.
 static bool check_parts(const Gguf *g, Str architecture, bool is_family, Error *err) {
     for (int i = 0; i < N_PARTS; i++) {
         if (is_family && refused_parts[i].is_harmless_in_families) continue;
@@ -114,7 +115,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     bool has_rope = true;
     double required;
 
-    // A row of the table of families may set a value; otherwise it is Llama's.
+    // A value that is 0 in the family's row defaults to Llama's; the metadata overrides both.
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (*values[i].value == 0) *values[i].value = values[i].absent;
         if (values[i].is_read && !family_number(g, values[i].name, true, values[i].value, err))
@@ -129,7 +130,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
 
     if (!f->has_scales) return true;
 
-    // Granite: the scale of the logits is required, and a file may have no RoPE at all.
+    // Granite: logit_scale is required, and the file may disable RoPE.
     if (!gguf_get_f64(g, family_key(g, "logit_scale").text, &required, err) ||
         !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err))
         return false;

@@ -1,19 +1,19 @@
-// Model families: dense architectures that are a Llama with a few differences. A family is one row
-// of the table in family.c; what a row leaves out is as in Llama 3.1.
+// Model families: dense architectures that differ from Llama in a few points. A family is one row
+// of the table in family.c; fields that a row does not set are as in Llama 3.1.
 //
-// family_read() finds the row of a file and completes it by the metadata that Llama files do not
-// have, or says why the file cannot run. family_key() forms the names of metadata keys. Nothing
-// here depends on the forward pass.
+// family_read() finds the row of a file and fills in values from its metadata, or reports why the
+// file is not supported. family_key() forms the names of metadata keys. Nothing here depends on the
+// forward pass.
 #pragma once
 
 #include "gguf.h"
 
-// Values of the rule YaRN (rope.c), and of all rules.
+// Parameters of the YaRN rule (rope.c); `magnitude` applies to all rules.
 typedef struct {
-    double beta_fast, beta_slow; // turns over the original context: 32 and 1
-    double attn_factor;          // factor of cosine and sine; 0: by the formula
-    double log_multiplier;       // M of the formula; 0: as published
-    double magnitude;            // another factor of cosine and sine, under every rule: 1
+    double beta_fast, beta_slow; // rotations over the original context: 32 and 1
+    double attn_factor;          // factor of cosine and sine; 0: computed by the formula
+    double log_multiplier;       // M of the formula; 0: as in the paper
+    double magnitude;            // additional factor of cosine and sine, for every rule: 1
 } Yarn;
 
 typedef struct {
@@ -33,7 +33,7 @@ typedef struct {
     double attn_scale;     // factor of attention scores; 0: 1 / sqrt(head_dim)
     double logit_scale;    // divisor of the logits
     double temperature;    // growth of attention scores with the position; 0: none
-    double orig_context;   // positions between two steps of that growth: the context of training
+    double orig_context;   // positions between two steps of that growth: the training context
     double window;         // the context length from which a sliding window matters; 0: none
     Yarn yarn;
 } Family;
@@ -56,6 +56,6 @@ bool family_read(Family *f, const Gguf *g, Error *err);
 // attn_scale (1 + temperature ln(1 + floor(pos / orig_context)))
 float family_attn_scale(const Family *f, int head_dim, int pos);
 bool family_has_rope(const Family *f, int layer);
-// The context length of a file that is given for max_context positions: less if it has a sliding
-// window, with a warning. A window has no effect on texts that are not longer.
+// The supported context length of a file whose metadata gives max_context. A sliding window limits
+// it to the size of the window, with a warning, because up to there the window has no effect.
 int family_context(const Family *f, const Gguf *g, int max_context);

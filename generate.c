@@ -1,4 +1,4 @@
-// Building blocks first: text that is emitted, tokens that extend a sequence, the batch of a
+// Building blocks first: emitting text, extending a sequence by a token, building the batch of a
 // forward pass. The loop itself is generate_step() at the end: build_batch() collects the tokens to
 // feed, model_forward() computes logits, accept_tokens() turns logits into tokens and text.
 //
@@ -9,8 +9,8 @@
 // rewound from the KV cache. A draft is therefore part of the text only if it would have been
 // sampled without speculation.
 //
-// This is exact to the bit if the logits of a row do not depend on the number of rows in the pass.
-// For a sequence that decodes alone, this holds because kernels are chosen for one row
+// This is bit-exact if the logits of a row do not depend on the number of rows in the pass. For a
+// sequence that decodes alone, this holds because kernels are chosen for one row
 // (kernels/exactness.h). In a batch such kernels would be slower than kernels for many rows, so
 // speculation is limited to single sequences unless the model is batch-invariant.
 #include "generate.h"
@@ -180,13 +180,13 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
     }
 
-    // The state of the constraint follows the text.
+    // The constraint must see every token of the text, but no stop token.
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         r->constraint->accept(r->constraint->arg, token);
         if (s->next_forced == s->n_forced) update_forced(s);
     }
 
-    // A text that has ended can no longer change.
+    // A finished text can no longer change, so the rest of it is emitted.
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
@@ -221,8 +221,8 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
 }
 
 // Feeds the pending token, followed by forced tokens or, if there are none and may_draft is set, by
-// draft tokens. Never feeds more tokens than the context and max_tokens leave room for, so that the
-// text ends at the same token with and without drafts.
+// draft tokens. Never feeds more tokens than the context and max_tokens allow, so that the text
+// ends at the same token with and without drafts.
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
     int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending};
@@ -230,7 +230,7 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     int n_positions_left = r->max_context - s->session->n_tokens - 1;
     int n_tokens_left = r->max_tokens - s->n_generated - 1;
 
-    int max = GENERATE_LOOKAHEAD - b->n_lookahead; // tokens to feed after the pending token
+    int max = GENERATE_LOOKAHEAD - b->n_lookahead; // limit of the tokens after the pending one
     if (max > n_positions_left) max = n_positions_left;
     if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
 
@@ -250,11 +250,11 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
 static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     int n_left = s->request.n_prompt - s->n_prefilled;
     int n = g->chunk_size - b->n_decode - b->n_prompt;
-    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // its rows that are cached
+    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // cached rows of that pass
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
 
-    s->pass.first_open = s->pass.first_logits = n_left - 1; // the prompt's last token
+    s->pass.first_open = s->pass.first_logits = n_left - 1; // index of the prompt's last token
     feed_tokens(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
     s->n_prefilled += s->pass.n_fed;
 }
@@ -300,7 +300,7 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
 static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
     const SequencePass *p = &s->pass;
-    int first = s->session->n_tokens - p->n_fed; // position of the first token fed
+    int first = s->session->n_tokens - p->n_fed; // position of the first fed token
 
     for (int i = p->first_open; i < p->n_fed; i++) {
         int row = p->logits_row + i - p->first_logits;
@@ -324,7 +324,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     double sec = now_sec() - start;
     if (!logits) return true; // interrupted: the next step cancels the sequences
 
-    // A pass that decodes counts as decode, even if it prefills as well.
+    // A pass with decoding sequences counts as decode, even if it also has prompt tokens.
     *(b.n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
     g->n_decode_passes += b.n_decode > 0;
     if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);

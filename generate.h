@@ -73,14 +73,14 @@ typedef struct {
     Alternative *top; // (n_logprobs) best first
 } TokenLogprob;
 
-// The tokens of a sequence in a forward pass. The pass begins with all 0. Indices count the tokens
-// that are fed, from 0.
+// What a forward pass feeds for one sequence. build_batch() begins by setting all fields to 0.
+// Tokens are numbered from the first fed token, which is 0.
 typedef struct {
     int n_fed;        // tokens in the pass
-    int n_drafted;    // draft tokens, at the end of the fed tokens
-    int first_open;   // first token whose successor the pass appends to the text
+    int n_drafted;    // draft tokens among them, which are fed last
+    int first_open;   // first token whose successor is not known before the pass
     int first_logits; // first token whose logits are computed
-    int logits_row;   // row of the logits of this token in the result of the pass
+    int logits_row;   // index of that token's row in the logits of the pass
 } SequencePass;
 
 // A running request. The results are valid once `finish` is set.
@@ -101,7 +101,7 @@ typedef struct {
     int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires next
     int next_forced, n_forced;      // forced[next_forced .. n_forced) are not in the text yet
 
-    SequencePass pass; // the current forward pass
+    SequencePass pass; // this sequence's part of the current forward pass
 
     // Results
     Finish finish;

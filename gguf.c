@@ -83,7 +83,7 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     uint64_t kind;
     Str string;
 
-    // Errors name the item that is being read, as soon as its name is known.
+    // Error messages name the entry, as soon as its key has been read.
     c->item = (Str){0};
     if (!read_string(c, "key", 1, MAX_KEY, &v->key)) return false;
     c->item = v->key;
@@ -103,7 +103,7 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
         if (has_strings) c->n_strings += (size_t)v->count;
     }
 
-    // Strings have lengths of their own; all other items have one size.
+    // Each string has its own length; items of all other kinds have a fixed size.
     v->data = c->data + c->at;
     if (v->item_kind == GGUF_STRING) {
         for (uint64_t i = 0; i < v->count; i++)
@@ -132,7 +132,7 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     if (!read_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
     c->item = t->name;
 
-    // Its shape. The sum of all weights of the file is limited, too.
+    // The shape. The total number of weights in the file is limited as well.
     if (!read_uint(c, 4, "n_dims", 1, 4, &n_dims)) return false;
     t->n_dims = (int)n_dims;
     for (int i = 0; i < 4; i++) {
@@ -143,7 +143,7 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     if (!fits || !size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
         return reject(c, c->at - 8, "dimensions", "more weights than memory can hold");
 
-    // Its type, whose blocks must divide rows.
+    // The type. A row must consist of whole blocks.
     if (!read_uint(c, 4, "type", 0, UINT32_MAX, &type)) return false;
     t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
@@ -160,7 +160,7 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     if (offset % alignment)
         return reject(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment,
                       (size_t)offset);
-    t->data = (const void *)(uintptr_t)offset; // place_tensors() makes it an address
+    t->data = (const void *)(uintptr_t)offset; // place_tensors() turns it into a pointer
     return true;
 }
 
@@ -175,7 +175,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
 
-    // Offsets become addresses within the file.
+    // Check the bounds of each tensor and turn its offset into a pointer.
     for (int i = 0; i < n && ok; i++) {
         GgufTensor *t = order[i] = &tensors[i];
         size_t offset = (uintptr_t)t->data, end;
@@ -190,7 +190,7 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
                    t->bytes, start, offset, c->size);
     }
 
-    // In the order of their data, no tensor begins before the last one ends.
+    // Sort the tensors by address. None may begin before the previous one ends.
     if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
     for (int i = 1; i < n && ok; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
@@ -263,8 +263,8 @@ static bool parse_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
                   MIN_ALIGNMENT, MAX_ALIGNMENT);
 }
 
-// Parses header, metadata and tensor table of a file. The metadata become those of `own`; the
-// tensors are added to `all`.
+// Parses header, metadata and tensor table of a file. The metadata is stored in `own`; the tensors
+// are appended to `all`.
 static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
     uint64_t n_tensors, n_values;
     size_t n_weights = 0, alignment;
@@ -281,7 +281,7 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
         return false;
     if (!parse_alignment(c, own, &alignment)) return false;
 
-    // The tensors of all shards are one list.
+    // The tensors of all shards form one list.
     int first = all->n_tensors;
     while ((uint64_t)(all->n_tensors - first) < n_tensors) {
         all->tensors = list_grow(all->tensors, all->n_tensors, sizeof *all->tensors);
@@ -294,7 +294,7 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
     return place_tensors(c, all->tensors + first, all->n_tensors - first, alignment);
 }
 
-// Checks that the file is the shard that its name says.
+// Checks that the shard number in the metadata is the one in the file name.
 static bool check_shard_number(const Gguf *shard, int expected, Error *err) {
     uint64_t number = 0;
     if (!gguf_get_u64(shard, "split.no", &number, err)) return false;
@@ -320,7 +320,8 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
 
 enum { SHARD_SUFFIX = 20 }; // "-00001-of-0000N.gguf"
 
-// Reads the numbers in the name of a file: this shard, and all; 1 and 1 in any other name.
+// Parses the name of a shard: returns the number of shards and sets *no to the number of this one.
+// Both are 1 if the name has another form.
 static unsigned parse_shard_name(const char *path, unsigned *no) {
     unsigned n = 1;
     int end = 0, stem = (int)strlen(path) - SHARD_SUFFIX;
@@ -339,7 +340,7 @@ void gguf_put_shard_path(Buffer *out, const char *path, unsigned no, unsigned n)
 // Opens shards 2 to N, and checks that file name and metadata agree on the number of shards.
 static bool open_shards(Gguf *g, Error *err) {
     uint64_t count = 1;
-    uint64_t n_tensors = (uint64_t)g->n_tensors; // expected: that of the metadata, if given
+    uint64_t n_tensors = (uint64_t)g->n_tensors; // value of split.tensors.count
     unsigned no = 1;
     unsigned n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
 
@@ -362,7 +363,7 @@ static bool open_shards(Gguf *g, Error *err) {
         if (!ok) return false;
     }
 
-    // The first shard may say how many tensors all shards have.
+    // The metadata of the first shard may contain the total number of tensors.
     if (n == 1 || !gguf_find_value(g, "split.tensors.count")) return true;
     return gguf_get_u64(g, "split.tensors.count", &n_tensors, err) &&
            (n_tensors == (uint64_t)g->n_tensors ||
@@ -420,12 +421,12 @@ static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const
 }
 
 // Reads a number: its bits as stored (integers sign-extended), and its value as a double. An array
-// of equal numbers counts as one number. False if v is NULL or something else.
+// of equal numbers counts as one number. False if v is NULL or not a number.
 static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_integer) {
     GgufKind kind = v ? v->item_kind : GGUF_STRING;
     if (kind == GGUF_STRING || kind == GGUF_BOOL || v->count == 0) return false;
 
-    // An array counts as a number if all its items are equal.
+    // Compare each item of an array with the next one: all must be equal.
     int size = kind_bytes[kind], unused = 64 - 8 * size;
     if (memcmp(v->data, v->data + size, v->bytes - (size_t)size)) return false;
 

@@ -95,12 +95,12 @@ Str gguf_get_text(const Gguf *g, const char *key);
 // Returns the string at *cursor and advances it. Start with an array's data.
 Str gguf_next_string(const uint8_t **cursor);
 
-// The name that llama.cpp gives general.file_type ("Q4_K_M"), or NULL.
+// llama.cpp's name of the file type in the metadata, such as "Q4_K_M", or NULL.
 const char *gguf_file_type(const Gguf *g);
-// The same by the number of a file type. (gguf_names.c)
+// The name of a file type by its number, or NULL. (gguf_names.c)
 const char *gguf_file_type_name(uint64_t number);
-// For messages about an unsupported tensor type: its name, a type to use instead, and the
-// file type (or NULL). Static buffer. (gguf_names.c)
+// Describes an unsupported tensor type for messages: its name, a type to use instead, and file_type
+// unless it is NULL. Static buffer. (gguf_names.c)
 const char *gguf_describe_type(uint32_t type, const char *file_type);
 // Describes a file of n >= 4 bytes that is not GGUF: its format and what to do, or its first bytes.
 // Static buffer. (gguf_names.c)

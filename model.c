@@ -1,5 +1,5 @@
 // The forward pass. forward() has the equations of the model, in order; the rest of the file
-// prepares it (workspace, steps) and completes it (tokens of the sessions).
+// prepares a pass (workspace, steps) and appends its tokens to the sessions.
 //
 // Every thread of the team runs forward(). The operations that it calls divide their work among the
 // threads and end with a barrier, so forward() reads like a single-threaded program. It allocates
@@ -123,7 +123,6 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     if (n > n_left) n = n_left;
     if (n > n_left_for_logits) n = n_left_for_logits;
 
-    // Their keys and values need a place in the KV cache.
     if (n > 0 && !session_reserve(s, pos + n, err)) return -1;
 
     for (int i = 0; i < n; i++) {
@@ -183,7 +182,7 @@ static void rotate_and_store(void *arg, int i) {
     float *k = f->ws->k + (size_t)i * (size_t)kv_dim, *v = f->ws->v + (size_t)i * (size_t)kv_dim;
     float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
 
-    // Queries, keys and values as attention reads them.
+    // Norm, rotate and scale queries, keys and values for attention.
     rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
     rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
@@ -204,7 +203,7 @@ static void forward(void *arg) {
     const Config *c = &m->config;
     Workspace *ws = f.ws;
     float *x = ws->x, *h = ws->h, *att = ws->att;
-    int n = ws->n_steps, n_needed = ws->observe ? n : ws->n_logits; // after the last attention
+    int n = ws->n_steps, n_needed = ws->observe ? n : ws->n_logits; // rows after the last attention
 
     // x = the row of the embedding matrix that belongs to the token
     ops_embed(x, &m->embed, ws->tokens, n);
@@ -224,8 +223,8 @@ static void forward(void *arg) {
         attention(att, ws->q, &ws->attention, f.layer, f.exactness);
 
         if (is_last && n_needed < n) {
-            // Only the steps that request logits are computed further. Kernels are still chosen
-            // for n rows, so the bits do not change.
+            // From here on only the steps that request logits are computed. Kernels are still
+            // chosen for all n rows, so the bits do not change.
             f.exactness.kernel_rows = exactness_rows(f.exactness, n);
             n = n_needed;
 
@@ -249,7 +248,7 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
-    if (ws->observe) return; // observers see the products of layers only
+    if (ws->observe) return; // observers get only the products of the layers
 
     // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
@@ -267,7 +266,7 @@ static void forward(void *arg) {
 // result depends on the size of a tile.
 static int make_tiles(Workspace *ws, int max_tile_steps) {
     int n_tiles = 0;
-    AttentionTile *tile = NULL; // the last one
+    AttentionTile *tile = NULL; // the tile that was added last
 
     for (int i = 0; i < ws->n_steps; i++) {
         const Step *s = &ws->steps[i];
@@ -292,7 +291,7 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
 // Appends the tokens of the pass to their sessions, whose KV caches now hold their keys and values.
 //
 // A page that is computed as a whole by one pass is reproducible: every such pass has at least
-// KV_PAGE rows, no kernel needs more (MatmulKernel.min_tokens), and so all of them choose the same
+// KV_PAGE rows, no kernel needs more (MatmulKernel.min_tokens), so all such passes choose the same
 // kernels.
 static void append_tokens(const Model *m, const Workspace *ws) {
     for (int i = 0; i < ws->n_steps;) {
@@ -317,7 +316,7 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     if (ws->n_steps == 0) return NULL;
     if (ws->n_steps >= 32 && m->n_batch_threads) n_threads = m->n_batch_threads;
 
-    // Whatever allocates memory comes before the threads start.
+    // All memory is allocated before the threads start.
     for (int i = 0; i < ws->n_steps; i++) rope_reserve(&ws->rope, ws->steps[i].pos + 1);
     int n_tiles = make_tiles(ws, attention_tile_steps(&shape));
     attention_prepare(&ws->attention, &shape, ws->tiles, n_tiles, n_threads);
@@ -325,8 +324,8 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     team_run(n_threads, forward, &f);
     bool is_done = !team_is_interrupted();
     if (is_done) {
-        // If the mapped file was truncated within its last page, reading the missing bytes raises
-        // no signal but gives zeros.
+        // If the mapped file was truncated within its last page, reading the missing bytes returns
+        // zeros and raises no signal.
         Error err;
         if (!mapping_is_intact(m->file.shards, m->file.n_shards, &err)) die_error(&err);
         for (int i = 0; i < m->n_adapters; i++)

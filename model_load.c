@@ -1,6 +1,6 @@
 // A file is untrusted input. Every hyper-parameter is checked before anything is sized by it, and
-// every tensor against the shape that follows from the hyper-parameters. What model_bind() accepts,
-// the forward pass can compute without further checks.
+// every tensor against the shape that follows from the hyper-parameters. The forward pass needs no
+// further checks for a model that model_bind() has accepted.
 //
 // Weights are not copied: tensors point into the mapping, and the system reads them when they are
 // first used. Only small vectors are converted to float32.
@@ -88,7 +88,8 @@ static bool read_config(const Loader *l) {
         return refuse(l, "%s: expected a divisor of %d, found %d",
                       family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
 
-    // Heads divide the residual stream among them, unless the file gives their width.
+    // The default head dimension is the width of the residual stream divided by the number of
+    // heads.
     if (!read_optional(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
     if (c->head_dim == 0 && c->dim % c->n_heads)
         return refuse(l, "%s: expected a divisor of %d, found %d",
@@ -98,7 +99,7 @@ static bool read_config(const Loader *l) {
         return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
                       c->head_dim);
 
-    // The context may be extended by YaRN. Values are as wide as keys.
+    // A sliding window limits the context. Values must be as wide as keys.
     c->max_context = family_context(&l->m->family, g, c->max_context);
     int value_length = c->head_dim;
     if (!read_optional(l, "attention.value_length", 1, MAX_DIM, &value_length)) return false;
@@ -147,8 +148,9 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
     return t;
 }
 
-// On AMX, small matrices of float32 are not rounded to bf16, which small models show most: NMSE of
-// their logits up to 2.3e-4. Llama files keep their bits.
+// On AMX, small float32 matrices are not rounded to bf16: in small models the rounding gave the
+// logits an NMSE of up to 2.3e-4. Llama files are still rounded, so that their results do not
+// change.
 static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
     const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
     if (!t) return false;
@@ -177,8 +179,8 @@ static bool load_norm(Loader *l, int layer, const char *name, int n, const float
     return load_vector(l, tensor_name(layer, name, "weight"), n, out);
 }
 
-// Attaches the adapters of a matrix in their order. The loop is backwards because lora_attach()
-// puts an adapter in front of the list.
+// Attaches the adapters of a matrix in the order of the options. The loop runs backwards because
+// lora_attach() prepends to the list.
 static bool attach_adapters(Loader *l, TensorName name, Tensor *w, bool is_embedding) {
     for (int i = l->m->n_adapters; i--;)
         if (!lora_attach(&l->m->adapters[i], name.text, w, is_embedding, l->err)) return false;
@@ -205,7 +207,7 @@ static bool load_layer(Loader *l, int i, Layer *layer) {
     const Family *f = &l->m->family;
     float residual_scale = (float)f->residual_scale;
 
-    // Norms of the heads of queries and keys (Qwen 3).
+    // RMSNorm weights of query heads and key heads (Qwen 3).
     if (f->has_qk_norm && (!load_norm(l, i, "attn_q_norm", c->head_dim, &layer->q_norm) ||
                            !load_norm(l, i, "attn_k_norm", c->head_dim, &layer->k_norm)))
         return false;
@@ -241,7 +243,7 @@ static bool check_unused(const Loader *l) {
         if (!n++) first = t;
     }
 
-    // Adapters and other additions do no harm, so they are only named.
+    // The remaining tensors do not affect the results, so a warning is enough.
     if (n)
         warn("%s: ignoring %d of %d tensors that are not part of a %s model, first %.*s", g->path,
              n, g->n_tensors, l->m->family.name, SHOWN(first->name));
@@ -249,26 +251,27 @@ static bool check_unused(const Loader *l) {
     return true;
 }
 
-// Loads the embedding, the layers, the final norm and the output matrix. Small models are often
-// tied: the embedding is also the output matrix.
+// Loads the embedding, the layers, the final norm and the output matrix. In small models the
+// embedding is often also the output matrix (tied).
 static bool load_tensors(Loader *l) {
     Model *m = l->m;
     const Config *c = &m->config;
     TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
 
-    // Embedding and output matrix share a tensor, unless the file has both.
+    // The embedding.
     if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
     m->output = m->embed; // tied, unless the file has an output matrix
     m->embed.scale = (float)m->family.embed_scale;
     m->output.scale = (float)(1 / m->family.logit_scale);
 
-    // Each layer has tensors, so a larger number cannot be true, and is not allocated.
+    // Each layer has at least one tensor. This check bounds the memory that a hostile file can
+    // request.
     if (c->n_layers > m->file.n_tensors)
         return refuse(l, "%s: expected at most the %d tensors, found %d",
                       family_key(&m->file, "block_count").text, m->file.n_tensors, c->n_layers);
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
 
-    // Tensors outside the layers.
+    // The other tensors outside the layers.
     if (!load_norm(l, NO_LAYER, "output_norm", c->dim, &m->final_norm) ||
         !attach_adapters(l, embed, &m->embed, true))
         return false;
@@ -302,7 +305,7 @@ static bool set_rope(const Loader *l, const ModelOptions *o) {
     RopeParams *p = &l->m->rope;
     const Family *f = &l->m->family;
     if (!rope_params_read(p, &l->m->file, f, l->m->config.head_dim, l->err)) return false;
-    // Some converters write such files. Their text is good up to 8192 positions, and bad after.
+    // Some converters omit RoPE scaling. Such a model works up to 8192 positions and fails beyond.
     if (f->is_llama && p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
         l->m->config.max_context == 131072)
         warn("%s: no RoPE scaling, but Llama 3.1 and later need it; add --rope-scaling llama3 "
@@ -312,8 +315,8 @@ static bool set_rope(const Loader *l, const ModelOptions *o) {
                                 l->err);
 }
 
-// Finds a type of the KV cache by name. A row of the cache is a key of one head, so Q8_0 and Q4_0
-// need heads of whole blocks of 32.
+// Finds a type of the KV cache by name. A row of the cache is the key or value of one head, so Q8_0
+// and Q4_0 need a head dimension that is a multiple of 32.
 static bool find_kv_type(Str name, int head_dim, Type *type) {
     static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0, TYPE_Q4_0};
     static const char *const names[] = {"f16", "f32", "q8_0", "q4_0"};

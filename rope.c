@@ -26,9 +26,9 @@ int rope_rule_from_name(const char *name) {
 
 const char *rope_rule_name(RopeRule rule) { return rule_names[rule]; }
 
-// Frequencies. The low pairs rotate fast and tell neighbors apart, the high pairs rotate slowly and
-// tell near from far. Beyond the context of training, slow pairs would reach angles that training
-// has never shown; the rules slow them down.
+// Frequencies. Low pairs rotate fast and distinguish adjacent positions; high pairs rotate slowly
+// and distinguish near positions from far ones. Beyond the training context, the slow pairs would
+// reach angles that did not occur in training; the scaling rules slow them down.
 
 // f(i) = theta^(-2i/dim)
 static float base_freq(double theta, int i, int dim) {
@@ -42,7 +42,7 @@ static double ntk_theta(double theta, double factor, int dim) {
     return dim > 2 ? theta * pow(factor, (double)dim / (dim - 2)) : theta;
 }
 
-// Llama 3.1, as apply_scaling() of Meta's code: by wavelength 2 pi / f,
+// Llama 3.1, as in apply_scaling() of Meta's code. The result depends on the wavelength 2 pi / f:
 //
 //     f                                     below orig_ctx / high_freq_factor
 //     f / factor                            above orig_ctx / low_freq_factor
@@ -62,14 +62,14 @@ static float llama3_freq(const RopeParams *p, float freq) {
     return interpolated + kept;
 }
 
-// The pair, as a real number, that makes `rotations` turns over the original context.
+// Index (a real number) of the pair that makes `rotations` rotations over the original context.
 static double yarn_pair(const RopeParams *p, double rotations) {
     return p->dim * log(p->orig_ctx / (rotations * 2 * M_PI)) / (2 * log(p->theta));
 }
 
 // YaRN (Peng et al. 2023, section 3.2): pairs that rotate more than beta_fast times over the
 // original context are kept, pairs that rotate less than beta_slow times are divided by `factor`,
-// and between them r goes from 0 to 1 linearly in the pair:
+// and between them r rises linearly with the index of the pair from 0 to 1:
 //
 //     f (1 - r) + f / factor * r
 static float yarn_freq(const RopeParams *p, float freq, int i) {
@@ -123,7 +123,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                 {"rope.scaling.low_freq_factor", &p->low_freq_factor},
                 {"rope.scaling.high_freq_factor", &p->high_freq_factor}};
 
-    // Numbers. All are optional.
+    // Read the numbers. All are optional.
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!family_number(g, keys[i].name, false, keys[i].value, err)) return false;
     if (p->low_freq_factor >= p->high_freq_factor)
@@ -131,10 +131,10 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                          "%s: rope.scaling: frequency factors %g and %g are invalid", g->path,
                          p->low_freq_factor, p->high_freq_factor);
 
-    if (p->factor != 1) p->rule = ROPE_LINEAR; // the rule of a factor without a type
+    if (p->factor != 1) p->rule = ROPE_LINEAR; // rule of a file that has a factor but no type
     if (!gguf_find_value(g, type_key.text)) return true;
 
-    // A type names the rule.
+    // The type is the name of a rule.
     Str type;
     if (!gguf_get_string(g, type_key.text, &type, err)) return false;
     for (int i = 0; i < ROPE_FILE; i++)
@@ -176,7 +176,7 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
             return error_set(err, EXIT_MODEL, "%s: tensor %s: divisor %d is %g: must be positive",
                              g->path, name, i, (double)p->divisors[i]);
 
-    // Where the divisors follow the rule of Llama 3.1, the rule is used: it is not rounded.
+    // The Llama 3.1 rule from which the divisors may have been computed.
     RopeParams rule = *p;
     rule.rule = ROPE_LLAMA3;
     rule.factor = p->divisors[p->dim / 2 - 1];

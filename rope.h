@@ -17,7 +17,7 @@ typedef enum {
     ROPE_NTK,     // NTK-aware: a greater theta, so that the lowest frequency is divided by factor
     ROPE_DYNAMIC, // NTK-aware with the factor that the current position needs
     ROPE_YARN,    // YaRN (Peng et al. 2023): by wavelength, with a factor on attention scores
-    ROPE_LLAMA3,  // Llama 3.1: by wavelength: short ones kept, long ones / factor, between smoothed
+    ROPE_LLAMA3,  // Llama 3.1: f for short wavelengths, f / factor for long ones, smoothed between
     ROPE_FILE     // f(i) / divisors[i], from the tensor rope_freqs.weight
 } RopeRule;
 
@@ -31,7 +31,7 @@ typedef struct {
     Yarn yarn;                                // yarn (family.h)
     int orig_ctx;                             // length of the context that `factor` extends
     const float *divisors;                    // (dim / 2) of ROPE_FILE, inside the mapped file
-    bool has_divisors;                        // other rules apply to frequencies divided by them
+    bool has_divisors;                        // the rule applies to frequencies / divisors
 } RopeParams;
 
 // The cis table: cosine and sine of position * frequency, times `scale`.
@@ -68,7 +68,8 @@ float rope_freq(const Rope *rope, int pos, int i);
 // Computes cosine and sine of pair i at a position. Returns the angle (position * frequency) in
 // radians.
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
-// Extends the table to n_positions (at most 2^30), on all threads. Not inside a job (team.h).
+// Extends the table to n_positions (at most 2^30), on all threads. Must not be called inside a job
+// (team.h).
 void rope_reserve(Rope *rope, int n_positions);
 // Rotates n_heads vectors of head_dim values in place for position pos, which must be in the table.
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);

@@ -61,7 +61,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);
 
-    // Arguments that are neither options nor their values.
+    // Positional arguments.
     if (command->flag == CMD_RUN) model_take_argument(&o);
     if (o.thread_counts) bench_take_threads(&o);
     constraint_mark_files(&o);
@@ -97,8 +97,8 @@ static int print_version(bool is_verbose) {
     return EXIT_OK;
 }
 
-// The first argument is a command. --help, --man and --completion are forms of the command help.
-// If it is an option or a model file, the command is `run`.
+// The first argument names the command. --help, --man and --completion run the command help. If the
+// first argument is another option or a model file, the command is `run`.
 int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     if (argc < 2)
         die(EXIT_USAGE, "expected a command: llama31 run \"Once upon a time\", or llama31 help");
 
-    // Without a command, as in `llama31 -m FILE`, the command is run.
+    // Without a command name, as in `llama31 -m FILE`, the options begin at argv[1].
     const char *name = argv[1];
     bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
     int n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options

@@ -6,9 +6,9 @@
 //     | order-preserving bits of a float32, sign bit flipped | 2^32 - 1 - id |
 //     63                                                   32 31              0
 //
-// The value is the logit up to top-k and min-p, and then the weight exp((l - max l) / T). Top-k and
-// top-p are the same problem: the smallest set of best keys that reaches a goal, which is a count
-// or a sum of weights. Quickselect solves it.
+// The value is the logit for top-k and min-p, and afterwards the weight exp((l - max l) / T). Top-k
+// and top-p are the same problem: the smallest set of best keys that reaches a goal, which is a
+// count or a sum of weights. Quickselect solves it.
 #include "sample.h"
 #include "base/bits.h"
 #include "base/memory.h"
@@ -19,8 +19,8 @@ enum {
     SCAN_BLOCK = 64,        // logits compared with the threshold at a time
     SPARE_CANDIDATES = 1024 // candidates collected beyond top_k before the worst are dropped
 };
-static const float max_depth = 87; // smaller weights than exp(-87), near the smallest normal
-                                   // float32, count as 0
+static const float max_depth = 87; // weights below exp(-87), near the smallest normal float32,
+                                   // count as 0
 
 struct Sampler {
     Arena memory; // of the arrays below
@@ -267,13 +267,13 @@ static const float *adjust_logits(Sampler *s, const float *logits, const int *re
             s->adjusted[o->bias[i].id] += o->bias[i].bias;
     if (!has_penalty(o)) return s->adjusted;
 
-    // Count the tokens that penalties look at.
+    // Count the tokens of the penalty window.
     int first =
         o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
     for (int i = first; i < n_recent; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
 
-    // Penalize each of them once: its count is 0 afterwards.
+    // Penalize each counted token once.
     for (int i = first; i < n_recent; i++) {
         if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
         float *x = &s->adjusted[recent[i]];
@@ -340,7 +340,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         depth = fmin(depth, 0.01 - log((1 - (double)o->top_p) * total / s->n_vocab));
     }
 
-    // Top-k and min-p. Then logits become weights.
+    // Top-k and min-p. The logits of the candidates then become weights.
     float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
     int n = collect_candidates(s, logits, threshold);
     double sum = 0;
@@ -357,7 +357,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         for (int i = 0; i < n; i++) sum += (double)key_value(s->keys[i]);
     }
 
-    // The token at a random place of the sum.
+    // Draw a token with a probability proportional to its weight.
     double r = draw_uniform(s) * sum;
     int i = 0;
     while (i < n - 1 && (r -= (double)key_value(s->keys[i])) >= 0) i++;

@@ -34,8 +34,9 @@ static int pages_of(int n_positions) { return div_up(n_positions, KV_PAGE); }
 
 // Pages.
 
-// A page with one owner; NULL if memory is short. The page is not zeroed: the system provides the
-// memory of a large allocation when it is first written, so unused positions cost nothing.
+// Allocates a page with one owner; NULL if memory is short. The page is not zeroed: the system
+// provides the memory of a large allocation when it is first written, so unused positions cost
+// nothing.
 static KvPage *page_new(const KvShape *shape) {
     KvPage *page = calloc(1, sizeof *page);
     void *data = NULL;
@@ -71,8 +72,8 @@ static void append_page(Session *s, KvPage *page) {
     s->pages[s->n_pages++] = page;
 }
 
-// Makes room for n pages in the tables, and for their tokens. Row l of k and v begins at entry
-// l * cap_pages, so all rows move when cap_pages changes: the tables are built again.
+// Enlarges the tables and the token array to hold n pages. Row l of k and v begins at l *
+// cap_pages, so all rows move when cap_pages changes: the tables are built again.
 static void grow_tables(Session *s, int n) {
     int n_old = s->n_pages;
     if (n <= s->cap_pages) return;

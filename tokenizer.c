@@ -6,7 +6,7 @@
 //   encode_plain      cuts text without special tokens into pieces
 //   encode_with_mask  cuts a text at its special tokens
 //
-// Decoding is a table look-up: tokenizer_piece().
+// Decoding is a table lookup: tokenizer_piece().
 //
 //                byte-level BPE                       SentencePiece BPE
 //   pieces       matches of a regular expression      words with the spaces in front of them
@@ -18,9 +18,9 @@
 //   whole piece  one token if the vocabulary has it   must be reached by merges
 //                (Llama 3 and Tekken)
 //
-// Invariant: decoding gives back the bytes of the text, whatever they are. A byte outside of valid
-// UTF-8 counts as a character that is neither letter, number nor space. (Exception: SentencePiece
-// writes a space as U+2581, so a U+2581 of the text is decoded as a space.)
+// Invariant: decoding restores the exact bytes of any text. A byte outside of valid UTF-8 counts as
+// a character that is neither letter, number nor space. (Exception: SentencePiece writes a space as
+// U+2581, so a U+2581 of the text is decoded as a space.)
 //
 // Meta's reference tokenizer also cuts runs of 25,000 spaces or non-spaces, and texts of 400,000
 // characters, before it applies the regular expression. Neither tiktoken nor other programs do
@@ -72,7 +72,7 @@ typedef struct {
     int id; // token of the merged part
 } MergePair;
 
-// State of one call.
+// State of one call of encode_with_mask().
 typedef struct {
     const Tokenizer *t;
     Ids *out;
@@ -146,7 +146,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     PiecePart *parts = e->parts;
     int n_parts = 0;
 
-    // A part for each character (SentencePiece) or byte, and all pairs of neighbors.
+    // Start with one part per character (SentencePiece) or byte, and with all pairs of neighbors.
     for (size_t at = 0; at < n; n_parts++) {
         uint32_t code;
         int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
@@ -161,8 +161,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     e->n_heap = 0;
     for (int i = 0; i < n_parts; i++) push_pair(e, s, i);
 
-    // Merge the best pair, until none can be merged. A pair is outdated if one of its parts has
-    // been merged with another one since it was pushed.
+    // Merge the best pair until the heap is empty. Stale pairs are skipped.
     while (e->n_heap) {
         MergePair p = pop_pair(e);
         int left = (int)(uint32_t)p.key;
@@ -179,7 +178,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
         push_pair(e, s, left);
     }
 
-    // A part that is no token becomes the tokens of its bytes.
+    // Output the parts. A part without a token is encoded byte by byte.
     for (int i = 0; i >= 0; i = parts[i].next) {
         if (parts[i].id >= 0)
             ids_push(e->out, parts[i].id);
@@ -265,7 +264,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
     if (n == 0) return;
 
-    // The cache has 1 to 2 entries for 16 bytes of text, within limits.
+    // The cache has one or two entries per 16 bytes of text, between MIN_CACHE and MAX_CACHE.
     CachedPiece cache[MIN_CACHE] = {{0}};
     EncodeState e = {.t = t, .out = out, .cache = cache, .cache_mask = MIN_CACHE - 1};
     while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
@@ -279,7 +278,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
 
     const char *s = mode != SPECIAL_NOWHERE || t->has_user_defined ? text : end;
     while (s < end) {
-        // Bytes from s on that the template wrote.
+        // Find the end of the template bytes that begin at s.
         if (mode == SPECIAL_IN_TEMPLATE) {
             if (template_end < s) template_end = s;
             while (template_end < end && provenance[template_end - text]) template_end++;
@@ -346,7 +345,7 @@ static bool is_reachable(const Tokenizer *t, int id, Str s) {
 // tokens, which a user could type. Therefore every substring of the template that has the form of a
 // special token is looked up in the vocabulary.
 void tokenizer_reserve_special(Tokenizer *t, Str text) {
-    // Tokens of the vocabulary that look like special tokens.
+    // User-defined tokens of the vocabulary that look like special tokens.
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;
         uint8_t *type = &t->type[t->specials[i].id];

@@ -4,10 +4,10 @@
 // tokenizer_encode_masked(), which differ in where special tokens are recognized. Ids to text:
 // tokenizer_piece(). Chat templates are in chat/template.h.
 //
-// A special token written out in a text ("<|eot_id|>") steers the model, so data must never be able
-// to spell one. Text that a chat template renders therefore comes with a provenance mask: one byte
-// per byte of text, 1 where the template wrote it, 0 where it copied data (messages, tool results).
-// A special token is recognized only where all of its bytes have 1.
+// A special token written out in a text ("<|eot_id|>") steers the model, so data must never be
+// encoded as one. Text that a chat template renders therefore comes with a provenance mask: one
+// byte per byte of text, 1 where the template wrote it, 0 where it copied data (messages, tool
+// results). A special token is recognized only where all of its bytes have 1.
 #pragma once
 
 #include "gguf.h"

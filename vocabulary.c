@@ -21,7 +21,7 @@
 // Code points of byte letters (see byte_letters_init) are below this: 256 + 68.
 enum { N_BYTE_LETTERS = 0x144 };
 
-// Sets err to a message about the key tokenizer.ggml.KEY, where fmt begins with KEY; false.
+// Sets an error about the key tokenizer.ggml.KEY; fmt begins with KEY. Evaluates to false.
 #define vocabulary_error(t, err, fmt, ...)                                                         \
     error_set(err, EXIT_MODEL, "%s: tokenizer.ggml." fmt, (t)->path, __VA_ARGS__)
 
@@ -93,8 +93,8 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
     char *out = t->bytes + t->start[id];
 
-    // The bytes that the token stands for. They are those of its name if it is special, or if the
-    // name is not in byte letters.
+    // Decode the text of the token. Special tokens, and tokens with other characters than byte
+    // letters, are stored as they are.
     int n = -1;
     if (!is_special_type(t->type[id]))
         n = t->is_sentencepiece ? (int)sentencepiece_unescape(s, out)
@@ -156,7 +156,7 @@ static void add_special(Tokenizer *t, int at, int id) {
 //     0       <|a|>         -1
 //     1       <|a|><|b      0
 //     2       <|a|><|b|>    1
-//     3       <|a|><|c|>    0        tokens 2 and 1 are no prefixes of it, 0 is
+//     3       <|a|><|c|>    0        tokens 2 and 1 are not prefixes of it, token 0 is
 //
 // user_defined_prefix skips all tokens that are not user-defined. Without it, a hostile text could
 // make every search follow hundreds of prefixes that it is not allowed to match.
@@ -204,7 +204,7 @@ static bool fill_tables(Tokenizer *t, Error *err) {
             return false;
     }
 
-    // Sorted, so that a special token is found by its text and by a prefix of it.
+    // Sort the special tokens for count_specials_upto(), and refuse duplicates.
     qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
     for (int i = 1; i < t->n_specials; i++)
         if (str_eq(t->specials[i - 1].text, t->specials[i].text))
@@ -247,7 +247,7 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
     size_t n_common = 0; // bytes of s that equal those of `last`
     while (n_common < n && n_common < last.len && s[n_common] == last.data[n_common]) n_common++;
 
-    // Every special token that begins s is a prefix of the last one; the longest comes first.
+    // Try `last` and then its prefixes, the longest first.
     while (i >= 0) {
         const SpecialToken *special = &t->specials[i];
         if (special->text.len <= n_common &&
@@ -339,7 +339,7 @@ static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may
     return true;
 }
 
-// Makes a token that the metadata names a control token, whatever its type in the file.
+// Turns a token that the metadata refers to into a control token, whatever its type in the file.
 static void set_control(Tokenizer *t, int id) {
     if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
 }
@@ -399,7 +399,7 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
          !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)))
         return false;
 
-    // A token for each byte: byte tokens, tokens of one byte, or the unknown token.
+    // Find a token for each byte that has no byte token.
     for (int b = 0; b < 256; b++) {
         int *id = &t->byte_id[b];
         if (*id < 0) *id = vocabulary_find(t, &(char){(char)b}, 1);
@@ -412,8 +412,8 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
 
 // Merges.
 
-// Reads rule i of the list, "LEFT RIGHT" in byte letters. `bytes` has room for both parts. Returns
-// the token that the rule makes, or -1 with err.
+// Reads rule i of the list, "LEFT RIGHT" in byte letters. `bytes` must be large enough for both
+// parts. Returns the token that the rule makes, or -1 with err.
 static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_of, char *bytes,
                       MergeRule *rule, Error *err) {
     const char *space = memchr(text.data, ' ', text.len);
@@ -436,10 +436,11 @@ static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_o
 
 // Loads the list of merge rules. There are two kinds of lists:
 //
-// - A list that was trained by BPE has one rule per token, and no other pair may merge.
+// - A list from BPE training has one rule per token, and no other pair may merge.
 // - A list that was derived from tiktoken's ranks (Llama 3) has every pair whose bytes together are
-//   a token: more rules than tokens, sorted by the id that they make. It adds nothing to the
-//   vocabulary, so only its beginning is checked, and encoding uses ids as ranks.
+//   a token: more rules than tokens, sorted by the id that they make. It contains no more
+//   information than the vocabulary, so only its beginning is checked, and encoding uses ids as
+//   ranks.
 static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
     enum { N_CHECKED = 1000 };
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
@@ -450,7 +451,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     char *bytes = xrealloc(NULL, list->bytes + 1, 1);
     const uint8_t *cursor = list->data;
 
-    // Is it a list of the second kind?
+    // Check for a list of the second kind.
     bool is_by_id = n > t->n;
     for (int i = 0, last = 0; i < n && i < N_CHECKED && is_by_id; i++, last = id) {
         id = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &(MergeRule){0}, err);
@@ -463,7 +464,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
         memset(t->first_merge, -1, (size_t)t->n * sizeof *t->first_merge);
     }
 
-    // If not, each token gets a list of the rules that make it.
+    // In a list of the first kind, link the rules that make the same token.
     cursor = list->data;
     if (!t->merges) n = 0;
     for (int i = 0; i < n && id >= 0; i++) {
@@ -517,7 +518,7 @@ bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
     t->n = (int)n;
     t->type = arena_alloc(&t->memory, n, 1);
     t->start = arena_alloc(&t->memory, n + 1, sizeof *t->start);
-    t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1); // at most their spellings
+    t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1); // decoding never adds bytes
 
     if (!load_types(t, g, err) || !load_ids(t, g, err) ||
         (t->is_sentencepiece && !load_scores(t, g, err)))

@@ -24,7 +24,7 @@ typedef enum {
 
 enum {
     VOCABULARY_MAX_STOPS = 16,         // models have one to five
-    VOCABULARY_MAX_RESERVED = 64,      // most ordinary tokens that a chat template can make special
+    VOCABULARY_MAX_RESERVED = 64,      // limit of ordinary tokens that a template can make special
     VOCABULARY_MAX_SPECIAL_BYTES = 255 // longer special tokens are not recognized in text
 };
 
@@ -48,7 +48,7 @@ struct Tokenizer {
     const Pretokenizer *pretokenizer; // of byte-level BPE
     bool adds_bos;                    // texts begin with BOS
     bool has_space_prefix;            // texts get a space in front (SentencePiece)
-    bool has_split_words;             // no token has a space after a byte that is no space
+    bool has_split_words;             // no token has a space after a non-space byte
 
     int n;            // tokens
     uint8_t *type;    // (n) TokenType
@@ -64,7 +64,7 @@ struct Tokenizer {
     //     | bits of the hash | id + 1 |     0: free
     //
     // with as many low bits as the largest id needs. The hash bits reject most wrong slots without
-    // a look at the token's bytes.
+    // a comparison of the token's bytes.
     uint32_t *slots;
     uint32_t tag_mask; // the hash bits of a slot
     size_t slot_mask;  // number of slots - 1
@@ -101,7 +101,7 @@ static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
     return vocabulary_find_hashed(t, token_hash(t, s, n), s, n);
 }
 
-// Fills a tokenizer whose path is set from the metadata. False with err.
+// Loads the vocabulary from the metadata. t->path must be set. False with err.
 bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err);
 // True if the token ends an answer.
 bool vocabulary_is_stop(const Tokenizer *t, int id);
@@ -114,6 +114,6 @@ int vocabulary_find_special(const Tokenizer *t, Str s);
 void vocabulary_reserve_token(Tokenizer *t, int id);
 // Adds the stop tokens that models use without naming them in their metadata.
 void vocabulary_add_known_stops(Tokenizer *t);
-// Copies s and replaces U+2581, SentencePiece's visible space, by a space; returns the number of
+// Copies s and replaces U+2581, SentencePiece's visible space, with a space; returns the number of
 // bytes written.
 size_t sentencepiece_unescape(Str s, char *out);
