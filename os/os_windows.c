@@ -252,7 +252,8 @@ int fchmod(int fd, int mode) { return 0; }
 int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : set_errno(); }
 
 int flock(int fd, int how) {
-    // Windows locks deny reading and writing of the locked bytes. This byte is far beyond the end.
+    // Windows locks deny reading and writing of the locked bytes, so the locked byte is far beyond
+    // the end of the file.
     OVERLAPPED far_away = {.OffsetHigh = 0x40000000};
     DWORD flags = LOCKFILE_EXCLUSIVE_LOCK | (how & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
     return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : set_errno();
