@@ -129,7 +129,7 @@ typedef struct {
     uint64_t n_prefill, n_decode;   // prompt and generated tokens fed, without rejected drafts
     uint64_t n_from_cache;          // prompt tokens loaded from the prefix cache
     uint64_t n_decode_passes;       // forward passes that hold at least one generated token
-    double prefill_sec, decode_sec; // wall time of passes with prompts only, of decode passes
+    double prefill_sec, decode_sec; // wall time of prompt-only passes, of decode passes
 } Generator;
 
 // chunk_size: prompt tokens per forward pass, 0 for the default; parallel: largest batch. The

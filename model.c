@@ -261,9 +261,9 @@ static void forward(void *arg) {
 // Cuts the steps into tiles of up to max_tile_steps consecutive positions of one session, whose
 // queries read the same keys. Returns the number of tiles.
 //
-// No tile crosses a page boundary. The tiles of a page that is computed in one pass are therefore
-// the same wherever in the prompt the pass began, and so are the bits of attention kernels whose
-// result depends on the size of a tile.
+// No tile crosses a page boundary. A page that is computed in one pass is therefore always divided
+// into the same tiles, wherever in the prompt the pass began. This matters for attention kernels
+// whose bits depend on the size of a tile.
 static int make_tiles(Workspace *ws, int max_tile_steps) {
     int n_tiles = 0;
     AttentionTile *tile = NULL; // the tile that was added last
