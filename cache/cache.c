@@ -95,9 +95,9 @@ static Hash128 page_checksum(const char *data, size_t n) {
 }
 
 // Adds a GGUF file: its metadata, its tensors with samples of their data, and the inode, size and
-// times of each shard. Every change of a file changes its ctime, also a change in place after which
-// the modification time is restored. A file without a ctime is hashed whole, as are adapters
-// (is_whole). Moving or copying a model costs one cache miss per page.
+// times of each shard. Every change to a file changes its ctime, even if the modification time is
+// restored afterwards. A file without a ctime is hashed whole, as are adapters (is_whole). Moving
+// or copying a model costs one cache miss per page.
 static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
     for (const FileMapping *m = g->shards; m < g->shards + g->n_shards; m++) {
         struct stat st = {0};
@@ -128,13 +128,13 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
     return h;
 }
 
-// Hash of everything that keys and values depend on besides the tokens: files, RoPE, type of the KV
-// cache, and what decides on the last bits (program, compiler, backend, batch invariance).
+// Hash of everything that determines keys and values, except the tokens: model and adapter files,
+// RoPE, shape and types of the KV cache, and what can change the last bits (program version,
+// compiler, backend, batch invariance).
 static Hash128 model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
 
-    // Whatever changes the bits of keys and values: program, kernels, type of the cache, RoPE.
     buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
                   VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
                   m->kv.k_type, m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim,
@@ -255,7 +255,7 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     if (n < 0 && d) closedir(d);
     if (n < 0) return n;
 
-    // Pages, and temporary files that an interrupted run has left.
+    // Lists pages (32 hexadecimal digits and ".kv") and temporary files. Other files are ignored.
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t len = strlen(e->d_name);
@@ -284,13 +284,15 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
     MappedPage map = map_page(path);
     PageHead h = {0};
 
-    // The head says how many tokens and bytes follow. Nothing is read behind the end of the file.
+    // The head gives the numbers of tokens and bytes. Both are checked against the size of the file
+    // before anything else is read.
     if (map.data) memcpy(&h, map.data, sizeof h);
     bool has_tokens = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens <= INT_MAX &&
                       h.n_tokens < map.bytes / sizeof(int);
     size_t at = has_tokens ? head_bytes((size_t)h.n_tokens) : 0;
 
-    // The name is a hash of model and tokens; the content has a checksum.
+    // A page is good if its name is the hash of its model and tokens and, with all_bytes, if its
+    // checksum is correct.
     if (has_tokens && at <= map.bytes && h.page_bytes == map.bytes - at && h.page_bytes % 64 == 0) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash128 name = page_name(h.model, tokens, h.n_tokens);
@@ -381,7 +383,7 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
     if (begin % KV_PAGE || s->n_reproducible < begin) return 0;
     Hash128 name = page_name(c->model, tokens, (size_t)begin);
     while (s->n_tokens + KV_PAGE <= n) {
-        // A page that an uncached prefill divides between two passes may have other bits.
+        // A page that an uncached prefill divides between two passes may have different bits.
         int first = s->n_tokens - begin, last = first + KV_PAGE - 1;
         if (!c->is_batch_invariant && first / c->chunk != last / c->chunk) break;
         name = page_name(name, tokens + s->n_tokens, KV_PAGE);
@@ -398,7 +400,8 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;
 
-    // The directory is scanned at every few writes, or when the known size is at the limit.
+    // The directory is scanned once in WRITES_PER_SCAN writes, and when the known size reaches the
+    // limit.
     if (bytes > c->max_bytes) return false;
     if (c->n_writes++ % WRITES_PER_SCAN && c->bytes + bytes <= c->max_bytes) return true;
 
@@ -407,7 +410,7 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
 
-    // The least recently used come first. Temporary files go when they are stale.
+    // Files are sorted, least recently used first. Temporary files are removed when stale.
     for (int i = 0; i < n; i++) {
         if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
 
@@ -420,8 +423,8 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     return n >= 0;
 }
 
-// Writes a page under a temporary name and renames it. False, after a warning, if that fails; a
-// page for which there is no room is not an error.
+// Writes a page under a temporary name and renames it. False, after a warning, if that fails. A
+// page that does not fit in the cache is skipped without an error.
 static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash128 name) {
     size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
     size_t n = ((size_t)page + 1) * KV_PAGE; // tokens up to the end of the page
@@ -454,7 +457,7 @@ int cache_store(PrefixCache *c, const Session *s, int first) {
         char *path = page_path(c->dir, name);
         if (access(path, F_OK)) c->is_read_only = !write_page(c, s, first, path, name);
         free(path);
-        touch_pages(c, s->tokens, first + 1); // before the next write may need room
+        touch_pages(c, s->tokens, first + 1); // before the next write may evict pages
     }
     return first;
 }
