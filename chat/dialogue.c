@@ -80,7 +80,7 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
     bool ok = true;
 
     *n_truncated = 0;
-    size_t number = 0; // of the line
+    size_t number = 0; // line number
     while (ok && text.len) {
         const char *end = memchr(text.data, '\n', text.len);
         Str line = {text.data, end ? (size_t)(end - text.data) : text.len};

@@ -81,7 +81,7 @@ bool message_read(const Json *object, Message *out, Error *err) {
     if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
 
-    // Content may be missing beside calls.
+    // A message with tool calls needs no content.
     bool has_calls = calls && calls->n_items;
     bool has_content = content && content->kind != JSON_NULL;
     if (has_content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
@@ -93,7 +93,8 @@ bool message_read(const Json *object, Message *out, Error *err) {
         return false;
     }
 
-    // The message with its content as one text, and with all other members as they are.
+    // The copy has the content as one string. Other members are kept, except that the arguments of
+    // calls become objects.
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
     JsonWriter w = json_object(&json);
     json_write_string(&w, "role", name);

@@ -1,7 +1,8 @@
-// Recognizing tool calls, then the parts of a reply.
+// Parses a reply into reasoning, content and tool calls. reply_parse() is the entry point.
 //
-// Each take_...() function recognizes one form of calls. It adds the calls to the reply, or leaves
-// the reply without calls if the text does not have this form.
+// take_objects(), take_python_call(), take_python() and take_blocks() recognize one form of tool
+// calls each. They add the calls to the reply, or leave it without calls if the text does not have
+// this form.
 #include "reply.h"
 
 #include <ctype.h>
@@ -65,7 +66,6 @@ static bool take_objects(Reply *r, Str s) {
     bool ok = true;
     int n = r->n_calls;
 
-    // Objects, or lists of them, separated by white space or semicolons.
     for (;;) {
         while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
         if (!s.len) break;
@@ -109,7 +109,7 @@ static bool take_python_call(Reply *r, Str s) {
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
         return false;
 
-    // key=value pairs become the members of an object.
+    // The KEY=JSON arguments become members of an object.
     Str rest = {s.data + n + 6, s.len - n - 7};
     bool ok = true;
     Buffer text = {0};
@@ -135,7 +135,7 @@ static bool take_python_call(Reply *r, Str s) {
         if (rest.len) rest = skip(rest, 1);
     }
 
-    // Values that are not JSON make it no call.
+    // If a value is not valid JSON, the text is not a call.
     json_end_object(&w);
     JsonDoc doc = {0};
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
@@ -204,7 +204,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         if (reasoning.data) r->reasoning = str_copy(reasoning);
     }
 
-    // Calls are taken from the raw text, whose special tokens have names.
+    // Tool calls are parsed from the raw text, which contains control tokens by name.
     Str calls = content_strip(raw), content = shown;
     size_t n_before_blocks = SIZE_MAX;
     if (!tpl->takes_calls || (!has_tools && is_truncated)) {
@@ -218,7 +218,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         if (n_before_blocks == SIZE_MAX && str_begins_with(calls, "{")) take_objects(r, calls);
     }
 
-    // Beside calls, the content is what comes before their blocks.
+    // The content of a reply with calls is the text before its <tool_call> blocks, if it has any.
     if (r->n_calls) content = (Str){0};
     if (r->n_calls && n_before_blocks != SIZE_MAX)
         content = content_strip((Str){calls.data, n_before_blocks});

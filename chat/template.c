@@ -124,14 +124,14 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     Error err;
     TemplateInput in = {.messages = messages, .n_messages = 3, .wants_answer = true};
 
-    // The text of the dialogue, without its special tokens.
+    // The rendered text, without control tokens.
     buffer_puts(&plain, "");
     if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
 
-    // What it lacks, and what follows an answer.
+    // Control tokens that the vocabulary lacks, and a stop string from the text after the answer.
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer);
     if (from && strchr(from, *question)) find_stop_text(tpl, from + 1);
@@ -163,7 +163,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     tpl->takes_calls = mentions(tpl, "tool_calls");
     tpl->has_reasoning = mentions(tpl, "</think>");
 
-    // Tokens that only the template may produce.
+    // Reserves the special tokens of the templates: no message can produce them.
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
@@ -280,7 +280,7 @@ void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out)
     if (text.len) tokenizer_encode_masked(t, text.data, mask, text.len, false, out);
     while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos)
         n_bos++;
-    if (n_bos < 2) return; // more if the template writes it as well
+    if (n_bos < 2) return; // two or more: the template writes BOS too
     memmove(out->data + start + 1, out->data + start + n_bos,
             (size_t)(out->len - start - n_bos) * sizeof *out->data);
     out->len -= n_bos - 1;

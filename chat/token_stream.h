@@ -33,7 +33,7 @@ typedef struct {
     int answer_stop; // stop token that ended the answer, or -1
 } TokenStream;
 
-// Sets s->ids to the tokens of the dialogue, whose rendered text is given.
+// Sets s->ids to the tokens of a dialogue, given its rendered text.
 void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask);
 // Records the answer: the n tokens with which the model continued s->ids.
 void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
