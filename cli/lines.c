@@ -53,7 +53,7 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
         char *newline = n_new ? memchr(b->data + l->scanned, '\n', n_new) : NULL;
         size_t end = newline ? (size_t)(newline - b->data) : b->len;
 
-        // A line that is complete, or the rest of the file.
+        // A complete line, or a last line without a newline.
         if (newline) return return_line(l, end, end + 1, line);
         if (l->at_end && (l->begin < b->len || l->is_long)) return return_line(l, end, end, line);
         if (l->at_end) return LINE_END;

@@ -1,7 +1,7 @@
 // Reads lines of a file, a pipe or a terminal in bounded memory.
 //
 // Entry points: lines_open(), then lines_next() or lines_next_json(). Memory is bounded by the
-// limit for a line, whatever the file contains; longer lines are reported, not read whole.
+// limit for a line. Longer lines are reported and not kept.
 #pragma once
 
 #include "../base/json.h"
@@ -12,7 +12,7 @@ typedef struct {
     size_t limit;  // maximum bytes of a line
     long number;   // number of the line returned last, from 1
     bool is_whole; // that line ended with a newline
-    Buffer bytes;  // read; not yet returned from `begin` on
+    Buffer bytes;  // bytes read; those from `begin` on are not returned yet
     size_t begin;
     size_t scanned; // [begin, scanned) contains no newline
     bool at_end;    // end of file

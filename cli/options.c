@@ -340,7 +340,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         return true;
     }
 
-    // A case that breaks has found another text than the one that it names.
+    // A case that breaks has found an invalid value. `expected` describes valid ones.
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_STRINGS: {
@@ -380,7 +380,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
 // table may be an option of llama.cpp, which is translated, ignored with its value, or refused.
 static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
-    // NAME VALUE or --NAME=VALUE
+    // The value is the next argument or follows "=": NAME VALUE or --NAME=VALUE.
     const char *arg = argv[*i];
     const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
@@ -391,7 +391,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     const char *value = equals ? equals + 1 : argv[*i + 1];
     const Option *option = option_find(o, command, name, NULL);
 
-    // Otherwise it may be a spelling of llama.cpp or of a former version.
+    // An unknown name may be a spelling of llama.cpp or of an earlier version.
     if (!option) {
         Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
         if (spelling == SPELLING_REFUSED) return false;

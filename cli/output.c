@@ -34,7 +34,7 @@ const char *scaled(char out[24], double n, const char *unit) {
     int p = 0;
     for (; n >= 999.5 && p < 4; p++) n /= 1000;
 
-    int n_decimals = n < 99.95 ? 1 : 0; // three digits in all
+    int n_decimals = n < 99.95 ? 1 : 0; // three significant digits
     if (n < 9.995) n_decimals = 2;
     snprintf(out, 24, "%.*f %s%s", n_decimals, n, prefixes[p], unit);
     return out;

@@ -10,7 +10,7 @@
 
 // True if fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
-// The same, and colors are not disabled by NO_COLOR (no-color.org).
+// True if, in addition, NO_COLOR (no-color.org) does not disable colors.
 bool terminal_has_color(int fd);
 
 // Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).

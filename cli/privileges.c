@@ -64,7 +64,7 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
         (kind == OPTION_OUTPUT ? add_output : add_input)(p, path);
 }
 
-// The positional arguments of the commands that have files there.
+// Adds the files among the positional arguments.
 static void add_arguments(PathList *p, const Options *o, unsigned command) {
     if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
     if (command == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
@@ -90,7 +90,7 @@ const char *history_path(const Options *o) {
         return NULL;
     buffer_puts(&path, "/llama31/history");
 
-    // Its directories are created.
+    // Create its directories.
     for (char *at = path.data + 1; (at = strchr(at, '/')); at++) {
         *at = 0;
         mkdir(path.data, 0700);
@@ -130,7 +130,7 @@ void enter_sandbox(const Options *o, unsigned command) {
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
 
-    // Without any path, no file of the system would be readable.
+    // An empty list would deny all files, including those of the system.
     add_path(&paths, "/dev/null", SANDBOX_READ);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
         if (row->names[0] && row->commands & command) add_option(&paths, o, row);

@@ -35,8 +35,8 @@ void model_take_argument(Options *o) {
     o->n_args--;
 }
 
-// Appends a file. Unless --keep-newline is given, its final newline, which editors and `echo` add,
-// is removed.
+// Appends a file. Removes its final newline, which editors and `echo` add, unless --keep-newline is
+// given.
 static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;

@@ -4,8 +4,7 @@
 #include "options.h"
 #include "../generate.h"
 
-// Starts a request and prefills its prompt, with a progress line. Afterwards the first token is
-// sampled.
+// Starts a request, prefills its prompt with a progress line, and samples the first token.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session);
 // Notes if the text ends in a repetition or was cut by -n or the context.

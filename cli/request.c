@@ -114,7 +114,7 @@ void constraint_mark_files(Options *o) {
 }
 
 // The files of --json-schema and --grammar. They are read once, because batch compiles constraints
-// after it has given up its files.
+// after close_file_access().
 static Buffer schema_file, grammar_file;
 
 static bool read_once(const char *text, Buffer *file, Error *err) {
@@ -134,7 +134,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
     Buffer unknown = {0};
     *out = NULL;
 
-    // The source of the constraint: the files have been read if the option named one.
+    // The source of the constraint is the content of the file or the text of the option.
     if (!read_constraint_files(o, err)) return false;
     if (o->json_schema)
         spec.schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);

@@ -1,6 +1,5 @@
-// From options to generation: the Pipeline of a command (model, tokenizer, template), requests that
-// fit the context and the memory, their constraints, and the generator with its prefix cache and
-// draft model.
+// Turns options into what generation needs: requests that fit the context and the memory, their
+// constraints, and the generator with its prefix cache and draft model.
 #pragma once
 
 #include "open_model.h"
@@ -17,8 +16,8 @@ enum {
 bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.
 bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
-// False with err (exit 4) if n_bytes of text exceed the context in any case. Takes no time, unlike
-// encoding a huge text.
+// False with err (exit 4) if n_bytes of text exceed the context in any tokenization. The text is
+// not encoded, which would take long for a huge file.
 bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
 // Makes the request for an encoded prompt, which must outlive it. False with err (exit 4) if the
 // prompt does not fit the context.

@@ -87,7 +87,8 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
         return SPELLING_IGNORED;
 
-    // Two kinds of refusal: -hf, with the command that does it, and all others.
+    // -hf is refused with a command that downloads the model, other options with the text of their
+    // row.
     if (kind == SPELLING_REFUSED && !text) {
         const char *repo = *value ? *value : "REPO";
         const char *type = repo + strcspn(repo, ":");
