@@ -86,9 +86,10 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     const GgufTensor *tensor_b = gguf_find_tensor(g, name_b);
     if (!tensor_a && !tensor_b) return true;
 
-    // W += scale B A: A is (rank, cols), B (rows, rank). For the embedding, A is transposed.
+    // W += scale B A, with A (rank, cols) and B (rows, rank). For the embedding, W += scale A B^T,
+    // with A (rows, rank) and B (cols, rank).
     uint64_t rank = tensor_a ? tensor_a->dims[is_embedding ? 0 : 1] : 1;
-    if (rank < 1 || rank > (uint64_t)w->cols) // a greater rank could be a full matrix
+    if (rank < 1 || rank > (uint64_t)w->cols) // no matrix of this width has a higher rank
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
                          g->path, name_a, w->cols, (unsigned long long)rank);
 

@@ -140,7 +140,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
 void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
                   int n, Exactness exactness) {
     int n_parts = 0, n_chunks = 0;
-    size_t bytes = 0; // of the activations of one item
+    size_t bytes = 0; // encoded activations of a work item
 
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
@@ -154,14 +154,16 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
 
     if (!n_parts) return;
 
-    // hidden = x A^T, for all adapters. A work item is a part of the rows of A and some tokens.
+    // hidden = x A^T, for all adapters. A work item is a part of the rows of A, for up to
+    // ITEM_TOKENS tokens.
     bytes = size_round_up(bytes, 64);
     for (int i; team_next(div_up(n, ITEM_TOKENS) * n_parts, &i);)
         multiply_a(s, products, n_products, x, n, i / n_parts * ITEM_TOKENS, i % n_parts,
                    s->encoded + (size_t)i * bytes, exactness);
     team_end_op(OP_MATMUL);
 
-    // out += hidden B^T. Each row of hidden begins where those of the adapters before it end.
+    // out += hidden B^T. The hidden vectors (n, rank) of an adapter are stored behind those of the
+    // adapter before it.
     enum { CHUNK = 4 * LORA_STRIP }; // rows of out in a work item
     for (int p = 0; p < n_products; p++) n_chunks += div_up(products[p].w->rows, CHUNK);
 
