@@ -31,7 +31,7 @@ int cost_choose(const CostModel *c, int n_base, const float *p_accept, int n,
     double best_rate = n_base / base_sec * 1.05;
     int best = 0;
 
-    double p_all = 1, n_expected = n_base; // p_1 ... p_k and E(k)
+    double p_all = 1, n_expected = n_base; // p_1 p_2 ... p_k, and E(k) of cost.h
     for (int k = 1; k <= n; k++) {
         p_all *= (double)p_accept[k - 1];
         n_expected += p_all;

@@ -81,7 +81,7 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
         out[n_drafted++] = token;
     }
 
-    // An exponentially decayed mean. The pass after the last draft token counts, too.
+    // An exponentially decayed mean. The divisor n_drafted + 1 is never 0.
     double sec = (now_sec() - start) / (n_drafted + 1);
     d->sec_per_draft = d->sec_per_draft == 0 ? sec : 0.8 * d->sec_per_draft + 0.2 * sec;
     return n_drafted;

@@ -95,8 +95,8 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     l->n_draft = l->n_checked = l->n_match = 0;
     if (l->n <= LOOKUP_MIN_MATCH) return 0;
 
-    // The earlier place whose last tokens match the end of the sequence best; the latest of
-    // several.
+    // Find the longest earlier match for the end of the sequence. Of equal lengths, the latest
+    // wins.
     int at = l->previous[last];
     for (int i = 0; at >= 0 && i < MAX_CANDIDATES; at = l->previous[at], i++) {
         int n = 0; // tokens up to `at` that equal the last ones
@@ -109,7 +109,7 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
 
     if (best < 0) return 0;
 
-    // The tokens that followed there.
+    // The draft is the tokens that follow the match.
     for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
         int from = best + 1 + i; // after the end of the sequence, the draft repeats itself
         l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
