@@ -111,7 +111,7 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     model_close(&model);
     if (!n_windows) return false;
 
-    // Sums of squares, as float32, of the tensors that the forward pass multiplies.
+    // Convert the sums to float32. Tensors whose inputs were not observed have none.
     float **sums = xalloc(n_tensors, sizeof *sums);
     for (int i = 0; i < g->n_tensors; i++) {
         size_t cols = (size_t)g->tensors[i].dims[0];

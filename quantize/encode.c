@@ -67,7 +67,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
 
-    // Range and root mean square. The range contains 0, unless a minimum may have any sign.
+    // Range and root mean square. The range includes 0, unless the minimum may have any sign.
     if (min_sign == MIN_OF_ANY_SIGN)
         for (int g = 0; g < LANES; g++) f->low[g] = f->high[g] = f->x[0][g];
     for (int i = 0; i < n; i++)
@@ -81,7 +81,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
 
-    // The cost of an error: the importance of the column, or a larger one for larger weights.
+    // Costs: the importance of the columns or, without an importance matrix, rms + |x|.
     if (importance) {
         for (int g = 0; g < n_groups; g++)
             for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
@@ -207,8 +207,8 @@ static void fit_affine(WeightGroups *f, const QuantLevels *levels) {
     }
 }
 
-// Fits s, of either sign, without m. The trials map the weight of largest magnitude to lo and to
-// hi, each n_trials times within `reach` of it.
+// Fits s, of either sign, without m. The trials map the weight of largest magnitude to n_trials
+// levels between lo - reach and lo + reach, and to as many around hi.
 static void fit_symmetric(WeightGroups *f, const QuantLevels *levels, float reach, int n_trials) {
     static const float zero[LANES];
     float inv[LANES];
@@ -233,8 +233,9 @@ typedef struct {
     uint16_t d[LANES]; // of each block
 } StoredScales;
 
-// Rounds scales to integers lo..hi. Each d makes the scale of largest magnitude lo, or hi if lo is
-// 0, or a little less: d is rounded up to float16, which matters where it is tiny.
+// Rounds scales to integers lo..hi. d is chosen so that the scale of largest magnitude becomes lo
+// (hi if lo is 0). Its magnitude is rounded up to float16, so no integer exceeds this bound, even
+// if d is denormal.
 static void stored_init(StoredScales *s, int groups_per_block, const float *wanted, float lo,
                         float hi) {
     float largest = lo < 0 ? lo : hi;
@@ -293,8 +294,8 @@ MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *
 // neighbors. Types without a minimum have min->hi 0.
 static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
                           StoredScales *min) {
-    float s[LANES], m[LANES], real_s[LANES], real_m[LANES], e[LANES]; // a candidate, its errors
-    float best_s[LANES], best_m[LANES], best[LANES];                  // the best one, its errors
+    float s[LANES], m[LANES], real_s[LANES], real_m[LANES], e[LANES]; // a candidate; e: E
+    float best_s[LANES], best_m[LANES], best[LANES];                  // the best candidate; best: E
     int reach = min->hi > 0;
 
     for (int g = 0; g < LANES; g++) {
@@ -338,7 +339,7 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
         int block = first / groups_per_block;
         float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
 
-        // The sums of the normal equations, over the groups of the block.
+        // The coefficients of the normal equations, summed over the groups of the block.
         for (int g = first; g < first + groups_per_block; g++) {
             float a = scale->value[g], b = min->value[g];
             ss += a * a * s.qq[g];
@@ -455,7 +456,8 @@ static void pack_q45_k(const EncodedBlock *e, void *block) {
     b->d = e->d;
     b->dmin = e->dmin;
 
-    // Scales and minima, 6 bits each. The upper 2 bits of groups 4 to 7 are stored with 0 to 3.
+    // Scales and minima, 6 bits each. The upper 2 bits of groups 4 to 7 are stored in the bytes of
+    // groups 0 to 3.
     for (int g = 0; g < 4; g++) {
         int s = (int)e->scale[g + 4];
         int m = (int)e->min[g + 4];
@@ -539,7 +541,7 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     bool has_min = levels->min_sign != NO_MIN;
     float inv[LANES], base[LANES];
 
-    // Real scales and minima.
+    // Fit scales and minima as real numbers.
     if (has_min)
         fit_affine(f, levels);
     else
@@ -547,7 +549,8 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     invert_scales(f->scale, f->min, inv, base); // once more, from the best s and m
     try_scales(f, levels, inv, base);
 
-    // Stored ones: integers times a unit of the block, or float16 numbers.
+    // Round them to what is stored: integers times d and dmin of a superblock or, in blocks of one
+    // group, float16 numbers.
     if (groups_per_block > 1) {
         stored_init(scale, groups_per_block, f->scale, e->lo, e->hi);
         if (has_min) stored_init(min, groups_per_block, f->min, e->lo, e->hi);

@@ -48,7 +48,7 @@ typedef struct {
 static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
     int value[8], best[N_CANDIDATES];
 
-    // The values in the middle of the cell: a digit of its number for each weight.
+    // The magnitudes of the cell. Its number has base n_levels: digit i is the level of weight i.
     for (int i = 0, rest = cell; i < b->len; i++, rest /= b->n_levels) {
         int level = rest % b->n_levels;
         value[i] = (int)(level < b->n_levels - 1 ? b->low + b->step * (float)level : b->top);
@@ -74,7 +74,7 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
         }
     }
 
-    if (best[0] == 0) found[1] = found[0]; // an exact entry ends the list
+    if (best[0] == 0) found[1] = found[0]; // an exact match: see MagnitudeCodebook
 }
 
 // Sets the candidates of a codebook. The first thread that needs them builds them, in about 50 ms;
@@ -101,11 +101,11 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const f
     const float inv = 1 / (scale * b->step);
     const float half_below = 0.5f - b->low / b->step;
 
-    // The cell of the weights.
+    // Find the cell of the weights.
     int cell = 0;
     for (int i = b->len - 1; i >= 0; i--) {
         float v = x[i] * inv + half_below;
-        int level = 0; // also for a NaN
+        int level = 0; // also for NaN
         if (v > 0) level = v < (float)b->n_levels ? (int)v : b->n_levels - 1;
         cell = cell * b->n_levels + level;
     }
@@ -221,13 +221,14 @@ static bool encode_block(const MagnitudeCodebook *b, const float *x, const float
     memset(out, 0, sizeof *out);
     split_signs(b, x, cost, magnitude, out->signs);
 
-    // The scales that the groups want. The largest one gets the largest k.
+    // The best scale of each group.
     for (int g = 0; g < n_groups; g++) {
         wanted[g] = fit_group_scale(b, magnitude + g * b->group, cost + g * b->group);
         largest = wanted[g] > largest ? wanted[g] : largest;
     }
 
-    // Entries and k for this d, then the best d for them; twice.
+    // The first pass uses the d that gives the largest scale k = MAX_K. The second uses the best d
+    // for the entries and k of the first.
     float d = largest / (((float)MAX_K + 0.5f) * b->unit);
     for (int pass = 0; pass < 2; pass++) {
         float px = 0, pp = 0;

@@ -16,7 +16,7 @@ bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint
     memcpy(out, sums, n * sizeof *out);
     columns[t - g->tensors] = out;
 
-    // Each matrix (of a mixture of experts, each expert) gets a mean importance of 1.
+    // Normalize each matrix, or each expert of a mixture of experts, to a mean importance of 1.
     for (float *x = out; x < out + n; x += cols) {
         double sum = 0;
         for (size_t i = 0; i < cols; i++) {
@@ -82,7 +82,7 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
         const GgufTensor *t = &file->tensors[i];
         if (!str_ends_with(t->name, SUMS)) continue;
 
-        // Each tensor of sums has one with the number of tokens that were summed.
+        // NAME.in_sum2 holds the sums, NAME.counts the number of tokens that were summed.
         Str name = {t->name.data, t->name.len - strlen(SUMS)};
         char text[80]; // tensor names are shorter
         snprintf(text, sizeof text, "%.*s%s", (int)name.len, name.data, COUNTS);
@@ -161,7 +161,7 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
 
     mapping_close(&map);
 
-    // Entries of other tensors are ignored, unless all are of other tensors.
+    // Entries for tensors that the model lacks are ignored, but at least one entry must be used.
     if (ok && !r.n_used)
         ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
                        path, g->path);
@@ -196,7 +196,7 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
         gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, 1}, sizeof(float));
     }
 
-    // The data follows in the order of the tensors.
+    // The data follows the head, in the order of the tensor table.
     gguf_write_head(&w, out);
     for (int i = 0; i < g->n_tensors; i++) {
         if (!sums[i]) continue;

@@ -121,14 +121,14 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
     int layer = tensor_layer(t->name);
 
-    // The output matrix has more bits than the rest.
+    // The output matrix gets more bits than other tensors.
     if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
         if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
         if (type == TYPE_Q8_0) return TYPE_Q8_0;
         return type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
     }
 
-    // The first rule that applies decides.
+    // The first rule that applies wins.
     for (int i = 0; i < N_RULES; i++)
         if (str_is_one_of(str_of(in->mixture->name), rules[i].mixtures) &&
             contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
@@ -144,7 +144,7 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     return type;
 }
 
-// The type with blocks of 32 in the place of a type with superblocks.
+// The type with blocks of 32 that replaces a type with superblocks.
 static Type type_of_32(Type type) {
     switch (type) {
     case TYPE_Q2_K:

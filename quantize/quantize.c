@@ -82,7 +82,7 @@ static void convert_leaf(void *arg, int i) {
     const GgufTensor *t = &q->g->tensors[leaf->tensor], *new = &q->tensors[leaf->tensor];
     Error err;
 
-    // After a failure of any thread, the rest is not converted.
+    // After an error on any thread, no more leaves are converted.
     team_lock();
     bool has_failed = q->err.code;
     team_unlock();
@@ -197,7 +197,7 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     char placeholder[2 * BLAKE2B_BYTES] = {0};
     Error ignored;
 
-    // Metadata. The checksum comes first; its digits are written when the data is known.
+    // Metadata. The checksum comes first, as a placeholder until the data is hashed.
     gguf_get_u64(g, "general.alignment", &w.alignment, &ignored); // checked by gguf_open()
     gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
     *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
@@ -209,7 +209,8 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
         if (!is_replaced) gguf_write_value(&w, v);
     }
 
-    // Tensors. Their offsets count from the end of the head.
+    // The tensor table. Its offsets are relative to the end of the head, q->offsets to the
+    // beginning of the file.
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &q->tensors[i];
         q->offsets[i] =
@@ -230,7 +231,6 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
 
-    // All threads convert and write tensors.
     mapping_prefetch(q->g->shards, q->g->n_shards, false);
     team_run(team_default_threads(), convert_leaves, q);
     q->options->show_progress(q->options->arg, NULL);
@@ -261,14 +261,15 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     q->mixture = mixture_find(o->mixture, err);
     if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
 
-    // Both outputs are opened before the work starts.
+    // Both output files are opened before the work starts, so that a wrong path is reported
+    // immediately.
     file_register_input(o->calibrate ? o->calibrate : o->imatrix); // never overwritten
     if (!outfile_open(&file, o->out, FILE_STREAM | force, err)) return false;
     bool ok = !writes_matrix || outfile_open(&matrix, o->imatrix, force, err);
     if (ok && writes_matrix && outfile_is_same(&file, &matrix))
         ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
 
-    // The importance of columns, computed or read.
+    // Compute the importance matrix, or read it.
     if (o->calibrate || o->imatrix)
         q->columns = xalloc((size_t)g.n_tensors + 1, sizeof *q->columns);
     if (ok && o->calibrate)
