@@ -44,7 +44,7 @@ typedef struct {
     // Input
     LineReader input;
     JsonDoc doc;
-    RequestForm last_form; // of the last valid request: an unreadable line is answered in it
+    RequestForm last_form; // of the last valid request, also used for unreadable lines
     long shard, n_shards;  // shard: from 1
     bool at_end;
     InternTable seen; // ids of all requests so far
@@ -186,7 +186,7 @@ static void add_line(Batch *b, LineState state, Str line) {
     if (is_text && str_ends_with(line, "\r")) line.len--;
     if (state == LINE_READY && str_is_blank(line)) return;
 
-    // The id. `code`: the error, or NULL.
+    // The id. `code` is the error code of an invalid line, or NULL.
     Record *r = record_new(number, b->last_form, &b->pipeline);
     const char *code = parse_line(b, r, state, line, &err);
     if (code) {
@@ -203,7 +203,7 @@ static void add_line(Batch *b, LineState state, Str line) {
         return;
     }
 
-    // The request. A record without a readable one becomes an answer with an error.
+    // The request. An invalid request becomes an error record.
     if (!code && !record_parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) r->n_choices = 1;
@@ -311,7 +311,7 @@ static size_t max_positions(const Record *r) {
 }
 
 // True if the KV cache of a record fits in memory beside those of all running records, each at its
-// full length. Frees kept prefixes to make room.
+// full length. Frees kept prefixes if necessary.
 static bool reserve_memory(Batch *b, const Record *r) {
     size_t per_position = kv_position_bytes(&b->pipeline.model.kv), n = max_positions(r), bytes;
     for (int i = 0; i < b->n_running; i++) n += max_positions(b->running[i]);
@@ -343,7 +343,7 @@ static void start_record(Batch *b, Record *r) {
     b->running[b->n_running++] = r;
 }
 
-// Starts waiting records in input order. A record that waits for memory is not overtaken.
+// Starts waiting records in input order. A record that waits for memory blocks later ones.
 static void start_waiting(Batch *b) {
     for (int i = 0; i < b->n_window && b->n_waiting && b->n_running < b->max_running; i++) {
         Record *r = b->window[i];
@@ -353,10 +353,10 @@ static void start_waiting(Batch *b) {
         if (prefix.n_soon - prefix.n_now >= min_shared(r))
             continue; // another record is computing it
         if (reserve_memory(b, r)) {
-            start_record(b, r); // searches again: the prefix may have been freed
+            start_record(b, r); // searches again: reserve_memory() may have freed the prefix
             continue;
         }
-        if (b->n_running) return; // memory becomes free when one of them ends
+        if (b->n_running) return; // a running record will free memory
 
         Error err;
         size_t n = max_positions(r);
@@ -391,7 +391,7 @@ static void collect_finished(Batch *b) {
 
 // Writes the answers of finished records; with --ordered, only up to the first unfinished record.
 static void write_done(Batch *b) {
-    int n = 0; // records that stay
+    int n = 0; // records kept in the window
 
     for (int i = 0; i < b->n_window; i++) {
         Record *r = b->window[i];
@@ -453,7 +453,7 @@ static void open_batch(Batch *b) {
     if (!o->input && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "batch: needs -i FILE, or requests on standard input");
 
-    // Input and output are opened before the model, which takes longer.
+    // Input and output are opened before the model, so that their errors are reported early.
     parse_shard(b, o->shard);
     lines_open(&b->input, o->input, MAX_LINE);
     file_register_input(o->input); // never overwritten
@@ -462,9 +462,9 @@ static void open_batch(Batch *b) {
     pipeline_open(&b->pipeline, o);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 
-    // KV caches may use 90 % of the memory that the weights leave. If the weights take more than
-    // three quarters of the memory, parts of them are evicted and read again in any case: then KV
-    // caches may use 90 % of a quarter of the memory.
+    // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
+    // three quarters of the memory are partly evicted and read again in any case. KV caches may
+    // then use 90 % of a quarter of the memory.
     size_t available = os_memory_available();
     size_t weights = model_weight_bytes(&b->pipeline.model);
     size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
@@ -490,7 +490,7 @@ int command_batch(const Options *o) {
     b->options = *o;
     open_batch(b);
 
-    // Each round is one forward pass of all running records.
+    // Each round is one forward pass for all running records.
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);

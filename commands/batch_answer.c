@@ -22,14 +22,14 @@ static void end_answer(JsonWriter *w) {
 // several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
 // best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
-    Buffer seen = {0}, name = {0}; // seen: names so far, in quotes, between commas
+    Buffer seen = {0}, name = {0}; // seen: the quoted names so far, each between commas
     buffer_puts(&seen, "");
     json_begin_object(w, NULL);
 
     for (int i = 0; i < n; i++) {
         Str piece = tokenizer_piece(t, l->top[i].id, true);
 
-        // Tokens with equal bytes would be one member: the most likely one counts.
+        // Skip a name that a more likely token has used.
         name.len = 0;
         buffer_puts(&name, ",");
         json_quote(&name, piece);
@@ -182,7 +182,7 @@ void record_finish(Record *r) {
     r->state = RECORD_DONE;
     if (--parent->n_unfinished || parent->has_failed) return;
 
-    // The last choice completes the answer.
+    // The last choice to finish completes the answer.
     JsonWriter w = begin_answer(parent);
     if (parent->form != FORM_SHORT)
         write_openai_response(&w, parent);

@@ -45,9 +45,9 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
     return id->len;
 }
 
-// Reads all results up to an incomplete last line, whose length becomes out->n_truncated. Adds
-// their ids to out->done or, if `kept` is not NULL, appends their lines to it. Results of kind
-// RESULT_RETRY are only counted (out->n_retry).
+// Reads all results except an incomplete last line, and sets out->n_truncated to the length of that
+// line. Adds the ids of the results to out->done or, if `kept` is not NULL, appends their lines to
+// it. Results of kind RESULT_RETRY are only counted (out->n_retry).
 static void read_results(BatchOutput *out, Buffer *kept) {
     LineReader l;
     JsonDoc doc = {0};
@@ -63,7 +63,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
         ResultKind kind;
 
-        // A line that ends in the middle of an answer is what an interrupted run has left.
+        // An interrupted run may have left an incomplete last line.
         bool ok = json_parse(&doc, line.data, line.len, &err);
         if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
             out->n_truncated = line.len;
@@ -156,7 +156,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     const ModelOptions *m = &o->model_options;
     Buffer input = {0};
 
-    // Options that change answers. The seed has a part of its own.
+    // Options that change answers, except the seed, which is appended below.
     Options unseeded = *o;
     unseeded.sample.seed = 0;
     options_put_settings(&unseeded, &input);
@@ -180,7 +180,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     }
 
     buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
-    if (has_checksum) { // of their weights
+    if (has_checksum) { // over all bytes of these files
         uint64_t checksum = checksum_files(&p->model.file);
         for (int i = 0; i < p->model.n_adapters; i++)
             checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
@@ -198,7 +198,8 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
 
-    // A resumed run takes over the seed, and compares checksums if the first run had any.
+    // A resumed run uses the seed of the first run, unless --seed is given. Checksums are compared
+    // if the first run stored one.
     const char *old_seed = strrchr(old, '_');
     if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
     put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);

@@ -31,13 +31,13 @@ typedef struct {
     size_t n_truncated; // bytes of an incomplete last line
 } BatchOutput;
 
-// Opens -o FILE, locked against other processes, or stdout, and reads the results of an earlier
-// run, but changes none. Dies if the output is not empty without --resume.
+// Opens -o FILE, locked against other processes, or stdout. With --resume, reads the results of
+// earlier runs and changes nothing; without it, dies if the file is not empty.
 void batch_output_open(BatchOutput *out, const Options *o);
 // Compares the fingerprint of model and options with that of the run that started the output, and
 // stores it. Without --seed, *o gets the seed of that run. Dies if the fingerprints differ, unless
-// --force is given. Only then the output is repaired: an incomplete last line is removed, and
-// RESULT_RETRY lines, so that their requests are repeated.
+// --force is given. Then repairs the output: removes an incomplete last line, and the RESULT_RETRY
+// lines, so that their requests are repeated.
 void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p);
 // Writes a line, whole or not at all. Dies on an error; a closed pipe ends the program (exit 0).
 void batch_output_write(BatchOutput *out, Str line);

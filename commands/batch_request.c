@@ -141,7 +141,8 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
-// In a chat a boolean (see parse_top_logprobs), elsewhere also the number of alternatives.
+// A boolean or the number of alternatives. Chats take only a boolean here, and the number as
+// "top_logprobs".
 static bool parse_logprobs(Record *r, const Json *v, Error *err) {
     bool takes_number = r->form != FORM_CHAT;
     if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
@@ -192,7 +193,7 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// A schema as JSON, or as the text of one.
+// A schema as a JSON value, or a string with the text of a schema.
 static bool parse_json_schema(Record *r, const Json *v, Error *err) {
     (void)err;
     if (v->kind == JSON_STRING)
@@ -272,7 +273,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
         if (str_is(v->key, fields[i].name))
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
 
-    // All other fields are options of the command line.
+    // All other fields set options of the command line.
     const Option *option = find_option(&r->options, v->key);
     if (!option)
         return !r->options.is_strict ||
@@ -300,7 +301,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
 // Prompts
 
-// Writes the schema of a call of a tool: {"name": NAME, "parameters": {...}}.
+// Writes the schema of the calls of a tool: {"name": NAME, "parameters": {...}}.
 static void write_call_schema(JsonWriter *w, Str name, const Json *parameters) {
     json_begin_object(w, NULL);
     json_write_string(w, "type", str_of("object"));
@@ -431,7 +432,7 @@ static bool parse_prompt(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// Finds the object with the fields of the request.
+// Finds the object that holds the request: the line itself, or its "body".
 static bool find_body(const Record *r, const Json *root, const Json **out, Error *err) {
     const Json *method = json_get(root, "method");
     const Json *url = json_get(root, "url");
@@ -495,7 +496,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
         r->options.sample.seed =
             (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
 
-    // Log-probabilities of sampled tokens need at least one alternative.
+    // At least one alternative is computed, because 0 turns log-probabilities off.
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
 
     bool is_text = !root || get(body, "prompt");
@@ -542,7 +543,7 @@ void record_free(Record *r) {
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
 
-    // Lists that the request has replaced.
+    // Stop strings and biases belong to the record only if its request has set them.
     if (r->options.stops != defaults->stops) {
         for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
         free(r->options.stops);

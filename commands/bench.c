@@ -57,7 +57,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     double gb = bytes * 1e-9 / sec;
     double gflop = operations * 1e-9 / sec;
     double per_thread = 1 / (sec * b->model.n_threads);
-    double *first = &b->first[b->test]; // the same with the first number of threads
+    double *first = &b->first[b->test]; // per_thread with the first number of threads
     if (*first == 0) *first = per_thread;
 
     if (b->options->is_json) {
@@ -87,7 +87,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
 
-    // For the summary.
+    // Keep the numbers of the summary.
     if (*test == 'p') b->prefill_per_sec = 1 / sec;
     if (*test == 'd' && !b->decode_per_sec) {
         b->decode_per_sec = 1 / sec;
@@ -295,7 +295,7 @@ int command_bench(const Options *o) {
         json_begin_array(w, "results");
     }
 
-    // All tests, for each number of threads.
+    // Run all tests for each number of threads.
     double sec = 0;
     do {
         counts = take_number(counts, &n);

@@ -89,7 +89,7 @@ int command_chat(const Options *o) {
         n_interrupts = 0;
         if (str_is_blank(buffer_str(&text))) continue;
 
-        // A pasted text, or one of several lines, is a message even if it begins with a slash.
+        // Pasted or multi-line text is a message, even if it begins with a slash.
         if (is_editing) chat_undo(&c);
         if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
             chat_say(&c, "user", buffer_str(&text));

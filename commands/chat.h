@@ -2,10 +2,10 @@
 // adds a message to the dialogue, and the answer of the model.
 //
 // Before each answer the template renders the whole dialogue, and the token stream replaces the
-// texts of earlier answers by their original tokens. The session is then rewound to the end of the
-// prefix that it shares with the stream, and only the tokens after it are fed. So a turn costs only
-// its own tokens. After /undo, /edit or /load, or with a template that drops old reasoning, the
-// tokens from the first difference on are fed again.
+// texts of earlier answers with their original tokens. The session is then rewound to the end of
+// the prefix that it shares with the stream, and only the tokens after it are fed. So a turn costs
+// only its own tokens. After /undo, /edit or /load, or with a template that drops old reasoning,
+// the tokens from the first difference on are fed again.
 #pragma once
 
 #include "../base/files.h"

@@ -69,7 +69,7 @@ static void command_file(Chat *c, const char *path) {
     size_t before = c->attached.len;
     bool is_regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
 
-    // The content is appended; if it is too long, it is removed again.
+    // The file is appended. If it cannot be read or is too long, it is removed again.
     if (before) buffer_puts(&c->attached, "\n\n");
     bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
               file_read(path, &c->attached, &err);
@@ -127,7 +127,7 @@ static void command_save(Chat *c, const char *path) {
     else
         transcript_put(&c->dialogue, &text);
 
-    // A file that holds the beginning of this dialogue may be replaced.
+    // A file that holds the beginning of this dialogue is overwritten without --force.
     is_forced |= has_prefix_of(path, buffer_str(&text));
     if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
@@ -142,7 +142,7 @@ static void command_save(Chat *c, const char *path) {
 
 // Clipboard
 
-// Digit i has the six bits of s from bit 6 i on. s is followed by a zero byte.
+// Digit i encodes the bits 6 i to 6 i + 5 of s, which must be followed by a zero byte.
 static void put_base64(Buffer *out, Str s) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *bytes = (const unsigned char *)s.data;
@@ -153,8 +153,8 @@ static void put_base64(Buffer *out, Str s) {
     }
 }
 
-// OSC 52 gives the terminal a text for the clipboard, also over SSH. There is no reply, so whether
-// the terminal supports it is unknown.
+// OSC 52 asks the terminal to copy a text to the clipboard. It also works over SSH. Terminals do
+// not reply, so it is unknown whether the copy succeeded.
 static void command_copy(Chat *c, const char *text) {
     enum { MAX_BYTES = 74994 }; // a sequence of 100,000 bytes, the limit of hterm's osc52.sh
     int fd = terminal_has_escapes(STDERR_FILENO) ? STDERR_FILENO : STDOUT_FILENO;
@@ -186,7 +186,7 @@ static void command_undo(Chat *c, const char *text) {
     if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
-// With a text, replaces the last message by it. Otherwise puts the last message into the editor;
+// With a text, replaces the last message with it. Otherwise puts the last message into the editor;
 // the dialogue changes when the edited message is sent.
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
@@ -228,15 +228,14 @@ static void command_system(Chat *c, const char *text) {
     note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
-// Results belong to the tool calls of the last answer in their order; the model continues after the
-// last result. If no call is pending, the text becomes a message of the role "ipython", as
-// Llama 3.1 expects it.
+// Results are assigned to the tool calls of the last answer in order. The model answers after the
+// last result. If no call is pending, the message gets the role "ipython" of Llama 3.1.
 static void command_tool(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
     JsonDoc doc = {0};
     int n_results = 0;
 
-    // The call that has no result yet, in the message before the results.
+    // Find the first call without a result, in the message before the results.
     while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
     const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
     const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &(Error){0})
@@ -329,7 +328,7 @@ bool chat_command(Chat *c, const char *text) {
 // Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
 static void complete_path(Str typed, Buffer *out) {
     Buffer folder = {0};
-    size_t n = typed.len; // bytes of the directory
+    size_t n = typed.len; // length of the directory part
     while (n > 0 && typed.data[n - 1] != '/') n--;
     buffer_append(&folder, typed.data, n);
 
@@ -341,7 +340,8 @@ static void complete_path(Str typed, Buffer *out) {
         struct stat st;
         size_t begin = out->len;
 
-        // Hidden files only if a dot is typed; no names that would be two.
+        // Skip names that do not match, contain the separator, or are hidden (unless a dot was
+        // typed).
         if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
             (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
             !strcmp(e->d_name, ".."))
@@ -355,7 +355,7 @@ static void complete_path(Str typed, Buffer *out) {
 }
 
 void chat_complete(Str before, Buffer *out) {
-    size_t begin = before.len; // of the word
+    size_t begin = before.len; // of the word to complete
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
 
@@ -369,7 +369,7 @@ void chat_complete(Str before, Buffer *out) {
             complete_path(word, out);
     }
 
-    // Names of options, after /set.
+    // Complete the names of options after /set.
     if (!str_begins_with(before, "/set ") || begin != 5) return;
     for (const Option *o = option_table; o < option_table + n_option_rows; o++) {
         if (!(o->commands & CMD_SET)) continue;

@@ -1,5 +1,5 @@
-// Turns of a chat: checking the context, generating and showing an answer, adding it to the
-// dialogue and to the token stream.
+// Turns of a chat: check the context, generate and show an answer, and add it to the dialogue and
+// the token stream.
 #include "chat.h"
 #include "../cli/completion.h"
 #include "../cli/markdown.h"
@@ -162,7 +162,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     const Template *tpl = &a->chat->pipeline.tpl;
 
-    // The answer begins with its first character that is no white space.
+    // Skip leading white space, except that of a base model, which continues a text.
     while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) {
         text++;
         n--;
@@ -176,7 +176,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     a->has_text = true;
     if (a->chat->options.is_json) return true;
 
-    // Reasoning is dim, up to its closing tag.
+    // Print reasoning, including its closing tag, as dim text.
     if (a->in_reasoning) {
         size_t end = str_find((Str){text, n}, str_of("</think>"));
         size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
@@ -200,8 +200,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     int n_stops = 0;
     Request r;
 
-    // Stop strings: those of the options and of the template. An answer of the built-in model is
-    // one paragraph, unless -n says how long it may be.
+    // Stop strings come from the options and the template. Without -n, an answer of the built-in
+    // model ends with its first line.
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
@@ -283,7 +283,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 
     note_stats(&c->options, g, s->request.sample.seed);
 
-    // The counters of the generator begin again, those of the chat go on.
+    // Add the counters of this answer to those of the chat, and reset them.
     c->n_prefill += g->n_prefill;
     c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec;
@@ -302,7 +302,7 @@ void chat_answer(Chat *c) {
 
     if (update_stream(c) < 0) return;
 
-    // The session keeps what the new token ids have in common with it.
+    // Rewind the session to the longest prefix that it shares with the token stream.
     int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
     while (n_same < stream->len - 1 && n_same < c->session->n_tokens &&
            c->session->tokens[n_same] == stream->data[n_same])
@@ -318,14 +318,14 @@ void chat_answer(Chat *c) {
     a.in_reasoning = reply_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
 
-    // What the answer becomes in the dialogue.
+    // Add the answer to the dialogue, or report its error.
     bool has_text = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_text || s.finish == FINISH_STOP)
         keep_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
         turn_failed(c, s.error.code, s.error.text);
 
-    // What the user should know about it.
+    // Print notes on how the answer ended.
     if (s.finish == FINISH_CANCEL)
         note(&c->options,
              has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");

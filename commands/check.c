@@ -36,7 +36,7 @@ static void check_leaf(void *arg, int i) {
         if (floats_are_finite(x, cols)) continue;
 
         team_lock();
-        if (!check->err.code) // the first error counts
+        if (!check->err.code) // only the first error is reported
             error_set(&check->err, EXIT_MODEL, "%s: tensor %.*s: row %llu: NaN or infinite weight",
                       check->g->path, SHOWN(t->name), (unsigned long long)(leaf->first_row + r));
         team_unlock();

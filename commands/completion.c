@@ -110,7 +110,7 @@ bool completion_print(const char *name) {
     while (shell < end && strcmp(shell->name, name)) shell++;
     if (shell == end) return false;
 
-    // The script has two places that the tables fill.
+    // The script has two placeholders, which are replaced by rows of the tables.
     const Command *last_command = command_table + n_commands;
     const char *script = put_script(shell->script, "@COMMANDS@");
     for (const Command *c = command_table; c < last_command; c++) shell->put_command(c);

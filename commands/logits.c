@@ -41,7 +41,7 @@ int command_logits(const Options *o) {
         die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
 
-    // The ids must fit the vocabulary and the context.
+    // All ids must be in the vocabulary, and their number must fit the context.
     int n_vocab = model.config.vocab_size;
     ids_read(o, n_vocab, &ids);
     if (o->ids[0] == '@') file_register_input(o->ids + 1);

@@ -67,9 +67,9 @@ typedef struct {
 
 // Values
 
-// The share of interpolation in a frequency: 0 if it is not scaled, 1 if it is divided by the whole
-// factor. `divisor` is the unscaled frequency divided by the scaled one; both are float32, so a
-// relative difference below 1e-5 counts as none.
+// The share of interpolation in a frequency: 0 if it is not scaled, 1 if it is divided by the full
+// factor. `divisor` is the unscaled frequency divided by the scaled one. Relative differences below
+// 1e-5 are rounding errors of float32.
 static double ramp(const Rope *rope, double divisor) {
     const RopeParams *p = &rope->params;
     double factor = p->factor;
@@ -109,14 +109,14 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[POS] = pos;
     out[PAIR] = i;
 
-    // Frequency, and the same before scaling.
+    // Frequency and wavelength, with and without scaling.
     out[FREQUENCY] = (double)rope_freq(rope, pos, i);
     out[UNSCALED] = (double)t->unscaled.freqs[i];
     out[WAVELENGTH] = 2 * M_PI / out[FREQUENCY];
     out[UNSCALED_WAVELENGTH] = 2 * M_PI / out[UNSCALED];
     out[RAMP] = ramp(rope, out[UNSCALED] / out[FREQUENCY]);
 
-    // Angle, cosine and sine.
+    // Angle, cosine and sine, with and without scaling.
     out[UNSCALED_ANGLE] = (double)rope_cis(&t->unscaled, pos, i, &c, &s);
     out[UNSCALED_COS] = (double)c;
     out[UNSCALED_SIN] = (double)s;
@@ -125,7 +125,7 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
 
-    // A pair of the vector, rotated.
+    // The pair of the vector, before and after rotation.
     bool is_half = rope->params.has_half_pairs;
     const float *x = t->vector + (is_half ? i : 2 * i);
     out[X] = (double)x[0];
@@ -146,7 +146,7 @@ static bool next_word(const char **list, Buffer *word) {
     return true;
 }
 
-// The options that make a table with a column.
+// The options that a column needs, for error messages.
 static const char *needed_options(int column) {
     if (columns[column].kinds & DISTANCES) return "--decay";
     if (columns[column].kinds & TABLE) return "--positions without --decay";
@@ -160,7 +160,8 @@ static void choose_columns(RopeTable *t) {
     bool is_comparison = t->options->compare && !list && t->kind == PAIRS;
     Buffer word = {0};
 
-    // The default, or all that the kind of table has. A list adds to the keys.
+    // Without --columns, choose the default columns; with "all", every column of this kind of row.
+    // A list is added to the key columns.
     for (int i = 0; i < N_COLUMNS; i++) {
         int kinds = is_all ? columns[i].kinds : columns[i].defaults;
         bool is_extra = i >= N_KEYS && (is_list || (is_comparison && i != FREQUENCY));
@@ -181,8 +182,8 @@ static void choose_columns(RopeTable *t) {
     buffer_free(&word);
 }
 
-// Parses "N", "A..B" or "A..B:STEP". The default is position 0 for frequencies, positions 0 to 3
-// for a vector, and 256 distances up to the original context.
+// Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). The default is position 0 for
+// frequencies, positions 0 to 3 for a vector, and 256 distances up to the original context.
 static void choose_positions(RopeTable *t) {
     const char *text = t->options->positions;
     int64_t a = 0, b = 0, step = 1;
@@ -195,7 +196,6 @@ static void choose_positions(RopeTable *t) {
         return;
     }
 
-    // N, A..B or A..B:STEP
     char *copy = (char *)str_copy(str_of(text)).data;
     char *to = strstr(copy, "..");
     char *colon = to ? strchr(to, ':') : NULL;
@@ -295,7 +295,7 @@ static void write_params(const RopeTable *t, JsonWriter *w) {
     json_begin_array(w, "rows");
 }
 
-// ramp: 0 to 1, the share of interpolation in a frequency.
+// The name of a share of interpolation, which ramp() returns.
 static const char *band_name(double ramp) {
     if (ramp == 0) return "kept";
     return ramp == 1 ? "interpolated" : "smoothed";
@@ -357,7 +357,7 @@ int command_rope(const Options *o) {
     init_ropes(&t);
     choose_columns(&t);
 
-    // The header, or the members before the rows.
+    // Write the CSV header, or the JSON members before the rows.
     int n_pairs = t.kind == DISTANCES ? 1 : t.params.dim / 2;
     if (o->is_json)
         write_params(&t, &w);

@@ -1,5 +1,5 @@
-// score: opens the models and chooses among the forms of the command, which are the files
-// score_choices.c and score_perplexity.c. Both run their tasks with score_run().
+// score: opens the models and runs one form of the command (score_choices.c, score_perplexity.c).
+// All forms run their tasks with score_run().
 #include "score.h"
 #include "commands.h"
 #include "../base/clock.h"

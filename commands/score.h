@@ -1,8 +1,8 @@
 // The engine of score: sums log-probabilities of given tokens.
 //
 // A ScoreTask feeds tokens to a session and sums the log-probabilities of some of them. Windows of
-// a text, texts of a file and choices after a prompt all are tasks, and are packed into common
-// forward passes. The order of additions in a sum does not depend on the other tasks of a pass.
+// a text, texts of a file and choices after a prompt are all tasks. Several tasks share a forward
+// pass. The order of additions in a sum does not depend on the other tasks of a pass.
 #pragma once
 
 #include "score_kl.h"

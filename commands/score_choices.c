@@ -47,7 +47,6 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
     for (int i = 0; i < q->n; i++) {
         Ids *ids = &q->choices[i].ids;
         if (is_plain) {
-            // Prompt and choice are encoded together: tokens may cross the border between them.
             Buffer joint = {0};
             buffer_put(&joint, prompt);
             buffer_put(&joint, q->texts[i]);
@@ -131,7 +130,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     // batch-invariant.
     PrefixCache *cache = n == 1 || m->is_batch_invariant ? s->cache : NULL;
 
-    // What the choices of a question have in common is computed once.
+    // The tokens that all choices of a question share are computed once.
     int n_tasks = 0;
     for (Question *q = questions; q < questions + n; q++) {
         Ids prompt = {q->choices->ids.data, q->n_shared, 0};
@@ -145,7 +144,8 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     }
     score_run(s, tasks, n_tasks);
 
-    // The choices continue forks of it. Its last token is fed again, for its logits.
+    // Each choice continues a fork of that session. The last shared token is fed again, because its
+    // logits score the first token of the choice.
     n_tasks = 0;
     for (Question *q = questions; q < questions + n; q++) {
         if (cache) cache_store(cache, q->prompt.session, 0);
@@ -234,7 +234,7 @@ void score_questions(Scorer *s) {
     score_expect(s, 0);
 
     while (state != LINE_END) {
-        // As many as are there without waiting, up to the number that run together.
+        // Take up to `parallel` lines, and wait only for the first.
         int n = 0;
         for (; n < s->parallel; n++) {
             questions[n] = (Question){0};

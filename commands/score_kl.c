@@ -55,7 +55,7 @@ static double kl_divergence(const float *p, const float *q, int n, bool *agree) 
         if (q[i] > q[best_q]) best_q = i;
     }
 
-    // With the maxima subtracted, log p_i = log_p - log(sum_p), and the same for q.
+    // With the maxima subtracted, log p_i = log_p - log(sum_p). The same holds for q.
     for (int i = 0; i < n; i++) {
         double log_p = (double)p[i] - (double)p[best_p];
         double log_q = (double)q[i] - (double)q[best_q];
@@ -91,7 +91,7 @@ void kl_compare(KlReference *r, int pos, const float *logits) {
 
 void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
     size_t n = (size_t)r->n;
-    double agreement = (double)r->n_agreed / r->n; // share of positions
+    double agreement = (double)r->n_agreed / r->n; // share of positions with equal best tokens
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += r->divergences[i];
     double mean = sum / r->n;

@@ -116,7 +116,7 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
     }
     buffer_free(&text);
 
-    // Logits of a file belong to the tokens of --ids.
+    // A file of logits must have a row for each token of --ids.
     if (s->reference && !s->reference->workspace && s->reference->n_rows != p->ids.len)
         die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
             p->ids.len, s->reference->n_rows);
@@ -172,7 +172,7 @@ void score_perplexity(Scorer *s) {
         read_tokens(s, &p);
     }
 
-    // The number of tokens of a file of texts is not known before they are read.
+    // For a file of texts, the number of tokens is unknown (0) until all are read.
     score_expect(s, is_texts ? 0 : (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1)));
     run_tasks(s, &p, is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);

@@ -6,15 +6,15 @@
 
 #include <math.h>
 
-// Feeds as many tokens of a task as fit into the forward pass. Returns the row count by which
-// kernels are chosen, so that a prompt whose beginning came from the prefix cache gets the bits of
-// an uncached one.
+// Feeds as many tokens of a task as fit into the forward pass. Returns the row count that chooses
+// the kernels. It includes the cached tokens of the chunk, so that a prompt with a cached prefix
+// has the same bits as an uncached one.
 static int feed_task(Scorer *s, ScoreTask *task) {
     Error err;
     const int *tokens = task->ids.data + task->n_fed;
     int first = task->first_scored - 1 - task->n_fed; // first token whose logits are needed
     int n = task->ids.len - 1 - task->n_fed;
-    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // tokens of this chunk
+    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // earlier tokens of its chunk
 
     if (first < 0) first = 0;
     if (n > s->chunk - n_cached) n = s->chunk - n_cached;
@@ -51,12 +51,13 @@ static const float *add_logprobs(const Scorer *s, ScoreTask *task, const float *
 
 void score_run(Scorer *s, ScoreTask *const *tasks, int n) {
     KlReference *reference = s->reference;
-    int first = 0; // tasks before it are complete
+    int first = 0; // first incomplete task
 
     while (first < n) {
         progress_prefill(s->pipeline.options, s->n_fed, s->n_total, s->fed_since);
 
-        // One forward pass for the next tasks. A single task keeps the kernels of its own rows.
+        // One forward pass for the next tasks. A single task sets the row count that chooses
+        // kernels; several tasks use the actual one (0).
         int end = n < first + s->parallel ? n : first + s->parallel;
         int kernel_rows = 0;
         for (int i = first; i < end; i++) kernel_rows = feed_task(s, tasks[i]);

@@ -77,7 +77,6 @@ static void print_family(const Model *m) {
     const Layer *l = m->layers;
     Buffer list = {0};
 
-    // What differs from Llama 3.1.
     if (f->has_half_pairs) buffer_printf(&list, ", RoPE pairs (i, i + %d)", m->rope.dim / 2);
     if (f->no_rope_interval == 1) buffer_puts(&list, ", no RoPE");
     if (f->no_rope_interval > 1)
@@ -125,7 +124,7 @@ static void print_model(const Model *m, const Options *o) {
     if (gguf_file_type(&m->file)) printf("%-14s%s\n", "mixture", gguf_file_type(&m->file));
     print_family(m);
 
-    // Shape.
+    // Print the shape of the model.
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
@@ -139,7 +138,7 @@ static void print_model(const Model *m, const Options *o) {
     printf("\n");
     print_types(&m->file);
 
-    // Memory: weights, KV cache, and what fits.
+    // Print the memory: weights, KV cache, and the number of positions that fit.
     int context = o->ctx ? o->ctx : c->max_context;
     if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
     double kv = (double)kv_position_bytes(&m->kv);
@@ -249,7 +248,7 @@ int command_show(const Options *o) {
         return EXIT_OK;
     }
 
-    // The weights are checked before the model is built of them.
+    // The weights are checked before a model is built from them.
     if (o->is_check || o->is_verify) check_weights(o, &file);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
 

@@ -28,7 +28,6 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     if (!file_read(o->chat_file, &text, &err)) die_error(&err);
     Str all = str_skip_bom(buffer_str(&text));
 
-    // A request with "messages" and other variables, or a message per line.
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
         in->variables = all;
         in->wants_answer = true;
@@ -231,7 +230,7 @@ int command_tokenize(const Options *o) {
     bool has_constraint = o->json_schema || o->grammar || o->regex;
     bool has_text = !o->chat_file && !o->is_jsonl;
 
-    // The text is read before the model, which may take longer.
+    // The text is read before the model is opened, which may take longer.
     check_options(o, has_constraint);
     Options exact = *o;
     exact.keep_newline = true; // every byte counts
