@@ -423,7 +423,7 @@ static long slurm_number(const char *variable, long missing) {
     return text && parse_i64(text, &n) ? (long)n : missing;
 }
 
-// Sets the shard from "K/N", or from "slurm": the place of this task in its job array.
+// Sets the shard from "K/N", or from "slurm": the index of this task in its job array.
 static void parse_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;

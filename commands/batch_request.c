@@ -25,8 +25,9 @@ static bool has_only_digits(const Json *j) {
     return true;
 }
 
-// Decimals of up to 15 digits are different doubles. So if a longer one, with a fraction or an
-// exponent, has an integer as double, it need not be one.
+// True if a number is an integer from min to max. A double distinguishes decimals of up to 15
+// digits. A longer number with a fraction or an exponent may be rounded to an integer, and is
+// therefore refused.
 static bool is_integer(const Json *j, double min, double max) {
     return j && j->kind == JSON_NUMBER && j->number >= min && j->number <= max &&
            j->number == floor(j->number) && (has_only_digits(j) || j->string.len <= 16);
@@ -62,7 +63,7 @@ bool record_put_id(Buffer *out, const Json *id) {
     if (id && id->kind == JSON_STRING)
         json_quote(out, id->string);
     else if (id && id->kind == JSON_NUMBER && id->number != 0 && has_only_digits(id))
-        buffer_put(out, id->string); // exact, however long it is
+        buffer_put(out, id->string); // exact for any length
     else if (is_integer(id, -0x1p53, 0x1p53))
         buffer_printf(out, "%.0f", id->number + 0.0); // -0 becomes 0
     else

@@ -340,8 +340,8 @@ static void complete_path(Str typed, Buffer *out) {
         struct stat st;
         size_t begin = out->len;
 
-        // Skip names that do not match, contain the separator, or are hidden (unless a dot was
-        // typed).
+        // Skip names that do not match, and hidden ones unless a dot was typed. A name with a
+        // newline would be read as two.
         if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
             (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
             !strcmp(e->d_name, ".."))

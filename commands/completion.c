@@ -1,7 +1,7 @@
 // Completion scripts for shells, from command_table and option_table.
 //
 // commands/completions/ has a script per shell, with placeholders for the list of commands and the
-// options of each command. Here is how each shell writes such a list.
+// options of each command. The functions here write these lists in the syntax of each shell.
 #include "commands.h"
 
 #include <stdio.h>

@@ -139,7 +139,7 @@ int command_run(const Options *o) {
     note_stats(o, &g, o->sample.seed);
     if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
-    // A script must not take half an object for an answer: -q keeps this warning.
+    // The warning is printed even with -q: no script may take an incomplete text for an answer.
     int n_incomplete = 0;
     for (int i = 0; i < n; i++) n_incomplete += completion_is_incomplete(&completions[i]);
     if (!n_incomplete) return EXIT_OK;

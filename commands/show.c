@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 
-// Bounds of the bytes read to measure the memory bandwidth: the size of the weights, if between
-// them.
+// Limits of the number of bytes read to measure the memory bandwidth. Within them, it is the size
+// of the weights.
 enum { MIN_PROBE = 16 << 20, MAX_PROBE = 256 << 20 };
 
 // Number, weights and bytes of all tensors, then number and bytes of the tensors of each type.
@@ -173,7 +173,7 @@ static void print_model(const Model *m, const Options *o) {
            scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
-// m: NULL for a file without tensors, a vocabulary.
+// m is NULL for a vocabulary file, which has no tensors.
 static void print_json(const Gguf *g, const Model *m) {
     const char *mixture = gguf_file_type(g);
     Buffer out = {0};
