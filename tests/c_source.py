@@ -12,12 +12,12 @@ KEYWORD = re.compile(r"^(?:case [^:]*:|default:|else\b|do\b|UNROLL\b|\w+:(?!:))\
 
 
 def blank(match):
-    """Spaces in the place of a comment, a string or a directive; line breaks stay."""
+    """Replaces all characters of a match except line breaks with spaces."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
 def strip_comments(text):
-    """The text with spaces in the place of comments; an empty string in the place of strings and characters."""
+    """Replaces comments, and the contents of strings and character constants, with spaces."""
     def replace(match):
         found = match.group()
         return blank(match) if found[0] == "/" else found[0] + " " * (len(found) - 2) + found[0]
@@ -30,7 +30,7 @@ def strip_directives(text):
 
 
 def parenthesis_end(text, start):
-    """The index behind the parenthesis that closes the one at `start`."""
+    """The index after the parenthesis that closes the one at `start`."""
     depth = 0
     for i in range(start, len(text)):
         depth += (text[i] == "(") - (text[i] == ")")
@@ -155,8 +155,8 @@ def has_nested_ternary(text):
 
 
 def has_constant_flag(condition, code):
-    """True if a part of the condition of a loop is a name that the loop does not change: an `if` in its place. A member,
-    as in `!c->failed`, is changed by any call that gets the object."""
+    """True if a part of a loop's condition is a name that the loop does not change, so that it should be an `if`. A
+    member, as in `!c->failed`, counts as changed by any call that gets the object."""
     if top_level(condition, "||"):
         return False
     for part in condition.split("&&"):
@@ -170,7 +170,7 @@ def has_constant_flag(condition, code):
 
 
 def defects(function):
-    """(offset, kind, statement) of what CONTRIBUTING.md excludes from a function."""
+    """Yields (offset, kind, statement) for each construct of a function that CONTRIBUTING.md excludes."""
     for offset, text in statements(function.code):
         simple = simple_statement(text)
         if top_level(simple, ",") and not DECLARATION.match(simple):

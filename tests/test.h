@@ -19,8 +19,8 @@ void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
         if (!(cond)) test_fail(__FILE__, __LINE__, #cond " -- " __VA_ARGS__);                      \
     } while (0)
 
-// True if the text contains all parts of the pattern, which " ... " separates, in this order. A
-// test of a message names the keyword and the value: "block_count: expected ... found 0".
+// True if the text contains all parts of the pattern in order. " ... " separates the parts. The
+// pattern for a message contains its keyword and value: "block_count: expected ... found 0".
 bool test_matches(const char *text, const char *pattern);
 
 // Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it does not exist. The

@@ -1,13 +1,13 @@
 // Constraints: which texts they accept, which sources they refuse, and token masks compared with
 // every token tried alone.
 //
-// The texts and refusals are the rows of tests/constrain_cases.jsonl. A row has a source ("schema",
-// "regex" or "grammar"; a schema that is a string is the text of a schema) with
+// The cases are the rows of tests/constrain_cases.jsonl. A row has a source: "schema" (JSON, or a
+// string with the text of a schema), "regex" or "grammar". It also has
 //     "accepts", "refuses": texts that match, and texts that do not; or
-//     "says": the keyword and the value of the message that refuses the source.
-// "mode" selects the modes of a schema: "checked" (default), "generated" or "ordered". A refusal
-// without a mode is the same in the first two. A row with "keywords" refuses each of "wrong_values"
-// as the value of each keyword.
+//     "says": the pattern (test_matches) of the error for an invalid source.
+// "mode" is the mode in which a schema is compiled: "checked" (default), "generated" or "ordered".
+// A schema with "says" and without "mode" must be refused in "checked" and in "generated". In a row
+// with "keywords", each of "wrong_values" must be refused as the value of each keyword.
 #include "../base/files.h"
 #include "../base/json.h"
 #include "../constrain/constrain.h"
@@ -146,15 +146,15 @@ static Grammar *schema_of(const char *text, unsigned modes) {
     return g;
 }
 
-// Rows of tests/constrain_cases.jsonl.
+// The rows of tests/constrain_cases.jsonl.
 
 typedef struct {
-    Str line;         // as written
+    Str line;         // text of the row
     const char *kind; // "schema", "regex" or "grammar"
     const Json *row, *source;
 } Case;
 
-// Calls `check` for all rows that have a member `kind` and a member `expected`.
+// Calls `check` for all rows that have members with the names `kind` and `expected`.
 static void for_each_case(const char *kind, const char *expected, void (*check)(const Case *c)) {
     static const char path[] = "tests/constrain_cases.jsonl";
     Buffer file = {0};
@@ -295,7 +295,7 @@ static void choices(void) {
           err.text);
 }
 
-// Formats with the length limits of their RFCs, and those of generated texts.
+// Formats with the length limits of their RFCs, and with those of generated texts.
 static void format_lengths(void) {
     static const struct {
         const char *format, *begin, *middle, *end; // middle is repeated
@@ -344,7 +344,7 @@ static void unknown_keywords(void) {
     buffer_free(&unknown);
 }
 
-// --- masks
+// Masks.
 
 typedef struct {
     const Grammar *g;
@@ -436,7 +436,7 @@ static void skipped_space(void) {
     matcher_free(m), grammar_free(g), token_table_free(v);
 }
 
-// Text that must come next: the rest of a property name, and of a constant.
+// Forced text: the rest of a property name, and of a constant.
 static void forced_text(void) {
     TokenTable *v = small_tokens();
     Grammar *g = schema_of(
@@ -455,7 +455,7 @@ static void forced_text(void) {
     buffer_free(&out), matcher_free(m), grammar_free(g), token_table_free(v);
 }
 
-// The machine's tables are full and flushed repeatedly; masks stay correct.
+// Fills the machine's tables, which are then flushed, several times. Masks must stay correct.
 static void flushes(void) {
     Error err;
     Grammar *g =
@@ -481,7 +481,7 @@ static void flushes(void) {
     buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), token_table_free(v);
 }
 
-// --- constraints of a tokenizer's texts
+// Constraints on a tokenizer's texts.
 
 typedef struct {
     Buffer file;
@@ -492,7 +492,7 @@ typedef struct {
     Request request;
 } Constrained;
 
-// Begins a text of a constraint after these prompt tokens. [is_sentencepiece]: opened once.
+// Begins a constrained text after these prompt tokens. Each of the two tokenizers is opened once.
 static Constrained *begin_text(bool is_sentencepiece, ConstraintSpec spec, const int *prompt,
                                int n_prompt) {
     static Constrained all[2];
@@ -610,7 +610,7 @@ static void forced_tokens(void) {
         }
 }
 
-// More constraints than the cache keeps; each is compiled again and correct.
+// Compiles more constraints than the cache keeps. Those compiled again must be correct.
 static void many_constraints(void) {
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 80; i++) {

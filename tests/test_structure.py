@@ -21,7 +21,7 @@ CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "
         "commands/run.c", "commands/commands.h"]
 KNOWN_CIRCLES = [  # files that call each other; no new one is allowed
     {"commands/commands.c", "commands/help.c"}]  # the table of commands, and the command that prints it
-PARTS = {"vocabulary": "tokenizer"}  # the second file of a module, and the header that only the two share
+PARTS = {"vocabulary": "tokenizer"}  # the second file of a module; only the two files include its header
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
