@@ -23,8 +23,8 @@ endif
 # No -ffast-math: NaN checks and the order of floating-point operations are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            -DVERSION='"$(VERSION)"'
-include os/platform.mk # probes of the compiler; what depends on the system and the CPU
-RULES   := Makefile os/platform.mk # objects depend on both
+include os/platform.mk # compiler probes; settings that depend on the system and the CPU
+RULES   := Makefile os/platform.mk # all objects depend on both files
 FLAGS   += $(OPENMP)
 PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
@@ -115,7 +115,7 @@ demo: all
 	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
 	@echo '      ./llama31 help                            list the commands'
 
-# The time of every kernel, from which the thresholds in backends/ are chosen: build/sweep -m MODEL -t N
+# Measures the time of every kernel, to choose the thresholds in backends/: build/sweep -m MODEL -t N
 sweep: $(BUILD)/sweep
 
 test: all $(BUILD)/unit $(BUILD)/sweep $(BUILD)/torture.so
@@ -126,8 +126,8 @@ $(BUILD)/torture.so: tests/torture/torture.c
 	$(call report,LD,$@)
 	-$(V)$(CC) -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
-# asan has no sanitizers in the vector backends, which would take minutes to compile. asan-backends has them, without
-# detection of uses after return, for which gcc 12 misaligns vectors of 64 bytes.
+# asan compiles the vector backends without sanitizers, which would take minutes. asan-backends includes them, but does
+# not detect uses after return: gcc 12 would misalign vectors of 64 bytes.
 asan asan-backends:
 	$(MAKE) BUILD=build-$@ SANDBOX=none HARDEN= \
 	  BACKEND_FLAGS=$(if $(filter asan,$@),-fno-sanitize=all,--param=asan-use-after-return=0) \
