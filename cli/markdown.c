@@ -1,5 +1,5 @@
 // A state machine over the bytes of a text. All styles except code blocks end with their line, so a
-// marker without a counterpart has no effect beyond it.
+// marker without a counterpart has no effect on later lines.
 #include "markdown.h"
 
 #include <ctype.h>

@@ -137,7 +137,7 @@ extern const int n_option_rows;
 
 // Options before the command line is parsed. The seed is random.
 Options options_default(const char *command);
-// Parses the command line of one command (a CMD_ bit) into *o, whose args has room for argc
+// Parses the command line of one command (a CMD_ bit) into *o, whose args can hold argc
 // entries. False with err (exit 2).
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
 // The option of this name, or NULL with err (exit 2; err may be NULL).

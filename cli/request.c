@@ -1,6 +1,6 @@
-// In the order of use: the request, the constraint, the generator with draft model and prefix
-// cache. A request that does not fit the context or the memory is refused here, before any
-// computation.
+// The functions are in the order of their use: the request, the constraint, the generator with
+// draft model and prefix cache. A request that does not fit the context or the memory is refused
+// here, before any computation.
 #include "request.h"
 #include "output.h"
 #include "../base/files.h"

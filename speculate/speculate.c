@@ -1,5 +1,5 @@
-// Chooses between prompt lookup and the draft model, and keeps their statistics. Speculation is
-// shared by all sequences of a generator, a Drafter is the state of one.
+// Chooses between prompt lookup and the draft model, and keeps their statistics. All sequences of a
+// generator share a Speculation. Each has a Drafter.
 #include "speculate.h"
 #include "cost.h"
 #include "draft.h"
