@@ -126,8 +126,8 @@ $(BUILD)/torture.so: tests/torture/torture.c
 	$(call report,LD,$@)
 	-$(V)$(CC) -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
-# asan compiles the vector backends without sanitizers, which would take minutes. asan-backends includes them, but does
-# not detect uses after return: gcc 12 would misalign vectors of 64 bytes.
+# asan compiles the vector backends without sanitizers, because compiling them with sanitizers takes minutes.
+# asan-backends includes them, but does not detect uses after return: gcc 12 would misalign vectors of 64 bytes.
 asan asan-backends:
 	$(MAKE) BUILD=build-$@ SANDBOX=none HARDEN= \
 	  BACKEND_FLAGS=$(if $(filter asan,$@),-fno-sanitize=all,--param=asan-use-after-return=0) \
