@@ -4,7 +4,7 @@
 // A text is one buffer with a cursor. A key changes the text or the cursor, and draw_text() then
 // redraws everything: it lays out prompt and text in rows of the terminal's width, moves the cursor
 // up to the first row, clears everything below, writes the rows, and moves the cursor to its place.
-// The only state of the screen to remember is therefore the row of the cursor (cursor_row). If the
+// The row of the cursor (cursor_row) is therefore the only state of the screen that is kept. If the
 // text has more rows than the screen, only the rows around the cursor are written.
 #include "editor.h"
 #include "../base/files.h"
@@ -35,8 +35,8 @@ struct Editor {
     int out; // file descriptor of the terminal's screen
     volatile int *interrupted;
     const char *history_path;
-    Buffer history; // content of the history file: an entry per line, its newlines as '\r'
-    size_t seen;    // offset of the entry on the screen; history.len: the new text
+    Buffer history; // the history file: one entry per line, with '\r' for newlines in an entry
+    size_t seen;    // offset of the history entry on the screen; history.len: the new text
     unsigned char keys[4096]; // input bytes; [next_key, n_keys) are not handled yet
     size_t n_keys, next_key;
     // state of the text being edited
@@ -75,7 +75,7 @@ static void terminal_take(void) {
 static void on_wake_signal(int number) {
     int e = errno;
     if (number == SIGINT) *tty.interrupted = 1;
-    if (number == SIGTSTP) { // restores the terminal, stops, and takes the terminal when continued
+    if (number == SIGTSTP) { // restores the terminal, stops; when continued, takes it again
         struct sigaction own, standard = {.sa_handler = SIG_DFL};
         sigset_t set;
         terminal_restore();
@@ -136,7 +136,7 @@ bool editor_is_terminal(const Editor *e) { return e->is_terminal; }
 
 // History
 
-// Offset of the entry before (by < 0) or after the entry at `at`.
+// Offset of the entry before (by < 0) or after (by > 0) the entry at `at`.
 static size_t history_step(const Buffer *history, size_t at, int by) {
     if (by > 0) return at + strcspn(history->data + at, "\n") + 1;
     for (at--; at > 0 && history->data[at - 1] != '\n'; at--) {
@@ -148,15 +148,15 @@ static size_t history_step(const Buffer *history, size_t at, int by) {
 static void history_add(Editor *e, const Buffer *text) {
     Buffer *h = &e->history;
     size_t begin = h->len;
-    size_t last = begin ? history_step(h, begin, -1) : 0; // the entry before it
+    size_t last = begin ? history_step(h, begin, -1) : 0; // the last entry
     if (!text->len) return;
 
-    // An entry is a line: its own line breaks become carriage returns.
+    // An entry is one line: newlines of the text become carriage returns.
     buffer_put(h, buffer_str(text));
     buffer_puts(h, "\n");
     for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
 
-    // The same text twice in a row is one entry.
+    // Remove the new entry if it equals the last one.
     if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
         h->len = begin;
         h->data[begin] = 0;
@@ -191,7 +191,7 @@ static int next_key(Editor *e, int timeout_ms) {
         if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0 && !e->is_terminal) die_file("standard input"); // of a terminal: a hangup
+        if (n < 0 && !e->is_terminal) die_file("standard input"); // a terminal hung up
         if (n <= 0) return END_OF_INPUT;
 
         e->next_key = 0;
@@ -203,8 +203,8 @@ static int next_key(Editor *e, int timeout_ms) {
 
 // The screen
 
-// Returns the length of the character at s, its printable form and the number of columns that this
-// form takes. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
+// Returns the length of the character at s in bytes, its printable form, and the width of that form
+// in columns. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
     int len = utf8_decode(s, n, &code);
@@ -248,8 +248,8 @@ static size_t char_after(const Editor *e, size_t at) {
     return at;
 }
 
-// Offset of the character before `at`. Scans from the left, the only direction in which joined
-// characters can be recognized.
+// Offset of the character before `at`. Scans from the left, because joined characters cannot be
+// recognized from the right.
 static size_t char_before(const Editor *e, size_t at) {
     size_t last = 0;
     for (size_t i = 0; i < at; i = char_after(e, i)) last = i;
@@ -258,8 +258,8 @@ static size_t char_before(const Editor *e, size_t at) {
 
 // Lays out prompt and text in rows of `columns` columns, separated by "\r\n". Returns the number of
 // rows and the position of the cursor. A row that follows a newline of the text is indented by 2.
-// If the cursor is at the end of a full row, a new row begins: terminals would leave the cursor on
-// the last column.
+// If the cursor or the end of the text follows a full row, a new row begins: a terminal would leave
+// the cursor on the last column.
 static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = 0;
     Buffer all = {0};
@@ -268,7 +268,7 @@ static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, i
     size_t cursor = all.len + e->at;
     buffer_put(&all, buffer_str(&e->text));
 
-    // Character by character; the last round is the end of the text.
+    // One iteration per character, and one for the end of the text.
     for (size_t i = 0, len = 1; i <= all.len; i += len) {
         char shown[8] = "";
         int width = 0;
@@ -279,7 +279,7 @@ static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, i
         if (!is_end && !is_newline)
             len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
 
-        // The cursor needs a column, too.
+        // The cursor takes a column, too.
         bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
         if (is_full && !is_newline) {
             row++;
@@ -317,7 +317,7 @@ static void draw_text(Editor *e) {
         size.ws_row = 24;
     }
 
-    // The visible rows are [top, bottom). The row of the cursor is among them.
+    // The visible rows are [top, bottom). They include the row of the cursor.
     int columns = size.ws_col > 8 ? size.ws_col : 8;
     int height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = lay_out(e, columns, &rows, &row, &column);
@@ -327,7 +327,7 @@ static void draw_text(Editor *e) {
     const char *end = rows.data + rows.len;
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
 
-    // From the row of the cursor up to the first one, then the new rows, then back to the cursor.
+    // Move up to the first row, clear the screen below, write the rows, move back to the cursor.
     if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
     buffer_append(&out, begin, (size_t)(end - begin));
@@ -345,13 +345,13 @@ static void draw_text(Editor *e) {
 // Editing
 
 static void insert_text(Editor *e, const char *s, size_t n) {
-    buffer_append(&e->text, s, n); // to make room
+    buffer_append(&e->text, s, n); // grows the buffer
     memmove(e->text.data + e->at + n, e->text.data + e->at, e->text.len - n - e->at);
     memcpy(e->text.data + e->at, s, n);
     e->at += n;
 }
 
-// Removes the bytes [from, to) of the text. is_kept: Ctrl-Y can insert them again.
+// Removes the bytes [from, to) of the text. If is_kept, Ctrl-Y can insert them again.
 static void cut_text(Editor *e, size_t from, size_t to, bool is_kept) {
     if (is_kept && to > from) {
         e->killed.len = 0;
@@ -382,8 +382,8 @@ static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char)
     return at;
 }
 
-// Offset of the next beginning of a word to the left of the cursor (by -1), or of the next end of a
-// word to the right (by 1).
+// Offset of the nearest beginning of a word left of the cursor (by -1), or of the nearest end of a
+// word right of it (by 1).
 static size_t word_edge(const Editor *e, int by, bool (*class)(char)) {
     return skip_class(e, skip_class(e, e->at, by, class, false), by, class, true);
 }
@@ -404,7 +404,7 @@ static void move_row(Editor *e, int by) {
     size_t begin = row_edge(e, -1), end = row_edge(e, 1);
     size_t column = e->at - begin; // bytes
 
-    // Within the text.
+    // Move within the text.
     if (by < 0 ? begin > 0 : end < e->text.len) {
         e->at = by < 0 ? begin - 1 : end + 1;
         begin = row_edge(e, -1);
@@ -415,7 +415,7 @@ static void move_row(Editor *e, int by) {
         return;
     }
 
-    // To another entry of the history. What is typed comes after the last one.
+    // Move to another history entry. The new text comes after the last entry.
     if (e->seen == (by < 0 ? 0 : e->history.len)) return;
     if (e->seen == e->history.len) {
         e->draft.len = 0;
@@ -458,10 +458,10 @@ static void read_paste(Editor *e) {
 enum { KEY_PASTE = ALT_KEY(256) };
 
 // Reads an escape sequence after its ESC. Returns the control or Alt key with the same effect,
-// KEY_PASTE, or 0 for an unknown sequence. A key with Alt sends ESC KEY. Other keys send, as in
-// xterm, ESC [ FINAL or ESC [ NUMBER ; MODIFIER FINAL (modifier 3 is Alt, 5 is Ctrl).
+// KEY_PASTE, or 0 for an unknown sequence. A key with Alt sends ESC KEY. Other keys send xterm's
+// sequences: ESC [ FINAL or ESC [ NUMBER ; MODIFIER FINAL (modifier 3 is Alt, 5 is Ctrl).
 static int read_escape(Editor *e) {
-    // the final byte, or 1000 + NUMBER if that byte is '~'; the key
+    // {final byte (1000 + NUMBER if it is '~'), key}
     static const int keys[][2] = {
         {'A', CTRL_KEY('P')},  {'B', CTRL_KEY('N')},  // up, down
         {'C', CTRL_KEY('F')},  {'D', CTRL_KEY('B')},  // right, left
@@ -473,7 +473,7 @@ static int read_escape(Editor *e) {
     int key = next_key(e, ESCAPE_MS);
     if (key != '[' && key != 'O') return ALT_KEY(key);
 
-    // Up to two numbers, then the final byte.
+    // Read up to two numbers and the final byte.
     int final, first = 0, modifier = 0, *number = &first;
     while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
         if (final == ';')
@@ -481,7 +481,7 @@ static int read_escape(Editor *e) {
         else if (final >= '0' && final <= '9' && *number < 1000)
             *number = *number * 10 + final - '0';
 
-    // Arrows with Alt or Ctrl.
+    // The right and left arrows with Alt or Ctrl move by words.
     if (final == 'C' && modifier >= 3) return ALT_KEY('f');
     if (final == 'D' && modifier >= 3) return ALT_KEY('b');
 
@@ -497,8 +497,8 @@ static bool is_quoted(const Buffer *text) {
            str_ends_with(buffer_str(text), "\"\"\"");
 }
 
-// Handles Enter. After an open """ adds a newline; replaces a final backslash by a newline. False
-// in any other case: the text is complete.
+// Handles Enter: adds a newline after an open """, or replaces a final backslash with a newline.
+// Returns false if neither applies; the text is then complete.
 static bool is_continued(Buffer *text) {
     if (str_begins_with(buffer_str(text), "\"\"\"") && !is_quoted(text)) {
         buffer_puts(text, "\n");
@@ -589,7 +589,7 @@ static void search_history(Editor *e) {
         set_text(e, old.data, old.len);
         *e->interrupted = 0;
     } else if (key >= 0) {
-        e->next_key--; // left to editor_read()
+        e->next_key--; // editor_read() handles this key
     }
 
     e->prompt = prompt;
@@ -615,7 +615,7 @@ static void complete_word(Editor *e) {
         words[n++] = at;
     }
 
-    // What all words have in common is inserted; otherwise they are listed.
+    // The common prefix of sorted words is that of the first and the last one.
     size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true);
     size_t common = 0;
     if (n) {
@@ -642,7 +642,7 @@ static void complete_word(Editor *e) {
 
 // Reading a text
 
-// Carries out a control key or an escape sequence.
+// Handles a control key or an escape sequence.
 static void handle_key(Editor *e, int key) {
     switch (key == 27 ? read_escape(e) : key) {
     case CTRL_KEY('A'): e->at = row_edge(e, -1); break;
@@ -675,7 +675,7 @@ static void handle_key(Editor *e, int key) {
     }
 }
 
-// Reads a text without editing: one line, and further ones while is_continued().
+// Reads a text without editing: one line, and another one while is_continued() returns true.
 static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
@@ -721,8 +721,8 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
 
         if (*e->interrupted) {
             *e->interrupted = 0;
-            bool is_given_up = e->text.len == 0 || *text; // an edit of an existing text is undone
-            e->at = e->text.len;                          // below all rows
+            bool is_given_up = e->text.len == 0 || *text; // also cancels the edit of a given text
+            e->at = e->text.len;                          // moves the cursor to the last row
             draw_text(e);
             write_all(e->out, "^C\r\n", 4);
             if (is_given_up) return EDITOR_INTERRUPTED;

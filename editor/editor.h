@@ -20,13 +20,13 @@ typedef enum {
     EDITOR_INTERRUPTED // Ctrl-C at an empty prompt
 } EditorResult;
 
-// If standard input and output are a terminal, switches it to delivering single keys; Ctrl-C then
-// sets *interrupted. A terminal without escape sequences (TERM=dumb) keeps its settings and
-// delivers lines. `history`: path of the history file, or NULL.
+// If standard input and output are a terminal, switches it to single-key input; Ctrl-C then sets
+// *interrupted. A terminal without escape sequences (TERM=dumb) keeps its settings and delivers
+// lines. `history`: path of the history file, or NULL.
 Editor *editor_open(const char *history, Completer complete, volatile int *interrupted);
 bool editor_is_terminal(const Editor *e);
 
-// Reads one text and replaces the content of `out` by it. The user starts with the text `text` and
-// edits it. A final backslash or an open """ continues the text on the next line; the quotes are
+// Reads one text into `out`, whose content it replaces. `text` is the initial text, which the user
+// edits. A final backslash or an open """ continues the text on the next line; the quotes are
 // removed.
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out);
