@@ -1,9 +1,9 @@
 // The evaluator: opening a template, then scopes, calls, loops, operators, expressions, statements.
 //
-// Scoping follows Jinja. The template has a scope, and so has each iteration of a loop, each call
-// of a macro, each body whose text is captured, and each "with"; "if" has none. An assignment
-// changes only the innermost scope. A loop therefore cannot change variables outside it; templates
-// use namespace() for that. A macro sees the scope of its definition, not the scope of its call.
+// Scoping follows Jinja. These have a scope: the template, each iteration of a loop, each call of a
+// macro, each body whose text is captured, and each "with". "if" has none. An assignment changes
+// only the innermost scope. A loop therefore cannot change variables outside it; templates use
+// namespace() for that. A macro sees the scope of its definition, not the scope of its call.
 #include "jinja.h"
 #include "../base/unicode.h"
 #include "jinja_library.h"
@@ -18,7 +18,7 @@ enum {
     MAX_ARGS = 32 // of a call
 };
 
-// Copies the source. All line ends become "\n"; a final one is removed.
+// Copies the source, converts line ends to "\n" and removes a final line end.
 static void copy_source(Jinja *t, Str source) {
     uint32_t code;
     for (size_t at = 0, n; at < source.len; at += n) {
@@ -73,8 +73,9 @@ struct Macro {
     Scope *scope;          // of the definition
 };
 
-// A loop, which can outlive its statement. loop.last and loop.nextitem fetch the following item in
-// advance. The length of a loop with a condition is unknown until the template reads loop.length.
+// A loop. A template can store the variable "loop", so this struct can outlive its statement.
+// loop.last and loop.nextitem fetch the following item in advance. The length of a loop with a
+// condition is unknown until the template reads loop.length.
 struct Loop {
     const JinjaNode *node;
     Scope *outer;
@@ -133,7 +134,7 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 
 // Macros
 
-// Evaluates a list of EXPR_ARG. The arguments are on the stack of the heap.
+// Evaluates a list of EXPR_ARG nodes. The values are pushed onto the argument stack of the heap.
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
 
@@ -167,7 +168,7 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
     return (Value){.kind = VALUE_MACRO, .macro = m};
 }
 
-// Returns the text of a macro. `caller`: the macro that "call" makes of its body, or NULL.
+// Returns the text of a macro. `caller`: the body of a {% call %} block as a macro, or NULL.
 static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *caller) {
     Scope *before = h->scope;
     size_t start = h->out.len;
@@ -176,7 +177,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
 
-    // A parameter gets the argument at its place or of its name, its default, or no value.
+    // A parameter gets its positional or named argument, its default, or an undefined value.
     for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
         int k = i; // index of its argument
         if (i >= a->n || a->names[i].data)
@@ -228,7 +229,7 @@ static const Value *loop_peek(Heap *h, struct Loop *l) {
     return &l->following;
 }
 
-// The number of items. If a condition selects them, this fetches all remaining items.
+// The number of items. If the loop has a condition, this fetches all remaining items.
 static int loop_length(Heap *h, struct Loop *l) {
     if (l->length >= 0) return l->length;
     List *rest = value_list(h, VALUE_LIST, 0).list;
@@ -266,14 +267,14 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
 
 static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int depth) {
     Scope *before = h->scope;
-    struct Loop *l = heap_alloc(h, 1, sizeof *l); // the template can keep it
+    struct Loop *l = heap_alloc(h, 1, sizeof *l); // not on the stack: the template can store it
     Value v;
 
     heap_enter(h);
     *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
-    l->length = n->c ? -1 : items->n; // not known with an "if"
+    l->length = n->c ? -1 : items->n; // unknown if there is a condition
 
-    // Each round has a scope of its own.
+    // Each iteration has its own scope.
     while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
         l->following = (Value){0};
@@ -302,17 +303,17 @@ static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-// Evaluates a call, a filter or a test. The caller removes its arguments from the stack of
-// arguments (Heap.n_args). `caller` is the block of a {% call %}, or NULL.
+// Evaluates a call, a filter or a test. Leaves its arguments on the argument stack; eval() or
+// exec_one() removes them. `caller`: the body of a {% call %} block as a macro, or NULL.
 static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     Args a = {0};
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
 
-    // The operand of a filter or test; all others have theirs in the called value.
+    // The operand of a filter or test. The object of a method is part of the called value.
     if (n->kind != EXPR_CALL)
         a.self = n->a ? eval(h, n->a) : h->body;
-    else if (is_cycle) // loop.cycle(...) is not a value
+    else if (is_cycle) // loop.cycle exists only as a call
         a.self = eval(h, n->a->a);
     eval_args(h, n->b, &a);
 
@@ -396,7 +397,7 @@ static double float_op(Heap *h, int op, double x, double y) {
     return power;
 }
 
-// Integer operations. As in Python, division rounds towards minus infinity.
+// Integer operations. As in Python, division rounds toward minus infinity.
 static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     int64_t z = 1;
     bool overflows = false;
@@ -443,7 +444,7 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
         return repeat_sequence(h, b, a.integer);
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
-    // Numbers. The result of two integers is an integer, except of a division or a negative power.
+    // Numbers. Two integers give an integer, except for "/" and for a negative exponent.
     if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
         a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
         heap_fail(h, "a number is too large");
@@ -619,7 +620,7 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
     h->now = in->now;
     volatile bool ok = false;
 
-    // A failure anywhere in the template jumps back here.
+    // heap_fail() jumps back here.
     if (!setjmp(h->on_fail)) {
         h->scope = new_scope(h, NULL);
         for (int i = 0; i < in->n_objects; i++)

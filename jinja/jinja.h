@@ -1,11 +1,11 @@
-// The template language Jinja, as far as chat templates use it. Follows the documentation and the
+// The part of the template language Jinja that chat templates use. It follows the documentation and
 // behavior of Jinja2 3.1, with the settings of Hugging Face's transformers: trim_blocks,
 // lstrip_blocks, no autoescape, break and continue, tojson without HTML escapes, raise_exception,
 // strftime_now, generation blocks.
 //
 // jinja_open() parses a template (jinja_parse.c), jinja_render() evaluates it (jinja.c). Templates
-// are untrusted: memory, output, steps and recursion are bounded. A template can read the variables
-// that the caller passes, and nothing else; it cannot change them. Not supported: include, import,
+// are untrusted: memory, output, steps and recursion are bounded. A template can read only the
+// variables that the caller passes, and cannot change them. Not supported: include, import,
 // inheritance.
 //
 // The result carries a provenance mask with one byte per text byte: 1 if the template wrote the
@@ -19,8 +19,8 @@
 
 typedef struct Jinja Jinja; // a parsed template
 
-// Parses a template of at most 256 KiB. `name` is used in messages and must outlive it. NULL with
-// err: "NAME: line N: ...".
+// Parses a template of at most 256 KiB. `name` is used in messages and must outlive the template.
+// Returns NULL and sets err to "NAME: line N: ..." if the template is invalid.
 Jinja *jinja_open(Str source, const char *name, Error *err);
 void jinja_close(Jinja *t);
 Str jinja_source(const Jinja *t);
@@ -37,6 +37,6 @@ typedef struct {
     const struct tm *now; // for strftime_now
 } JinjaInput;
 
-// Appends the rendered text and its provenance mask. False with err if the template fails, raises
-// an exception or exceeds a limit.
+// Appends the rendered text and its provenance mask. Returns false and sets err if the template
+// fails, raises an exception or exceeds a limit.
 bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *mask, Error *err);

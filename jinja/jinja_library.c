@@ -1,9 +1,9 @@
-// The functions come first, by subject; then the table of their names (builtins), and the binding
-// of arguments to parameters (run_builtin).
+// In order: the functions by subject, the table of their names (builtins), the binding of arguments
+// to parameters (run_builtin), and the access to attributes, items and slices.
 //
-// A function gets its operand (the input of a filter, the object of a method) as a->self, and in
-// a->values one value per parameter; omitted arguments are VALUE_ABSENT. Functions that differ only
-// in a detail are one C function with variants (a->variant).
+// A function gets its operand (the input of a filter, the object of a method) as a->self, and one
+// value per parameter in a->values; omitted arguments are VALUE_ABSENT. Template functions that
+// differ only in a detail share a C function and have different values of a->variant.
 #include "jinja_library.h"
 #include "../base/unicode.h"
 
@@ -64,7 +64,8 @@ static Value str_case(Heap *h, const Args *a) {
             n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
         heap_put(h, (Text){bytes, mask, n});
 
-        // A word begins after a character without case or, in the filter, after one of these.
+        // The method title() begins a word after a character without case, the filter after one of
+        // the characters listed here.
         is_first = false;
         if (rule == CASE_TITLE) is_first = other_case(code, true) == other_case(code, false);
         if (rule == CASE_TITLE_FILTER) is_first = *c.data && strchr("- ({[<\t\n\r\f\v", *c.data);
@@ -259,7 +260,7 @@ static Value str_is_class(Heap *h, const Args *a) {
 
 // Strings: construction
 
-// A part of a path as a key: digits are an integer.
+// Converts a part of a path to a key. Digits become an integer.
 static Value path_part(Text part) {
     int64_t index = 0;
     for (size_t i = 0; i < part.len; i++) {
@@ -269,8 +270,9 @@ static Value path_part(Text part) {
     return part.len ? value_int(index) : value_text(part);
 }
 
-// An attribute of an item: "a.0" is a path. The item itself if `attribute` is absent or none. A
-// part that is missing is replaced by `fallback` unless that is absent or none.
+// Returns an attribute of an item, or the item itself if `attribute` is absent or none. "a.0" is a
+// path: item 0 of attribute a. If a part of the path is missing and `fallback` is neither absent
+// nor none, `fallback` replaces that part.
 static Value item_attribute(Heap *h, Value item, Value attribute, Value fallback) {
     if (attribute.kind <= VALUE_NONE) return item;
     Text path = attribute.kind == VALUE_STRING ? attribute.text : text_of("");
@@ -286,7 +288,7 @@ static Value item_attribute(Heap *h, Value item, Value attribute, Value fallback
     return item;
 }
 
-// Joins the items of `all`, or this attribute of the items unless it is absent or none.
+// Joins the items of `all` or, if `attribute` is neither absent nor none, their attributes.
 static Value join_items(Heap *h, Text sep, Value all, Value attribute) {
     List *list = value_iterate(h, all);
     size_t start = h->out.len;
@@ -427,7 +429,7 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // Numbers
 
-// Copies a string for C's number parsers, without surrounding white space and a plus sign.
+// Copies a string for C's number parsers, without surrounding white space and leading plus sign.
 static const char *number_text(Heap *h, Text t) {
     heap_touch(h, t.len * 4);
     t = text_strip(t, WHITE_SPACE, true, true);
@@ -436,7 +438,7 @@ static const char *number_text(Heap *h, Text t) {
     return copy + (*copy == '+');
 }
 
-// Reads a number, or a string that spells one.
+// Converts a number, or a string that contains one, to a double. False for other values.
 static bool read_number(Heap *h, Value v, double *x) {
     if (value_is_number(v)) {
         *x = value_number(h, v);
@@ -463,7 +465,7 @@ static Value filter_float(Heap *h, const Args *a) {
 
 // Lists
 
-// The sort key of an item: item_attribute(). A string is converted to lower case unless has_case.
+// The sort key of an item, see item_attribute(). Strings are in lower case unless has_case.
 static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     heap_spend(h, 1);
     item = item_attribute(h, item, attribute, value_none());
@@ -539,7 +541,7 @@ static Value filter_reverse(Heap *h, const Args *a) {
     return a->self.kind == VALUE_STRING ? join_items(h, text_of(""), out, value_none()) : out;
 }
 
-// The items for map, select and reject. As in Jinja, any false value is an empty sequence.
+// The items for map, select and reject. As in Jinja, a false value counts as an empty sequence.
 static List *iterate_if_true(Heap *h, Value v) {
     return value_truth(v) ? value_iterate(h, v) : value_list(h, VALUE_LIST, 0).list;
 }
@@ -572,15 +574,15 @@ static Value filter_map(Heap *h, const Args *a) {
 
 enum { SELECT_REJECT = 1, SELECT_BY_ATTRIBUTE = 2 };
 
-// The items that pass a test (or fail it: SELECT_REJECT). The test applies to the item or to an
-// attribute of it.
+// The items that pass a test or, with SELECT_REJECT, fail it. With SELECT_BY_ATTRIBUTE, the test
+// applies to an attribute of the item.
 static Value filter_select(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
     int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0; // arguments before the test
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
 
-    // The attribute, then a test and its arguments; without a test, whether the value is true.
+    // The arguments: an attribute, a test, and its arguments. The default is a test for truth.
     Value attribute = skip ? a->values[0] : (Value){0};
     Args rest = {0};
     if (a->n > skip)
@@ -864,7 +866,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
 
-    // Arguments go to the slot of their name or place.
+    // Put each argument into the slot of its name or position.
     Value *slots = n_params ? h->args + start : NULL;
     for (int i = 0; i < a->n; i++) {
         int k = i;
@@ -897,7 +899,7 @@ Value library_apply(Heap *h, bool is_test, Str name, const Args *a) {
 
 Value library_function(Str name) { return find_builtin(FUNCTION, name); }
 
-// Fails for an undefined value. Templates may only test and print it.
+// Fails if v is undefined. Templates can only test and print undefined values.
 static void require_defined(Heap *h, Value v) {
     if (v.kind != VALUE_UNDEFINED) return;
     if (v.owner) heap_fail(h, "'%s object' has no attribute '%.*s'", v.owner, SHOWN(v.name));
@@ -932,7 +934,7 @@ Value library_attribute(Heap *h, Value v, Str name) {
     return found ? *found : value_undefined(name, value_type_name(v));
 }
 
-// As in Jinja, looks for an item first, then for an attribute of this name.
+// As in Jinja, looks for an item first, then for an attribute with this name.
 Value library_item(Heap *h, Value v, Value key) {
     bool is_index = key.kind == VALUE_INT || key.kind == VALUE_BOOL;
     int64_t i = is_index ? value_integer(h, key) : 0;
@@ -979,11 +981,11 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
         return value_undefined(str_of("a slice"), value_type_name(v));
 
     int64_t n = is_text ? (int64_t)text_length(h, v.text) : v.list->n;
-    int64_t most = n + 2; // a longer step has the same effect
+    int64_t most = n + 2; // a larger step has the same effect
     if (by > most) by = most;
     if (by < -most) by = -most;
 
-    // The first item, and the one at which the slice ends.
+    // The first item of the slice, and its end (exclusive).
     int64_t low = by < 0 ? -1 : 0;
     int64_t high = by < 0 ? n - 1 : n;
     int64_t start = slice_bound(h, from, n, low, high, by < 0 ? high : low);

@@ -1,7 +1,7 @@
 // The names that templates can call: Jinja's filters and tests, the methods of Python's types, and
 // the functions that transformers defines. All of them are rows of one table (`builtins` in
-// jinja_library.c). Methods that would change a value fail, as in Jinja's sandbox. Also the access
-// to attributes, items and slices.
+// jinja_library.c). Methods that would change a value fail, as in Jinja's sandbox. The functions at
+// the end access attributes, items and slices.
 #pragma once
 
 #include "jinja_value.h"
@@ -18,7 +18,7 @@ typedef struct {
 // These fail if the name is unknown or the arguments do not match the parameters.
 Value library_apply(Heap *h, bool is_test, Str name, const Args *a); // a test or a filter
 Value library_function(Str name);                           // VALUE_UNDEFINED if there is none
-Value library_call(Heap *h, Value function, const Args *a); // of a VALUE_FUNCTION
+Value library_call(Heap *h, Value function, const Args *a); // calls a VALUE_FUNCTION
 
 // v.name, v[key] and v[from:to:step], where v is not a loop. VALUE_UNDEFINED if v has no such
 // attribute or item. The bounds of a slice are integers or VALUE_NONE.

@@ -8,8 +8,8 @@
 //   lstrip_blocks  removes blanks between the start of a line and a block tag or comment, unless
 //                  the tag begins with {%+
 //
-// Texts in the tree point into the source, quoted strings into the heap. Both belong to the
-// template: their provenance masks are all 1.
+// In the tree, texts point into the source and quoted strings into the heap. The template wrote
+// both, so their provenance masks are all 1.
 #include "jinja_tree.h"
 
 #include <ctype.h>
@@ -38,7 +38,7 @@ typedef struct {
     const char *source, *ones; // (n) the source, followed by a NUL byte; its provenance mask
     size_t n;
     size_t at;      // lexer: offset of the next byte
-    size_t counted; // lexer: `line` counts the newlines before this offset
+    size_t counted; // lexer: offset up to which `line` counts newlines
     int line;
     int depth;          // lexer: open brackets; parser: nested expressions and blocks
     JinjaToken *tokens; // (n_tokens)
@@ -85,7 +85,8 @@ static void push_text(JinjaParser *p, size_t end, bool is_block) {
     if (end > p->at) push_token(p, TOKEN_TEXT, p->at, end);
 }
 
-// Continues after a tag that ends at `at`. `sign` is the byte before its closing two bytes.
+// Skips a tag that ends at `at`, and the white space that it removes. `sign` is the byte before the
+// closing two bytes of the tag.
 static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
     p->at = at;
     if (sign == '-')
@@ -135,7 +136,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
         count_lines(p, p->at);
         if (p->at >= p->n) heap_fail(p->heap, "a tag has no end: expected '%s'", close);
 
-        // The end of the tag, which parentheses cannot contain.
+        // The end of the tag. It cannot be inside brackets.
         char first = s[p->at];
         bool has_sign = (first == '-' || (first == '+' && is_block)) && is_at(p, p->at + 1, close);
         if (p->depth == 0 && (has_sign || is_at(p, p->at, close))) {
@@ -149,7 +150,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
             while (end < p->n && s[end] != first) end += 1 + (s[end] == '\\');
             if (end >= p->n) heap_fail(p->heap, "a string has no end");
             push_token(p, TOKEN_QUOTED, p->at + 1, end);
-            p->at++; // skips the quote
+            p->at++; // skips the closing quote
         } else if (is_digit(first)) {
             lex_number(p);
         } else if (is_name_char(first)) {
@@ -167,8 +168,8 @@ static size_t find_in_source(const JinjaParser *p, size_t at, const char *s) {
     return at;
 }
 
-// If the tag {% word %} is at `at`, returns its end and the sign before its closing %}, or 0 for no
-// sign. Otherwise returns 0.
+// If the tag {% word %} is at `at`, returns the offset of its end and sets *sign to the sign before
+// %}, or to 0. Otherwise returns 0.
 static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char *sign) {
     if (!is_at(p, at, "{%")) return 0;
     at += 2;
@@ -281,7 +282,7 @@ static JinjaNode *new_const(JinjaParser *p, Value v) {
     return n;
 }
 
-// A node named by the next token.
+// A node whose name is the next token.
 static JinjaNode *new_named(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a) {
     if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "a name");
     Str name = next_token(p)->s;
@@ -295,17 +296,17 @@ static JinjaNode *new_named(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a) {
 static JinjaNode *parse_expression(JinjaParser *p);
 static JinjaNode *parse_binary(JinjaParser *p, int level);
 
-// Decodes an escape sequence; s is the text after the backslash. Returns the bytes used, or 0 if
-// this is not an escape and the backslash stands for itself.
+// Decodes an escape sequence; s is the text after the backslash. Returns the number of bytes
+// decoded, or 0 if this is not an escape sequence; the backslash is then an ordinary character.
 static size_t put_escape(Heap *h, const char *s, size_t n) {
     static const char letters[] = "\\'\"abfnrtv\n", bytes[] = "\\'\"\a\b\f\n\r\t\v";
     const char *letter = memchr(letters, *s, sizeof letters - 1);
-    if (letter) { // a backslash before a newline removes it
+    if (letter) { // a backslash before a newline removes the newline
         heap_put(h, (Text){bytes + (letter - letters), NULL, *letter != '\n'});
         return 1;
     }
 
-    // A character by its code: \x41, \u0041, \U00000041.
+    // A character code: \x41, \u0041, \U00000041.
     static const char kinds[] = "xuU";
     static const size_t lengths[] = {2, 4, 8};
     const char *kind = memchr(kinds, *s, sizeof kinds - 1);
@@ -369,7 +370,7 @@ static JinjaNode *parse_bracketed(JinjaParser *p, const char *close,
     return first;
 }
 
-// EXPRESSION: EXPRESSION, which are two nodes.
+// "EXPRESSION: EXPRESSION" as two linked nodes, key and value.
 static JinjaNode *parse_pair(JinjaParser *p) {
     JinjaNode *key = parse_expression(p);
     expect(p, ":");
@@ -433,7 +434,7 @@ static JinjaNode *parse_primary(JinjaParser *p) {
 // An index or slice of the operand `of`, after "[".
 static JinjaNode *parse_index(JinjaParser *p, JinjaNode *of) {
     JinjaNode *parts[3] = {NULL}, *n;
-    int k = 0; // colons
+    int k = 0; // number of colons
     for (; k < 3 && !is_word(token(p), "]"); k++) {
         if (!is_word(token(p), ":")) parts[k] = parse_expression(p);
         if (!accept(p, ":")) break;
@@ -469,8 +470,8 @@ static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     }
 }
 
-// The filters of the operand `of`, after "|". They apply from left to right. `of` NULL: the operand
-// is the text of a STMT_CAPTURE.
+// The filters of the operand `of`, after "|". They are applied from left to right. If `of` is NULL,
+// the operand is the text of a STMT_CAPTURE.
 static JinjaNode *parse_filter(JinjaParser *p, JinjaNode *of) {
     do {
         of = new_named(p, EXPR_FILTER, of);
@@ -479,8 +480,8 @@ static JinjaNode *parse_filter(JinjaParser *p, JinjaNode *of) {
     return of;
 }
 
-// A test of the operand `of`, after "is". A single argument needs no brackets: "x is divisibleby
-// 3".
+// A test of the operand `of`, after "is". A single argument needs no parentheses, as in
+// "x is divisibleby 3".
 static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     bool is_negated = accept(p, "not");
     JinjaNode *n = new_named(p, EXPR_TEST, of);
@@ -497,7 +498,7 @@ static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     return n;
 }
 
-// An operand with its signs, attributes and calls, and if has_filters with filters and tests.
+// An operand with its signs, attributes and calls; if has_filters, also its filters and tests.
 static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     JinjaNode *n;
     enter_nesting(p);
@@ -510,7 +511,7 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
         n = parse_primary(p);
     n = parse_postfix(p, n);
 
-    // Filters and tests apply to the whole, as in -1 | abs.
+    // A filter or test applies to the operand with its sign: in "-1 | string", to -1.
     while (has_filters) {
         if (accept(p, "|"))
             n = parse_filter(p, n);
@@ -553,8 +554,8 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     }
 }
 
-// Binary operators. Level 0 binds the weakest; all operators are left-associative. Level 2 is "not"
-// and the comparisons.
+// Binary operators. Level 0 has the lowest precedence, level 2 is "not" and the comparisons. All
+// operators are left-associative.
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
     enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
     static const struct {
@@ -579,7 +580,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         return n;
     }
 
-    // Operators of one level are left-associative.
+    // The operators of this level, from left to right.
     JinjaNode *left = parse_binary(p, level + 1);
     for (int i = 0; i < N_OPERATORS; i++) {
         if (operators[i].level != level || !accept(p, operators[i].sign)) continue;
@@ -672,7 +673,7 @@ static JinjaNode *parse_set(JinjaParser *p) {
     return n;
 }
 
-// Parameters, after "(": names, each perhaps with a default.
+// Parameters, after "(": names with optional defaults.
 static JinjaNode *parse_params(JinjaParser *p) {
     JinjaNode *args = parse_args(p);
     for (JinjaNode *n = args; n; n = n->next) {
@@ -685,7 +686,7 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
-// A statement. A "generation" block has no effect of its own: its statements are returned.
+// A statement. A "generation" block has no effect; its statements are returned.
 static JinjaNode *parse_statement(JinjaParser *p) {
     p->heap->line = token(p)->line;
     if (accept(p, "if")) return parse_if(p);

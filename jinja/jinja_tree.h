@@ -12,7 +12,7 @@ typedef enum {
     STMT_IF,      // if a: body, else: other
     STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
-    STMT_CAPTURE, // a = text of the body after the filters b; a NULL: output
+    STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
     STMT_MACRO,   // name(parameters a): body
     STMT_CALL,    // the call b; "caller" is a macro with the parameters a and the body
     STMT_WITH,    // body, with the list a of STMT_SET
@@ -50,7 +50,7 @@ typedef struct JinjaNode {
 } JinjaNode;
 
 struct Jinja {
-    Heap heap;       // of the source and the tree
+    Heap heap;       // memory of the source and the tree
     Text source;     // followed by a NUL byte; its mask is all 1
     JinjaNode *root; // list of statements
 };

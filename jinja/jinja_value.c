@@ -9,7 +9,7 @@
 enum {
     CHUNK_BYTES = 1 << 16,
     MAX_OUT = 8 << 20,  // bytes of output; its mask has the same size
-    PUT_BYTES = 8,      // bytes that appending a text counts in addition to its length
+    PUT_BYTES = 8,      // bytes charged for appending a text, in addition to its length
     BYTES_PER_STEP = 64 // bytes touched that count as one evaluation step
 };
 
@@ -40,7 +40,7 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return (h->chunk += bytes) - bytes;
 }
 
-// Capacities are 2, 4, 8 and so on: full when n is 0, 2, 4, 8 ...
+// The capacity is a power of two, at least 2. The array is full if n is 0 or such a power.
 void *heap_grow(Heap *h, void *items, int n, size_t size) {
     if (n == 1 || (n & (n - 1))) return items;
     void *more = heap_alloc(h, n ? 2 * (size_t)n : 2, size);
@@ -117,8 +117,8 @@ Text text_part(Text t, size_t from, size_t to) {
     return (Text){t.data + from, t.mask ? t.mask + from : NULL, to - from};
 }
 
-// Length of the character at s in bytes, determined by its first byte. At least 1, also for a byte
-// that is not UTF-8.
+// Length of the character at s in bytes, determined by its first byte. At least 1, even for invalid
+// UTF-8.
 static size_t char_length(const char *s) {
     unsigned char c = (unsigned char)*s;
     if (c < 0xe0) return c < 0x80 ? 1 : 2;
@@ -326,7 +326,7 @@ List *value_iterate(Heap *h, Value v) {
 
 // Comparison
 
-// Compares two values of one kind that has no contents to compare.
+// Compares two values of the same kind by identity, for kinds without contents to compare.
 static bool is_same_object(Heap *h, Value a, Value b) {
     switch (a.kind) {
     case VALUE_ABSENT:
@@ -335,7 +335,7 @@ static bool is_same_object(Heap *h, Value a, Value b) {
     case VALUE_FUNCTION:
         return a.builtin == b.builtin && a.variant == b.variant &&
                (!a.self || value_equal(h, *a.self, *b.self));
-    default: return a.list == b.list; // or another pointer of the union
+    default: return a.list == b.list; // the pointers of the union overlap
     }
 }
 
@@ -386,7 +386,7 @@ bool value_less(Heap *h, Value a, Value b) {
         heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
                   value_type_name(b));
 
-    // The first items that differ decide.
+    // The first pair of different items decides.
     int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
     while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
     if (i == n) return a.list->n < b.list->n;
@@ -397,11 +397,11 @@ bool value_less(Heap *h, Value a, Value b) {
     return is_less;
 }
 
-// Binary insertion sort. qsort() cannot be used, because a comparison can fail.
+// Binary insertion sort: stable, with few comparisons. qsort() cannot be used, because a comparison
+// that fails jumps out of it (heap_fail).
 int *value_order(Heap *h, const List *keys, bool is_descending) {
     int *order = heap_alloc(h, (size_t)keys->n, sizeof *order);
 
-    // Binary insertion sort: stable, with few comparisons.
     for (int i = 0; i < keys->n; i++) {
         Value key = keys->items[i];
         int low = 0, high = i;
@@ -486,7 +486,7 @@ static bool is_printable(uint32_t c) {
     return true;
 }
 
-// Formats the escape sequence of a character in a quoted string. False if it needs none.
+// Formats the escape sequence of a character in a quoted string. Returns false if it needs none.
 static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, char escape[16]) {
     static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr(): the first 4
     const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;

@@ -6,12 +6,12 @@
 // byte per text byte: 1 if the template wrote the byte, 0 if it is data. Operations that copy bytes
 // (slice, join, replace, strip) copy their mask. A character whose case changes keeps its mask.
 // Bytes that an operation produces (digits, quotes, escapes) have mask 0. Invariant: a byte with
-// mask 1 comes from a literal of the template or from a value that the caller vouches for
-// (JinjaInput).
+// mask 1 comes from a literal of the template or from a string that the caller declares to be
+// template text (JinjaInput).
 //
 // Heap. A Heap is the state of one parse or one rendering. Templates come from untrusted files, so
 // it bounds memory, evaluation steps, output and recursion. All values are allocated in it and
-// freed with it. All errors, an exceeded limit as well as a wrong type, call heap_fail(), which
+// freed with it. All errors, exceeded limits as well as wrong types, call heap_fail(), which
 // longjmps to the function that set up the heap. Functions therefore return no errors, and must not
 // own memory outside the heap.
 #pragma once
@@ -38,7 +38,7 @@ typedef enum {
     VALUE_BOOL,
     VALUE_INT,
     VALUE_FLOAT,
-    VALUE_BIG_INT, // an integer in the data that exceeds 64 bits, as its digits
+    VALUE_BIG_INT, // an integer of the input that exceeds 64 bits; its digits are kept as text
     VALUE_STRING,
     VALUE_LIST,
     VALUE_TUPLE,
@@ -91,8 +91,8 @@ typedef struct DictPair {
 
 typedef struct Heap {
     Arena chunks;
-    char *chunk;       // the free rest of the last chunk
-    size_t chunk_left; // its bytes
+    char *chunk;       // free part of the last chunk
+    size_t chunk_left; // (bytes) size of the free part
     size_t n_left;     // bytes that can still be allocated
     Buffer out, mask; // (out.len each) output and its provenance mask; strings are built at the end
                       // of the output, see heap_pop_string()
@@ -100,7 +100,7 @@ typedef struct Heap {
     Str *arg_names;   // (n_args) data NULL for a positional argument
     int n_args, max_args;
     size_t steps;     // evaluation steps left
-    size_t n_touched; // bytes touched that do not make a step yet
+    size_t n_touched; // bytes touched that are not counted in `steps` yet
     int line, depth;  // current line of the template; current recursion depth
     const char *name; // of the template, for messages
     const struct tm *now;
@@ -110,7 +110,7 @@ typedef struct Heap {
     jmp_buf on_fail;
 } Heap;
 
-// Limit of recursion. It takes 230 KiB of stack (gcc 12, -O0 to -O3, without sanitizers).
+// Recursion limit. This depth takes 230 KiB of stack (gcc 12, -O0 to -O3, without sanitizers).
 enum { HEAP_DEPTH = 300 };
 // Functions with large frames are not inlined into the functions that recurse.
 #define OWN_FRAME __attribute__((noinline))
@@ -122,8 +122,8 @@ void heap_spend(Heap *h, size_t n_steps);         // fails when h->steps are use
 void heap_touch(Heap *h, size_t n_bytes);         // spends a step for every 64 bytes of data
 void heap_enter(Heap *h);                         // enters a level of recursion; h->depth-- leaves
 void heap_free(Heap *h);
-// Makes room for one more item in an array of n. Returns `items`, or a larger copy if n shows that
-// the array is full.
+// Grows an array of n items for one more. Returns `items`, or a larger copy if n is the capacity of
+// the array, which follows from n.
 void *heap_grow(Heap *h, void *items, int n, size_t size);
 
 // Appends an argument to h->args. The caller resets h->n_args after its call. The arrays can move,
@@ -172,7 +172,7 @@ static inline bool value_is_number(Value v) {
 }
 const char *value_type_name(Value v); // Python's name of the type
 bool value_truth(Value v);
-// These check the kind of a value before they read its union, and fail if it is another one.
+// These check the kind of a value before they read its union, and fail for all other kinds.
 double value_number(Heap *h, Value v);   // of a number
 int64_t value_integer(Heap *h, Value v); // of an int or a bool
 Text value_string(Heap *h, Value v);     // of a string
