@@ -24,5 +24,5 @@ Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *e
 Grammar *grammar_gbnf(Str text, Error *err);
 // The texts that a regular expression (regex.h) matches from beginning to end.
 Grammar *grammar_regex(Str pattern, Error *err);
-// A list of n texts.
+// Exactly the n texts of a list.
 Grammar *grammar_choices(const Str *choices, int n, Error *err);

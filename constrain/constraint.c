@@ -9,11 +9,11 @@ typedef struct CompiledConstraint CompiledConstraint;
 struct CompiledConstraint {
     Buffer key; // see put_key
     Grammar *grammar;
-    Matcher *tables; // keeps the tables alive that all matchers of the grammar share
+    Matcher *tables; // holds the tables that all matchers of the grammar share
     size_t n_bytes;  // of key and grammar
     double compile_sec;
     int n_users;              // states that refer to this constraint
-    CompiledConstraint *next; // the one requested before this one
+    CompiledConstraint *next; // next in the order of requests, the most recent one first
 };
 
 struct ConstraintCache {
@@ -22,7 +22,7 @@ struct ConstraintCache {
     CompiledConstraint *newest; // the most recently requested
 };
 
-// The current place of a text that may begin with <think>...</think>.
+// The current position in a text that may begin with <think>...</think>.
 typedef enum {
     REASONING_NONE,   // in the constrained text
     REASONING_START,  // before <think> is complete
@@ -38,7 +38,7 @@ struct ConstraintState {
     bool may_think;
     bool drops_space; // a space at the beginning of the next token is not part of the text
     ReasoningPhase phase;
-    Buffer tail;    // the text of this phase; of REASONING_INSIDE, at least the last bytes
+    Buffer tail;    // the text of this phase; in REASONING_INSIDE, only its end
     int last_token; // of the constrained text, or -1
 };
 
@@ -105,8 +105,9 @@ static void drop(CompiledConstraint **link) {
     free(old);
 }
 
-// While there are too many constraints, frees the least recently requested one without users. All
-// constraints have equal shares of the memory for tables. False if those in use take too much.
+// While the cache is above its limits, frees the least recently requested constraint without users.
+// All constraints have equal shares of the memory for tables. False if the constraints in use
+// exceed the limit.
 static bool keep_within_limits(ConstraintCache *cache) {
     enum { MAX_COMPILED = 64, TABLE_BYTES = 128 << 20, MIN_SHARE = 256 << 10 };
 
@@ -132,7 +133,8 @@ static bool keep_within_limits(ConstraintCache *cache) {
     }
 }
 
-// The compiled constraint of a spec, which becomes the newest of the cache. NULL with err.
+// Finds or compiles the constraint of a spec and makes it the newest of the cache. Returns NULL and
+// sets err if it cannot be compiled.
 static CompiledConstraint *find_compiled(ConstraintCache *cache, const ConstraintSpec *s,
                                          Buffer *unknown, Error *err) {
     Buffer key = {0};
@@ -195,7 +197,7 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
     if (!compiled) return false;
 
-    // The limits are checked only now, because the new state is a user.
+    // Check the limits after the new state has become a user of its constraint.
     *out = new_state(cache, compiled, spec->may_think);
     if (keep_within_limits(cache)) return true;
 
@@ -271,7 +273,7 @@ static bool reasoning_accept(ConstraintState *s, int id) {
         s->tail.len = N_CLOSE;
     }
 
-    // The tags end the phases.
+    // A complete tag ends the phase.
     buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
     if (s->phase == REASONING_START && s->tail.len == N_OPEN) {
         s->phase = REASONING_INSIDE;
@@ -335,23 +337,24 @@ bool constraint_accept(ConstraintState *s, int token, size_t *n_accepted) {
 
 static void accept_token(void *arg, int token) { constraint_accept(arg, token, &(size_t){0}); }
 
-// Encodes text that must come next in the same way as the tokenizer would encode it after the last
-// token. To do so, it encodes the last token's text together with the new text and drops the ids of
-// the former. SentencePiece puts a space before a text; there a line break replaces the last token.
-// Returns no ids if SentencePiece joins characters of both texts in one token.
+// Encodes text that must come next as the tokenizer would encode it after the last token: encodes
+// the last token's text and the new text together, and drops the ids of the last token. With
+// SentencePiece, which adds a space at the beginning of a text, a line break replaces the last
+// token. If one token spans both texts, encodes the new text alone; with SentencePiece, returns no
+// ids instead.
 static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     const Tokenizer *t = s->cache->tokenizer;
     bool has_space_prefix = tokenizer_has_space_prefix(t);
     Buffer all = {0};
 
-    // The text is encoded behind the last token, which decides how it begins.
+    // Encode the text of the last token and the new text.
     Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
     if (has_space_prefix) before = (Str){"\n", 1};
     buffer_put(&all, before);
     buffer_put(&all, text);
     tokenizer_encode(t, buffer_str(&all), false, out);
 
-    // The tokens of that text are removed, if the border is one between tokens.
+    // Drop the tokens of `before`, if no token spans both texts.
     size_t n_before = before.len + has_space_prefix, n = 0; // bytes
     int k = 0;                                              // tokens
     while (k < out->len && n < n_before) n += tokenizer_piece(t, out->data[k++], false).len;
@@ -385,7 +388,7 @@ static int force_tokens(void *arg, int *out) {
     if (s->phase != REASONING_NONE || s->drops_space) return 0;
     if (matcher_is_done(s->matcher)) return -1;
 
-    // The last token is left out, because the text after it may change its tokenization.
+    // Leave out the last token, because the text after it may change its tokenization.
     matcher_forced(s->matcher, &text);
     if (text.len > 1) {
         encode_continuation(s, buffer_str(&text), &ids);

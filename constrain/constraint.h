@@ -19,11 +19,11 @@ typedef struct {
     const Str *choices; // (n_choices)
     int n_choices;
     bool is_ordered; // properties come in the schema's order
-    bool is_checked; // a text of others is checked (SCHEMA_CHECKED in constrain.h)
+    bool is_checked; // checks a text that was not generated (SCHEMA_CHECKED in constrain.h)
     bool may_think;  // an unconstrained <think>...</think> may come first
 } ConstraintSpec;
 
-// Compiled constraints. Beyond a few dozen, or 256 MB, constraints that no state uses are freed.
+// A cache of compiled constraints. Beyond 64 constraints or 256 MB, unused ones are freed.
 typedef struct ConstraintCache ConstraintCache;
 // `t` must stay open. The cache is never freed.
 ConstraintCache *constraint_cache_new(const Tokenizer *t);
@@ -32,21 +32,23 @@ typedef struct ConstraintState ConstraintState;
 
 // Compiles the constraint unless it is cached. *out is NULL if no constraint is requested. The
 // places of unknown keywords of a schema are appended to `unknown` (may be NULL) when it is
-// compiled. False with err (exit 2) for an invalid constraint, or if those in use take 256 MB.
+// compiled. Returns false and sets err (exit 2) if the constraint is invalid, or if the constraints
+// in use take more than 256 MB.
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err);
-ConstraintState *constraint_clone(const ConstraintState *s); // at the beginning of another text
+ConstraintState *constraint_clone(const ConstraintState *s); // at the beginning of a new text
 void constraint_free(ConstraintState *s);
 // Sets the constraint of a request, whose prompt must be set before: if the prompt ends with
 // <think>, the text begins inside the reasoning.
 void constraint_attach(ConstraintState *s, Request *r);
 // True if the text so far satisfies the constraint.
 bool constraint_is_complete(const ConstraintState *s);
-// False if the text has more readings than a constraint follows at a time (2,048). A text that is
-// accepted still satisfies the constraint; a text that is rejected may satisfy it as well.
+// False if a text of this constraint was so ambiguous that the automaton dropped states (more than
+// 2,048). A text that is accepted still satisfies the constraint; a text that is rejected may
+// satisfy it, too.
 bool constraint_is_exact(const ConstraintState *s);
-// True if a generated text satisfies the constraint, as it is after a stop string was removed. If
-// reasoning may come first, the tokens accepted so far are judged instead.
+// True if `text` satisfies the constraint. Used for a generated text whose stop string has been
+// removed. If reasoning may come first, the tokens accepted so far are checked instead.
 bool constraint_matches(const ConstraintState *s, Str text);
 
 // For checking a text without a model: one bit per token, set if the token may come next. Valid

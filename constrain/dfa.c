@@ -28,9 +28,9 @@ size_t dfa_bytes(const Dfa *d) {
     return n + (size_t)d->call_begin[d->n_states] * sizeof *d->calls;
 }
 
-// The DFA state of a key: a set of NFA states, or a pair of DFA states. Keys and states have the
-// same numbers. A new key adds a state whose transitions all lead to the dead state. -1 if a limit
-// is exceeded.
+// Returns the DFA state of a key, which is a set of NFA states or a pair of DFA states. Keys and
+// states have the same numbers. A new key adds a state whose transitions all lead to the dead
+// state. Returns -1 if a limit is exceeded.
 static int state_of_key(Dfa *d, InternTable *keys, const void *key, size_t len) {
     bool is_new;
     int state = intern_add(keys, key, len, &is_new);
@@ -130,7 +130,7 @@ static void make_intervals(SubsetBuilder *b) {
 static bool make_classes(SubsetBuilder *b) {
     Dfa *d = b->dfa;
     int n_sets = b->nfa->sets.n, n_ranges;
-    int *range = xalloc((size_t)n_sets + 1, sizeof(int)); // of each set: the first that can match
+    int *range = xalloc((size_t)n_sets + 1, sizeof(int)); // of each set: first that can match
     size_t n_words = (size_t)n_sets / 64 + 1;
     uint64_t *in = xalloc(n_words, sizeof *in); // the sets that contain the current interval
     InternTable classes = {0};
@@ -148,7 +148,7 @@ static bool make_classes(SubsetBuilder *b) {
                 in[s / 64] |= (uint64_t)1 << (s & 63);
         }
 
-        // Intervals in the same sets are one class.
+        // Intervals in the same sets form one class.
         int class = intern_add(&classes, in, n_words * sizeof *in, &is_new);
         d->class_of[i] = (uint16_t) class;
         for (int s = 0; s < n_sets; s++)
@@ -171,8 +171,9 @@ static void add_to_set(SubsetBuilder *b, int state) {
     int_list_push(&b->set, state);
 }
 
-// Fills the set with n states and all states that follow without consuming anything. also:
-// NFA_BEGIN at the beginning of the text, NFA_END at its end, otherwise NFA_EMPTY.
+// Fills the set with n states and all states that follow without consuming anything. `also` is a
+// second kind of edges to follow: NFA_BEGIN at the beginning of the text, NFA_END at its end,
+// otherwise NFA_EMPTY.
 static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind also) {
     b->set.n = 0;
     b->round++;
@@ -210,12 +211,12 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     int n = (int)(b->subsets.len[state] / sizeof(int));
     const int *subset = intern_key(&b->subsets, state);
 
-    // It accepts if the closure at the end of the text holds a final state.
+    // The state accepts if its closure at the end of the text contains a final state.
     close_set(b, subset, n, NFA_END);
     for (int i = 0; i < b->set.n; i++)
         if (is_final[b->set.at[i]]) d->accept[state] = 1;
 
-    // A bucket for each class and each rule: the states to which it leads.
+    // Sort the edges into one bucket per class and per rule. A bucket has the states they lead to.
     long work = b->n_buckets;
     for (int i = 0; i < b->n_buckets; i++) b->buckets[i].n = 0;
     for (int i = 0; i < n; i++)
@@ -255,8 +256,7 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     return true;
 }
 
-// Builds all states that can be reached from the starts of the fragments. States are filled in the
-// order of their numbers, and filling one may add others.
+// Builds all states that can be reached from the start states of the fragments.
 bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal) {
     int n_fragments = n_rules ? n_rules : 1;
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
@@ -282,7 +282,7 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
         ok = d->starts[i] >= 0;
     }
 
-    // Filling a state adds the states to which it leads.
+    // Filling a state may add the states to which it leads.
     for (int state = 0; ok && state < d->n_states; state++) ok = fill_state(&b, state, is_final);
 
     for (int i = 0; i < n->sets.n; i++) free(b.classes[i].at);
@@ -317,7 +317,7 @@ static bool leads_to_useful(const Dfa *d, const bool *is_useful, int state) {
     return false;
 }
 
-// Redirects all transitions that lead to no accepted text to the dead state.
+// Redirects transitions after which no text is accepted to the dead state.
 static void remove_useless(Dfa *d) {
     bool *is_useful = xalloc((size_t)d->n_states, sizeof *is_useful);
     for (bool changed = true; changed;) {
@@ -339,7 +339,7 @@ static void remove_useless(Dfa *d) {
 }
 
 // Merges the states of each part. Parts are numbered in the order of their first states, so rows
-// are only moved towards the beginning.
+// only move toward the beginning.
 static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
     int n = 0;
     for (int state = 0; state < d->n_states; state++) {
@@ -353,18 +353,17 @@ static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
 }
 
 // Partition refinement. At first, states with the same label are in the same part. Each round
-// splits parts: two states stay in one part if every class leads them to states of one part. When a
+// splits parts: two states stay in the same part if every class leads both to the same part. When a
 // round splits nothing, the parts are the states of the minimal DFA.
 static void minimize(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // after that the DFA is left as it is, correct but not minimal
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
     uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
     size_t len = (width / 4 + 1) * 8; // bytes of a key; whole words are hashed faster
-    uint16_t *key = xalloc(1, len);   // the parts of a row and of its state
+    uint16_t *key = xalloc(1, len);   // the parts of the entries of a row and of its state
     InternTable parts = {0};
 
-    // At first, states with the same label are a part. A part whose states lead to different parts
-    // is divided, until none is (Moore 1956).
+    // The first partition is by label. Part 0 is the dead state.
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
         intern_clear(&parts);
@@ -401,8 +400,8 @@ void dfa_reduce(Dfa *d) {
 // A state of the product is a pair of states, one of each automaton, which read the text in
 // parallel. The pair (0, 0) is the dead state.
 
-// Intersects the intervals of both automata. The classes of the product are the pairs of classes
-// that occur.
+// Cuts the code points at the bounds of both automata. The classes of the product are the pairs of
+// classes that occur.
 static void pair_classes(Dfa *out, const Dfa *a, const Dfa *b, InternTable *pairs) {
     size_t n_a = (size_t)a->n_bounds, n_b = (size_t)b->n_bounds;
     uint32_t *bounds = xalloc(n_a + n_b, sizeof *bounds);

@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     int n_states, n_classes, start;
     uint16_t *next;     // (n_states, n_classes)
-    uint16_t *accept;   // (n_states) the label of texts that end in a state; 0: not accepted
+    uint16_t *accept;   // (n_states) label of the texts that lead to a state; 0: not accepted
     uint32_t *bounds;   // (n_bounds) first code point of each interval; the first is 0
     uint16_t *class_of; // (n_bounds) class of each interval
     int n_bounds;
@@ -26,10 +26,11 @@ typedef struct {
     int *starts, n_rules; // (n_rules) start state of each rule; 0: the rule has no text
 } Dfa;
 
-// The minimal DFA of an NFA fragment; accepted texts have label 1. With n_rules > 0, the DFA of a
-// grammar, which is not minimized: fragment r is rule r, calls of rules that have no text are
-// removed, and the caller sets `start` to one of `starts`. universal: an NFA state from which every
-// text is accepted, or -1. False with err (exit 2) if a limit on states or the budget is exceeded.
+// Builds the minimal DFA of an NFA fragment; accepted texts have label 1. If n_rules > 0, builds
+// the DFA of a grammar instead: fragment r is rule r, the DFA is not minimized, calls of rules that
+// have no text are removed, and the caller sets `start` to one of `starts`. universal: an NFA state
+// from which every text is accepted, or -1. Returns false and sets err (exit 2) if a limit on
+// states or the budget is exceeded.
 bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal);
 
 typedef enum {
@@ -42,7 +43,7 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);
-size_t dfa_bytes(const Dfa *d); // memory that it takes, about
+size_t dfa_bytes(const Dfa *d); // approximate memory use
 static inline bool dfa_is_empty(const Dfa *d) { return d->start == 0; }
 
 // Index of the interval that contains a code point.
@@ -50,7 +51,7 @@ int dfa_interval(const Dfa *d, uint32_t code);
 static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
     return d->next[state * d->n_classes + d->class_of[dfa_interval(d, code)]];
 }
-// True if a state has a transition by some code point of a range.
+// True if a state has a transition on some code point of a range.
 bool dfa_has_step(const Dfa *d, int state, CodeRange r);
 // The label of a text (0: not accepted). For DFAs without calls.
 int dfa_match(const Dfa *d, Str text);

@@ -7,8 +7,8 @@ typedef struct {
     const char *name;
     const char *pattern;    // of the whole text (regex.h)
     uint32_t max_length;    // characters; UINT32_MAX: the RFC has no limit
-    uint32_t max_generated; // so that generated texts end
+    uint32_t max_generated; // characters of a generated text, so that it ends
 } Format;
 
-// The format with this name; NULL if it is not supported or no standard has it.
+// The format with this name; NULL if it is unknown or not supported.
 const Format *format_find(Str name);

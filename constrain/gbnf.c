@@ -16,7 +16,7 @@ struct GrammarRule {
     size_t named_at;  // offset of the first use of the name
     int pattern;      // node; -1: not defined
     bool is_nullable; // the empty text matches
-    bool is_safe;     // not left-recursive, as far as known (check_rules)
+    bool is_safe;     // known not to be left-recursive (check_rules)
 };
 
 // Parsing.
@@ -127,8 +127,8 @@ static const PatternSyntax gbnf_syntax = {
 // If a rule could call itself before it has read a character, the pushdown automaton could loop
 // without consuming anything. Such rules are refused.
 
-// True if a node can match the empty text, as far as the rules' is_nullable is known. Clears
-// *is_safe if the node can call a rule that is not known to be safe before its first character.
+// True if a node can match the empty text, given the is_nullable flags so far. Clears *is_safe if
+// the node can call a rule before its first character that is not known to be safe.
 static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
     const PatternNode *p = &r->nodes[node];
     bool is_nullable = p->kind == PATTERN_SEQUENCE;
@@ -164,8 +164,8 @@ static bool check_rules(PatternReader *r) {
                 rule->is_nullable = changed = true;
     }
 
-    // A rule is safe if it can only call safe rules first. The others are on a cycle or lead to
-    // one.
+    // A rule is safe if it can call only safe rules before its first character. All other rules
+    // are on a cycle or lead to one.
     for (bool changed = true; changed;) {
         changed = false;
         for (GrammarRule *rule = r->rules; rule < end; rule++) {

@@ -65,7 +65,7 @@ int trie_add(Grammar *g, const Str *strings, int n) {
     size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string up to the current level
     push_trie_node(g, 0, 0, n);
 
-    // Level by level, so that the children of a node follow each other.
+    // Add nodes level by level, so that the children of a node are consecutive.
     for (int node = root; node < g->n_tries; node++) {
         int lo = g->tries[node].lo, hi = g->tries[node].hi; // the strings below this node
         if (lo < hi && at[lo] == strings[lo].len) g->tries[node].label = lo++;
@@ -111,9 +111,9 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
 // Finishing.
 //
 // A value is possible (some text matches) if one of its alternatives is possible. An object or
-// array is possible if its required parts are. This is solved by a least fixed point: at first
-// nothing is possible, so that schemas such as {"$ref":"#"}, which need an infinite text, stay
-// impossible.
+// array is possible if its required parts are. find_possible() computes the least fixed point: at
+// first nothing is possible. Schemas such as {"$ref":"#"}, which need an infinite text, therefore
+// stay impossible.
 
 static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
     uint32_t n_possible = 0;
@@ -151,8 +151,8 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
-// Counts the texts from a state whose next states all have been counted. 0 if one has not. The sum
-// does not overflow: it has fewer than 2^21 characters, each with a count of less than 2^32.
+// Counts the texts from a state. Returns 0 if one of its next states has not been counted yet. The
+// sum does not overflow: it has fewer than 2^21 characters, each with a count of less than 2^32.
 static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
     uint64_t n = d->accept[state] != 0;
     for (int i = 0; i < d->n_bounds; i++) {
@@ -165,8 +165,8 @@ static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
     return n >> 31 ? NO_LIMIT : (uint32_t)n;
 }
 
-// The number of texts from each state, which is at least 1. A state that reaches a loop is never
-// counted: it has infinitely many texts.
+// The number of texts from each state, at least 1. A state that reaches a loop has infinitely many
+// texts; it is never counted and gets NO_LIMIT.
 static uint32_t *count_names(Grammar *g, const Dfa *d, Budget *budget) {
     uint32_t *counts = arena_alloc(&g->arena, (size_t)d->n_states, sizeof *counts);
     for (bool changed = true; changed && budget_spend(budget, (long)d->n_states * d->n_bounds);) {
@@ -213,7 +213,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 
     if (o->other == NONE) return true;
 
-    // How many of the other names there are decides whether "minProperties" can be reached.
+    // Count the other names. Their number decides whether "minProperties" can be reached.
     const Dfa *d = &g->defs[o->other].dfa;
     o->n_others = count_names(g, d, budget);
     if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
@@ -229,7 +229,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 }
 
 bool grammar_finish(Grammar *g, Budget *budget) {
-    enum { MAX_ALTS = 1024 }; // fewer than the states that the machine follows
+    enum { MAX_ALTS = 1024 }; // fewer than MAX_STATES in machine.c
     if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
 
     // Remove impossible alternatives.

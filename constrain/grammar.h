@@ -54,8 +54,8 @@ typedef struct {
     int other;               // DFA of all other names; NONE: no other names are allowed
     int *other_values;       // (n_other) value of a property whose name has label i + 1
     int n_other;
-    bool is_limited;     // some state of `other` has a limited number of texts
-    uint32_t *n_others;  // (states of `other`) texts from a state; NO_LIMIT: 2^31 or more
+    bool is_limited;     // some state of `other` has fewer than 2^31 texts
+    uint32_t *n_others;  // (states of `other`) number of texts from a state; NO_LIMIT: 2^31 or more
     uint32_t min, max;   // properties
     uint32_t n_required; // listed properties that must be present
 } ObjectDef;
@@ -93,15 +93,15 @@ typedef struct Grammar {
 } Grammar;
 
 void grammar_free(Grammar *g);
-size_t grammar_bytes(const Grammar *g); // memory that it takes, about
-// Adds a definition and returns its index. Takes ownership of a DFA. Other lists of the definition
-// are memory of the arena.
+size_t grammar_bytes(const Grammar *g); // approximate memory use
+// Adds a definition and returns its index. Takes ownership of a DFA. All other lists of the
+// definition must be allocated in the arena.
 int grammar_add(Grammar *g, Def def);
 int grammar_add_dfa(Grammar *g, Dfa d);
 int grammar_add_value(Grammar *g);
-// Adds an alternative to a value unless the value has it already.
+// Adds an alternative to a value, unless the value already has it.
 void grammar_add_alt(Grammar *g, int value, int def);
-// A grammar for the texts of one DFA, of which it takes ownership.
+// A grammar for the texts of one DFA. Takes ownership of the DFA.
 Grammar *grammar_of_dfa(Dfa d);
 
 // Adds a trie of n sorted distinct strings and returns its root.

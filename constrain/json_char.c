@@ -43,15 +43,15 @@ uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
     if (byte >> 6 != 2) return CHAR_INVALID;
     if (p == P_UTF8_1) return complete(bits, code);
 
-    bool is_valid = bits >= 0x10 && bits < 0x110; // overlong; too large
+    bool is_valid = bits >= 0x10 && bits < 0x110; // else overlong or too large
     if (p == P_UTF8_2)
-        is_valid = bits >= 0x20 && (bits < 0x360 || bits >= 0x380); // overlong; surrogates
+        is_valid = bits >= 0x20 && (bits < 0x360 || bits >= 0x380); // else overlong or a surrogate
     return is_valid ? make_partial(p - 1, bits) : CHAR_INVALID;
 }
 
-// hex_codes: characters that may be written as \uXXXX. As in json.dumps, these are characters
-// without a shorter form, so that ASCII text can be written in only one way. escaped_codes:
-// characters that may be escaped at all.
+// hex_codes: characters that may be written as \uXXXX. These are characters without a shorter form,
+// so that printable ASCII text can be written in only one way. escaped_codes: characters that may
+// be written with any escape.
 static const CodeRange hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}},
                        escaped_codes[] = {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
 enum { N_ESCAPED = 4 };
@@ -71,7 +71,7 @@ static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, uint32_t *cod
     uint32_t more = bits << 4 | digit;
     switch (p) {
     case P_HEX_3:
-        if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // no high surrogate before it
+        if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // low without high surrogate
         if (more >= 0xd800 && more < 0xdc00) return make_partial(P_HIGH, more & 0x3ff);
         return clip(more, more, hex_codes, unused) ? complete(more, code) : CHAR_INVALID;
     case P_LOW_0: return digit == 13 ? make_partial(P_LOW_1, bits) : CHAR_INVALID; // DC00 to DFFF
@@ -120,7 +120,7 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     uint32_t hi = lo | ((1u << n_missing) - 1);
 
     if (p <= P_UTF8_3) {
-        uint32_t least = 0; // a smaller one is an overlong form
+        uint32_t least = 0; // smaller code points are overlong
         if (p == P_UTF8_2) least = 0x800;
         if (p == P_UTF8_3) least = 0x10000;
         out[0] = (CodeRange){lo > least ? lo : least, hi < CODE_MAX ? hi : CODE_MAX};
@@ -132,7 +132,7 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
         return 1;
     }
 
-    // Digits after \u: characters that may be written so, and the pairs of high surrogates.
+    // Digits after \u: characters of hex_codes, and those whose pair has such a high surrogate.
     int n = 0;
     if (lo < 0xd800 || lo > 0xdfff)
         n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);

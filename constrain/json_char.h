@@ -1,7 +1,7 @@
 // Characters read byte by byte: UTF-8, and the escapes of JSON strings.
 //
-// A partial character is one number, so that it can be part of a machine's state. The top byte
-// tells the notation and how much was read; the low 24 bits are the bits of the code point so far.
+// A partial character is one number, so that it can be part of a machine's state. The top byte is
+// the notation and the amount read; the low 24 bits are the bits of the code point so far.
 // For example, after the bytes \ud8 the top byte means "two hexadecimal digits", and the bits are
 // 0xd8.
 #pragma once

@@ -5,10 +5,10 @@
 #include "stack.h"
 
 enum {
-    MAX_STATES = 2048,        // in a configuration; further ones are dropped (machine_is_exact)
-    ROW_BYTES = 1024,         // steps of a configuration
+    MAX_STATES = 2048,        // in a configuration; more states are dropped (machine_is_exact)
+    ROW_BYTES = 1024,         // the 256 steps of a configuration
     DEFAULT_LIMIT = 32 << 20, // bytes of tables
-    CHUNK = 64                // rows that are allocated together, and never move
+    CHUNK = 64                // rows per allocation; rows never move
 };
 
 // The states that machine.h draws.
@@ -16,8 +16,8 @@ typedef enum {
     AT_END,    // the text is complete
     AT_VALUE,  // before a value
     IN_TEXT,   // in a text of a DFA
-    IN_STRING, // in a string of any characters, or of those that a DFA accepts
-    IN_LISTED, // in a string of a list
+    IN_STRING, // in a string that a DFA accepts
+    IN_LISTED, // in one of a list of strings
     AT_OPEN,   // after { or [
     AT_QUOTE,  // before the opening quote of a name
     IN_NAME,   // in the name of a property
@@ -29,13 +29,13 @@ typedef enum {
     AT_CLOSE   // before } or ], at the end of the indentation
 } StateKind;
 
-// Styles of white space: json.dumps with compact separators, by default, and with indent=2. A state
-// has a bit for each style that agrees with the text so far.
+// The white space styles of json.dumps: compact separators, the default, and indent=2. A state has
+// a bit for each style that agrees with the text so far.
 enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 
-// A state of the automaton with its stack. States are compared and hashed by their bytes. So there
-// is no padding, and the bytes of the union that a kind does not use are 0: a state of another kind
-// begins as state_new().
+// A state of the automaton with its stack. States are compared and hashed by their bytes.
+// Therefore, there is no padding, and bytes of the union that a kind does not use are 0. Code that
+// changes to a kind with other union members starts from state_new().
 typedef struct {
     uint32_t stack;
     uint8_t kind, style;
@@ -55,11 +55,11 @@ typedef struct {
         } listed;              // IN_LISTED
         struct {
             int32_t node, other;   // trie node or NONE; state of the DFA ObjectDef.other or 0
-            uint32_t used, n_same; // the name so far: n_same bytes of a used name, or 0
+            uint32_t used, n_same; // used name whose first n_same bytes are this name, or 0
         } name;                    // IN_NAME
         struct {
-            uint32_t n_spaces;   // spaces that follow; then the state
-            int32_t next, value; // AT_VALUE (with a value), AT_QUOTE or AT_CLOSE
+            uint32_t n_spaces;   // spaces that remain
+            int32_t next, value; // next kind: AT_VALUE (with a value), AT_QUOTE or AT_CLOSE
         } indent;                // AT_INDENT
     };
 } State;
@@ -103,7 +103,7 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 static void end_value(Machine *m, State s);
 
-// True if a string may continue with the partial character of a state.
+// True if some completion of a state's partial character can continue the string.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
     const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
     CodeRange r[CHAR_MAX_RANGES];
@@ -119,7 +119,7 @@ static bool string_has_step(const Machine *m, const StringDef *d, const State *s
     return false;
 }
 
-// The count after one more character. Beyond `limit`, strings without a maximum do not differ.
+// The count after one more character. Strings without a maximum are counted up to `limit`.
 static uint32_t next_count(const StringDef *d, uint32_t count) {
     return count < d->limit || d->max != NO_LIMIT ? count + 1 : d->limit;
 }
@@ -147,7 +147,7 @@ static void step_string(Machine *m, State s, int b) {
     if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
 }
 
-// True if a trie has a child for the partial character of a state.
+// True if a trie node has a child for some completion of a state's partial character.
 static bool listed_has_step(const Grammar *g, const State *s) {
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(s->partial, r), node = s->listed.node;
@@ -195,9 +195,9 @@ static void put_text(Machine *m, State s) {
     uint32_t n = m->n_out;
 
     put(m, s);
-    if (m->n_out == n) return; // the state was added before, with all that follow from it
+    if (m->n_out == n) return; // added before, together with the states that follow from it
 
-    // A rule may be called here. The frame says where its caller continues, unless nothing follows.
+    // Call rules. The frame says where the caller continues; a tail call pushes none.
     for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
@@ -245,7 +245,7 @@ static void end_value(Machine *m, State s) {
     }
 }
 
-// The state after the quote of a string: a listed one, or one of a language and a length.
+// Adds the state after the opening quote of a string.
 static void begin_string(Machine *m, State s, int alternative) {
     const StringDef *d = &m->grammar->defs[alternative].string;
 
@@ -297,16 +297,17 @@ static void step_value(Machine *m, State s, int b) {
 
 // Names of properties.
 //
-// A name follows the trie of listed names (State.name.node) and the DFA of other names (.other) in
-// parallel, until its characters leave the trie. At the closing quote, it is the listed name that
-// ends at the trie node, or else another name if the DFA accepts it. State.name.used is the last
-// used name that begins with the characters so far, or 0.
+// A name is matched against the trie of listed names (State.name.node) and the DFA of other names
+// (.other) in parallel, until no listed name begins with its characters. At the closing quote, the
+// name is listed if the trie node ends a listed name. Otherwise the DFA must accept it.
+// State.name.used is the last used name that begins with the characters so far, or 0.
 
 static Str used_so_far(const Machine *m, const State *s) {
     return used_prefix(&m->stacks, s->name.used, s->name.n_same);
 }
 
-// The used name that continues the name so far with `next`, or, if is_end, ends there; 0: none.
+// The last used name that begins with the name so far and `next` or, if is_end, equals them; 0:
+// none.
 static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
     return (uint32_t)used_find(&m->stacks, s->name.used, used_so_far(m, s), next, is_end);
 }
@@ -348,13 +349,13 @@ static void end_name(Machine *m, State s) {
     put(m, colon);
 }
 
-// True if a DFA (NULL: none) has a step with a code of [lo, end).
+// True if a DFA (NULL: none) has a step on a code point of [lo, end).
 static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
     return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
 }
 
-// True if the DFA (NULL: none) has a step by a character of the range that no child of a trie's
-// node has.
+// True if the DFA (NULL: none) has a step on a code point of the range for which the trie node has
+// no child.
 static bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
     const TrieNode *t = &g->tries[node];
     int k = trie_lower_bound(g, node, r.lo);
@@ -367,8 +368,8 @@ static bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int stat
     return has_step_before(d, state, r.lo, r.hi + 1);
 }
 
-// True if a name may continue with the partial character of a state: to a listed name by a child of
-// its trie node, or to an unlisted name by a code beside the children.
+// True if some completion of a state's partial character can continue the name: toward a listed
+// name through a child of its trie node, or toward an unlisted name.
 static bool name_has_step(const Machine *m, const State *s) {
     const Grammar *g = m->grammar;
     const StackFrame *f = top(m, s);
@@ -384,7 +385,7 @@ static bool name_has_step(const Machine *m, const State *s) {
             continue;
         }
 
-        // Along the trie, to a listed name; beside it, to another one.
+        // Toward a listed name, then toward an unlisted one.
         const TrieNode *t = &g->tries[node];
         int k = trie_lower_bound(g, node, r[i].lo);
         for (; k < t->first + t->n && g->tries[k].code <= r[i].hi; k++)
@@ -405,8 +406,8 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    // A name that differs from all used ones needs no comparison. This is noticed at the first byte
-    // of a character, so that all such characters lead to the same configurations.
+    // A name that differs from all used names needs no comparison. Of a multi-byte character, the
+    // first byte is checked already, so that all such characters lead to the same configurations.
     Str first = {&(char){(char)b}, 1};
     if (b >= 0x80 && !s.partial && !find_used(m, &s, first, false)) {
         s.name.used = 0;
@@ -420,8 +421,8 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    // The name continues in the trie of the listed names, in the DFA of the others, and along the
-    // used names that begin like it.
+    // Advance in the trie of listed names, in the DFA of other names, and to a used name that
+    // begins with the longer name.
     if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
     if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
 
@@ -451,7 +452,7 @@ static char closing_of(const StackFrame *f) { return f->kind == FRAME_OBJECT ? '
 static State before_next(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     if (s.kind == AT_SPACE) {
-        s.kind = AT_VALUE; // its value stays
+        s.kind = AT_VALUE; // with the same value
     } else if (f->kind == FRAME_OBJECT) {
         s.kind = AT_QUOTE;
     } else {
@@ -703,9 +704,9 @@ bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
     uint32_t *moved = xalloc((size_t)m->stacks.frames.n, sizeof *moved);
-    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // the new number of each
+    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // new numbers; 0: not copied
 
-    // Copy the configurations to keep, with their stacks. Several may be the same one.
+    // Copy the configurations to keep, with their stacks. A configuration can occur several times.
     for (int i = 0; i < n; i++) {
         if (*keep[i] && !done[*keep[i]]) {
             uint32_t n_states;
@@ -726,12 +727,12 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     free(moved);
     free(done);
 
-    // At least twice what is kept, or each step would flush again.
+    // The limit is at least twice the kept size. Otherwise each step would flush again.
     size_t kept = table_bytes(fresh);
     fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
     fresh->is_inexact = m->is_inexact;
 
-    // The machine keeps its address.
+    // Swap the contents, because callers keep the address of the machine.
     Machine old = *m;
     *m = *fresh;
     *fresh = old;
@@ -788,8 +789,8 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     return true;
 }
 
-// True if letters stay in a loop. If not, the shortcut does not pay, because it is wrong for most
-// tokens.
+// True if letters lead the loop to itself. Otherwise the shortcut is wrong for most tokens and
+// saves no time.
 static bool letters_stay(uint64_t others) {
     return !(others & (byte_group('a') | byte_group('z')));
 }

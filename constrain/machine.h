@@ -4,7 +4,7 @@
 // A configuration is the set of all (state, stack) pairs that the automaton can have after the text
 // so far; usually there is one pair. Configurations are numbered when they are first reached, and
 // their steps are stored, so that reading a byte is mostly one table lookup. The deterministic
-// automaton is thus built lazily, as far as texts need it.
+// automaton is thus built lazily.
 //
 // The states. { and [ push a frame on the stack; } and ] pop it. Characters and escapes of strings,
 // names and texts are read byte by byte (json_char.h), so a state may also be in the middle of one.
@@ -25,9 +25,10 @@
 //            in arrays:  AT_VALUE of the next item
 //            in objects: AT_QUOTE -- " --> IN_NAME -- " --> AT_COLON -- : --> AT_SPACE --> AT_VALUE
 //
-// White space: after a line break AT_INDENT counts the spaces, and before } or ] AT_CLOSE follows.
-// Example: after {"a": [1 the state is IN_TEXT (a number continues) on the stack [ { root, and, as
-// the number may also end, so that , or ] follows, the byte after it decides from AT_AFTER on.
+// White space: after a line break, AT_INDENT counts the spaces; before } or ], AT_CLOSE follows.
+//
+// Example: after {"a": [1 the stack is [ { root, and the configuration has two states. IN_TEXT
+// continues the number. AT_AFTER reads the comma or ] after it, because the number may end here.
 #pragma once
 
 #include "grammar.h"
@@ -59,13 +60,14 @@ TextPosition machine_position(const Machine *m, uint32_t config); // all 0 for D
 typedef struct {
     uint32_t depth, len; // depth: TextPosition.depth inside the object
 } UsedName;
-// The configuration in which unlisted names cannot be repeated. names: each after its UsedName.
-// is_begin: all names, before the quote of the next one. Otherwise the last name, after it: objects
-// in which the number of names is limited know their names all the time. Others do not know them
-// inside a value, so that objects share its configurations.
+// Returns the configuration in which these names, if unlisted, cannot be repeated. `names` has a
+// UsedName and its bytes for each name. An object that limits the number of its names records each
+// name when the name ends (is_begin false, `names` has this name). Other objects record all names
+// before the quote of the next one (is_begin true) and drop them after it, so that values after
+// different names share configurations.
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
-// False if some text had more states than the machine follows. A text that it accepts still
-// matches; a text that it rejects may match as well.
+// False if some text had more states than a configuration can hold (2,048). A text that the machine
+// accepts still matches; a text that it rejects may match, too.
 bool machine_is_exact(const Machine *m);
 
 // Configurations inside strings, whose masks have shortcuts (see mask.c).
@@ -78,12 +80,12 @@ uint64_t byte_group(int byte);
 // first byte is in the groups *others. This holds inside a string without a length, and inside a
 // property name that has left all listed names.
 bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others);
-// True if this holds except that the characters are counted: at least *min and at most *max more
+// As machine_is_loop(), except that the characters are counted: at least *min and at most *max more
 // characters must follow.
 bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32_t *max,
                         uint64_t *others);
-// For a counted configuration: the configuration n characters later, and the one that stops
-// counting.
+// For a counted configuration: the configuration n characters later, and the same configuration
+// without counting.
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n);
 uint32_t machine_uncounted(Machine *m, uint32_t config);
 

@@ -2,7 +2,7 @@
 // leads the machine to DEAD, the whole subtree is skipped. After the text {"na, with a schema whose
 // only property is "name", the walk enters only the branch m of the trie, then e, then the quote.
 //
-// Inside a string nearly every token fits, so that this walk would visit nearly every token. Three
+// Inside a string, nearly every token fits, so this walk would visit nearly every token. Three
 // shortcuts avoid that:
 //
 // 1. Loops. In a string without a length limit, each character leads the machine back to the same
@@ -20,8 +20,9 @@
 //    become a listed name, the mask is computed from the mask of the loop. Both configurations are
 //    walked together, and bits are corrected until the two paths reach the same configuration.
 //
-// The walk does not know names of properties that end inside a token. The few tokens that end a
-// name and begin another are read by a copy of the matcher, which knows them.
+// The walk does not record property names that end inside a token, so it could allow a token that
+// repeats such a name. The few tokens that end one name and begin another are therefore checked
+// with a copy of the matcher, which records names.
 #include "mask.h"
 #include "json_char.h"
 #include "../base/bits.h"
@@ -38,8 +39,8 @@ typedef struct {
     uint32_t n, depth;
 } ByteTrie;
 
-// A token and its text or, for a mixed token, its tail. Mixed tokens can occur inside a JSON
-// string: a prefix of plain characters, and a tail that begins with a quote or backslash.
+// A token and its text or, for a mixed token, its tail. A mixed token consists of a prefix of plain
+// characters of a JSON string and a tail that begins with a quote or backslash.
 typedef struct {
     Str text;
     int token;
@@ -89,8 +90,8 @@ struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
-    Buffer names;       // of the properties of all open objects (UsedName), the innermost last
-    Buffer name;        // the name of a property at the end of the text, as written
+    Buffer names;       // property names of all open objects (UsedName), the innermost object last
+    Buffer name;        // incomplete property name at the end of the text, escapes not decoded
     uint64_t *own_mask; // (n_words) a mask that differs from the cached one
 };
 
@@ -138,8 +139,8 @@ static void set_groups(ByteTrie *t) {
 //     size     2    1    2    1     nodes of the subtree, this node included
 //     token    "a"  "at" -    "to"
 //
-// There is no root: the subtrees of the first bytes follow each other. Each of several equal keys
-// has a last node of its own.
+// There is no root: the subtrees of the first bytes follow each other. Equal keys share all nodes
+// except the last one.
 static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
     size_t n_bytes = 1;
     for (int i = 0; i < n; i++) {
@@ -147,7 +148,7 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
         if (keys[i].text.len > t->depth) t->depth = (uint32_t)keys[i].text.len;
     }
 
-    uint32_t *path = xalloc(t->depth + 1, sizeof *path); // the node of each byte of the last key
+    uint32_t *path = xalloc(t->depth + 1, sizeof *path); // node of each byte of the previous key
     uint32_t n_path = 0;
     t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
 
@@ -238,7 +239,7 @@ TokenTable *token_table_new(const Str *pieces, int n) {
         keys[n_keys++] = (TokenText){s, t, 0};
         if (may_rename(s)) v->renaming[v->n_renaming++] = (TokenText){s, t, 0};
 
-        // How the token continues a string: with plain characters, and a tail.
+        // Split the token into plain characters of a string and a tail.
         size_t n_plain = plain_prefix(s, &n_chars);
         Str tail = {s.data + n_plain, s.len - n_plain};
         TokenText token = {tail, t, n_chars};
@@ -319,7 +320,7 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
 
-        // The mask is right in a subtree in which both configurations go on alike.
+        // Skip subtrees whose bits are right (both reach the same configuration) or 0 (DEAD).
         if (next == other_next || next == DEAD) {
             if (next != other_next) clear_subtree(nodes, i, out);
             i += node->size;
@@ -352,7 +353,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
         uint32_t end = i + node->size;
         uint32_t config = s->path[depth].config;
 
-        // Subtrees without such characters, and those that end the string, are right already.
+        // Skip subtrees without such characters. The tails of mixed tokens are already handled.
         bool is_in_loop = config == s->path[0].config;
         if ((is_in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
             node->byte == '\\') {
@@ -437,7 +438,7 @@ static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t 
 
 // The loop that most texts from this configuration reach within a few characters, or DEAD.
 static uint32_t find_loop(MaskTables *s, uint32_t config, uint64_t *others) {
-    static const char unlikely[] = "~^Qz"; // characters that hardly any property name contains
+    static const char unlikely[] = "~^Qz"; // characters that property names rarely contain
     for (int i = 0; unlikely[i]; i++) {
         uint32_t next = machine_step(s->machine, config, unlikely[i]);
         for (int k = 0; next && k < 2; k++) {
@@ -463,7 +464,7 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
         return;
     }
 
-    // The mask of a similar loop, corrected where the two differ; otherwise the whole trie.
+    // Correct the mask of a loop a few characters ahead. If there is none, walk the whole trie.
     uint32_t loop = find_loop(s, config, &others);
     if (loop) {
         s->pinned = config;
@@ -551,7 +552,7 @@ static void copy_mask(Matcher *m, const uint64_t *mask) {
     memcpy(m->own_mask, mask, n * sizeof *mask);
 }
 
-// The names of the objects at this depth and deeper, which are the last ones.
+// The names of the objects at this depth and deeper. They are at the end of m->names.
 static Str names_from(const Matcher *m, uint32_t depth) {
     Str rest = buffer_str(&m->names);
     for (UsedName name; rest.len; rest.data += name.len, rest.len -= name.len) {
@@ -562,7 +563,7 @@ static Str names_from(const Matcher *m, uint32_t depth) {
     return rest;
 }
 
-// Adds the name that has ended. Returns the configuration after it.
+// Adds the name that has just ended to m->names. Returns the configuration after it.
 static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
     size_t begin = m->names.len;
     UsedName name = {.depth = depth};
@@ -612,7 +613,7 @@ static Matcher look_ahead(const Matcher *m) {
     return copy;
 }
 
-// True if a text fits.
+// True if a text can come next.
 static bool fits(const Matcher *m, Str text) {
     Matcher copy = look_ahead(m);
     size_t n = 0;
@@ -627,7 +628,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const TokenTable *v = m->tables->tokens;
     const ByteNode *nodes = v->trie.nodes;
 
-    // A token that begins with a space is judged by the rest of its text.
+    // Of a token that begins with a space, only the rest is part of the text.
     if (skips_space) {
         copy_mask(m, mask);
         mask = m->own_mask;
@@ -638,7 +639,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
         }
     }
 
-    // A token with several names may use one of them twice, which the configuration cannot know.
+    // A token with several names may repeat one of them, which the walk does not notice.
     for (int i = 0; i < v->n_renaming; i++) {
         const TokenText *t = &v->renaming[i];
         Str text = t->text;

@@ -1,6 +1,6 @@
 // Token masks: which tokens of a vocabulary may come next according to a grammar.
 //
-// A Vocabulary holds the bytes of all tokens; all grammars share it. A Matcher follows one text.
+// A TokenTable holds the bytes of all tokens; all grammars share it. A Matcher follows one text.
 // Matchers of the same grammar share the machine and the masks computed so far.
 #pragma once
 
@@ -19,7 +19,7 @@ typedef struct Matcher Matcher;
 // alive; or NULL.
 Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared);
 void matcher_free(Matcher *m);
-// Bounds the memory of the tables to about `bytes`. Fewer bytes cost time, not exactness.
+// Bounds the memory of the tables to about `bytes`. A lower bound costs time, but masks stay exact.
 void matcher_set_limit(Matcher *m, size_t bytes);
 
 // Bit t is set if and only if the text so far, followed by the bytes of token t, is the beginning

@@ -26,8 +26,8 @@ void charset_free(CharSet *s);
 // For qsort(): orders code points, ranges by their first code point, and numbers of states.
 int compare_codes(const void *a, const void *b);
 
-// The work that a compilation may still do, and where it reports a failure. Every construction
-// subtracts its steps, so that no pattern, grammar or schema takes longer than about a second.
+// The steps that a compilation has left, and its error. Every construction subtracts its steps, so
+// that no pattern, grammar or schema takes longer than about a second.
 typedef struct {
     long left;
     Error *err;

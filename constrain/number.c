@@ -5,8 +5,8 @@
 // point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
 #define PART   "(\\.[0-9]{1,21})"
-// Exponents of up to two and of three digits, such that the number is in the range of a double,
-// subnormal numbers included.
+// Exponents of up to two and of three digits. They keep the number in the range of a double,
+// including subnormal numbers.
 #define EXP2 "[eE][+-]?[0-9]{1,2}"
 #define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7]|-(30[89]|31[0-9]|32[0-4]))"
 // The notation of json.dumps for numbers below 1e-4, and for numbers from 1e16 on.
@@ -34,7 +34,7 @@ static Decimal decimal_of(const Json *x) {
     const char *s = x->string.data, *end = s + x->string.len;
     bool after_point = false;
 
-    // Digits without leading zeros, and how many of them are before the point.
+    // Collect the digits without leading zeros, and count those before the decimal point.
     for (; s < end && *s != 'e' && *s != 'E'; s++) {
         if (*s == '.') after_point = true;
         if (*s < '0') continue; // a sign or point
@@ -49,7 +49,7 @@ static Decimal decimal_of(const Json *x) {
     if (exponent < -max_exponent) exponent = -max_exponent;
     d.point += exponent;
 
-    // Without trailing zeros, too, and without a sign of 0.
+    // Remove trailing zeros, and the sign of 0.
     while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
     if (!d.digits.len) {
         d.point = 0;
@@ -81,8 +81,7 @@ bool number_is_integer(const Json *x) {
     return is_integer;
 }
 
-// The digits of m as a whole number; *scale is the power of ten that m is multiplied with. 0 if m
-// has too many digits.
+// The digits of m as a whole number, m * 10^*scale. 0 if m has too many digits.
 static uint64_t whole_of(const Json *m, int64_t *scale) {
     enum { MAX_DIGITS = 17 };
     Decimal d = decimal_of(m);
@@ -123,14 +122,15 @@ static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer 
 
 // Ranges.
 
-// Appends alternatives for the plain numbers >= 0 below whole.part, or up to it. For 20.5:
+// Appends alternatives for the plain numbers from 0 to whole.part, or below it if is_excluded. For
+// 20.5:
 //
 //     fewer digits before the point    (0|[1-9][0-9]{0,0})(\.[0-9]+)?
 //     a smaller digit before it        [1-1][0-9]{1}(\.[0-9]+)?    (no second digit is below 0)
 //     same digits, smaller fraction    20(\.0+)?|20\.[0-4][0-9]*
 //     the number itself                20\.50*
 static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) {
-    // Fewer digits before the point; as many, of which the first i are equal and the next is less.
+    // Fewer digits before the point, or the same number with i equal digits and a smaller one.
     if (whole.len > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", whole.len - 2);
     for (size_t i = 0; i < whole.len; i++) {
         char least = i == 0 && whole.len > 1 ? '1' : '0';
@@ -139,7 +139,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
                           whole.data[i] - 1, whole.len - 1 - i);
     }
 
-    // Equal before the point, and less after it.
+    // Equal before the point, and smaller after it.
     const char *w = whole.data; // ends with NUL, as `part` does
     if (part.len) buffer_printf(out, "|%s(\\.0+)?", w);
     for (size_t i = 0; i < part.len; i++) {
@@ -168,7 +168,8 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
     if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
 
-    // With an exponent: any number with a smaller one, or less with the same one.
+    // With an exponent: any number with a smaller exponent, or a smaller one with the same
+    // exponent.
     if (ok && d.digits.len && (is_tiny || is_vast)) {
         buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
         for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)
@@ -255,8 +256,8 @@ int number_multiples(Languages *l, const Json *m) {
         return -1;
     }
 
-    // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
-    // point, and 1 + the number of digits after it. The form of numbers is not checked.
+    // State k * n + r: the digits so far, as a whole number, have the remainder r modulo n. k is 0
+    // before the point and 1 + the number of digits after it. The syntax of numbers is not checked.
     int n = (int)whole;
     int last = (int)scale + 1;
     for (int i = 0; i < n * (last + 1); i++) nfa_state(&nfa);
@@ -278,7 +279,7 @@ int number_multiples(Languages *l, const Json *m) {
             if (r * left % n == 0) nfa_edge(&nfa, state, end, NFA_EMPTY, 0);
         }
     }
-    nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
+    nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // all further digits are zeros
 
     if (dfa_build(&d, &nfa, &(NfaFragment){0, end}, 0, -1)) *def = grammar_add_dfa(l->grammar, d);
     nfa_free(&nfa);

@@ -22,7 +22,7 @@ typedef enum {
 typedef struct {
     bool has_integers, has_fractions; // which numbers are allowed; at least one is set
     bool is_strict;                   // 1.0 is not an integer (draft 4)
-    bool is_checked;                  // texts of others are checked: -0 and 1.0 are integers
+    bool is_checked;                  // checks texts that were not generated: -0, 1.0 are integers
     NumberNotation notation;          // a range with a bound needs DUMPS or PLAIN
     const Json *bounds[2];            // lower and upper; NULL: none
     bool is_excluded[2];              // numbers equal to the bound are not in the range
@@ -30,7 +30,8 @@ typedef struct {
 
 // The texts of all numbers of a range.
 int number_language(Languages *l, const NumberRange *r);
-// Texts of which the plain numbers are the multiples of m. The others are not numbers.
+// A language whose plain numbers are exactly the multiples of m. It also has texts that are not
+// numbers.
 int number_multiples(Languages *l, const Json *m);
 // Appends an alternative to a regular expression: the spelling of x that is generated or, for
 // checking, every plain spelling and every scientific one. False if x has too many digits.

@@ -32,7 +32,7 @@ Str pattern_rest(const PatternReader *r) {
 
 void pattern_skip_space(PatternReader *r, bool lines) {
     lines |= r->depth > 0;
-    if (!r->syntax->is_grammar) return; // white space stands for itself
+    if (!r->syntax->is_grammar) return; // white space is literal
 
     for (int c; (c = pattern_peek(r)) >= 0; r->at++) {
         if (c == '#') {
@@ -248,7 +248,7 @@ static int emit_repeat(PatternReader *r, const PatternNode *p, int from) {
     }
 
     int after = nfa_step(nfa, from, NFA_EMPTY, 0);
-    if (p->max < 0) // a copy that leads back to `after`, any number of times
+    if (p->max < 0) // a copy with an edge back to `after`
         nfa_edge(nfa, pattern_emit(r, p->child, after), after, NFA_EMPTY, 0);
 
     for (int i = p->min; i < p->max; i++) {

@@ -33,7 +33,7 @@ typedef struct {
     int child, next; // first child, next sibling; or -1
     int arg;
     int min, max; // max < 0: no maximum
-    size_t at;    // offset in the source: of the operator of a repetition, else of the beginning
+    size_t at;    // offset in the source; for a repetition, that of its operator
 } PatternNode;
 
 typedef struct PatternReader PatternReader;
@@ -63,7 +63,7 @@ struct PatternReader {
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first
-// failure is kept. Returns -1. Functions that return bool write `pattern_fail(...) > 0`: false.
+// failure is kept. Returns -1. Functions that return bool use `pattern_fail(...) > 0` for false.
 int pattern_fail(PatternReader *r, size_t at, const char *why);
 int pattern_fail_here(PatternReader *r, const char *why);
 // The next byte, or -1 at the end of the text.
@@ -71,10 +71,10 @@ static inline int pattern_peek(const PatternReader *r) {
     return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
 }
 Str pattern_rest(const PatternReader *r);
-// Skips the spaces and comments of a grammar. Line breaks too if `lines` or if a group is open;
-// otherwise the end of the line ends the rule.
+// Skips the spaces and comments of a grammar. Also skips line breaks if `lines` is set or a group
+// is open; otherwise a line break ends the rule.
 void pattern_skip_space(PatternReader *r, bool lines);
-// Reads one character without interpreting it. False after a failure.
+// Reads one UTF-8 character. A backslash has no meaning here. False after a failure.
 bool pattern_read_char(PatternReader *r, uint32_t *code);
 // Each reads a construct after its opening bracket, including the closing bracket, and returns the
 // node or -1: the class [...], the group (...).

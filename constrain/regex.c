@@ -1,5 +1,5 @@
-// Regular expressions: their notation for the parser of pattern.h, regex_compile(), and the
-// constraints that consist of one (constrain.h).
+// Regular expressions: the ECMA-262 notation for the parser of pattern.h, the compilation to a DFA
+// (regex_compile), and constraints made of an expression or of choices (constrain.h).
 #include "regex.h"
 #include "constrain.h"
 #include "pattern.h"
@@ -29,7 +29,7 @@ static bool read_property(PatternReader *r, CharSet *s) {
     return true;
 }
 
-// Adds the class \d, \w, \s or \p{...} to a set, or for a capital letter its complement.
+// Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
     static const CodeRange digits[] = {{'0', '9'}};
     static const CodeRange words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -51,7 +51,6 @@ static bool read_class(PatternReader *r, CharSet *s, int letter) {
             charset_add(&set, classes[k].ranges[i].lo, classes[k].ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
 
-    // An upper-case letter means the other characters.
     if (letter != lower) charset_invert(&set);
     for (int i = 0; i < set.n; i++) charset_add(s, set.at[i].lo, set.at[i].hi);
 
@@ -214,7 +213,7 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
 
 // Compilation.
 
-// Adds a state after `from` from which every text is accepted.
+// Adds a state after `from` that loops on every character. Returns this state.
 static int any_text(Nfa *n, int from) {
     int loop = nfa_step(n, from, NFA_EMPTY, 0);
     nfa_edge(n, nfa_step(n, loop, NFA_SET, nfa_range(n, 0, CODE_MAX)), loop, NFA_EMPTY, 0);
@@ -252,8 +251,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
         return false;
     }
 
-    // Look-aheads at the beginning of the text are separate languages: [first, rest) of the only
-    // alternative.
+    // The nodes [first, rest) of the only branch are the look-aheads at its beginning, and ^.
     PatternNode *nodes = r.nodes;
     PatternNode *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;

@@ -83,7 +83,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         add_keyword(&c, annotations[i], &annotation);
 
-    // Value 0 has no alternatives and is not compiled. Compiling a value may add others.
+    // Value 0 has no alternatives and is not compiled. Compiling a value may add more values.
     g->is_ordered = modes & SCHEMA_ORDERED;
     intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);

@@ -1,8 +1,8 @@
 // Arrays: items, prefixItems, contains, minItems, maxItems, uniqueItems. See schema_keywords.h.
 #include "schema_keywords.h"
 
-// The list of the schemas of the first items, and in *rest the schema of all other items (NULL:
-// any). Before draft 2020, "items" may be this list.
+// Returns the list of schemas of the first items, and sets *rest to the schema of all other items
+// (NULL: any). Before draft 2020, "items" may be this list.
 static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const Json **rest) {
     const Json *items = json_get(schema, "items");
     const Json *prefix = c->draft >= 2020 ? json_get(schema, "prefixItems") : NULL;
@@ -11,7 +11,8 @@ static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const 
     return is_list ? items : prefix;
 }
 
-// Expands one branch for each schema or value of a list, of which the item is the opposite.
+// Expands one branch for each schema or value of a list. In a branch, the item at the same index
+// does not satisfy the schema (ASSERT_NOT) or differs from the value (ASSERT_UNEQUAL).
 static void split_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u, AssertionKind kind) {
     const Json *items = u->value->child;
     for (int i = 0; items && !c->failed; items = items->next, i++) {
@@ -43,8 +44,7 @@ static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
-// Arrays with equal items can be excluded only if there is at most one item or the values are
-// listed.
+// "uniqueItems" is supported only for arrays with at most one item, and for listed values.
 static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if (u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1)
         schema_fail(c, u->schema, "uniqueItems",
@@ -87,7 +87,7 @@ const SchemaKeyword schema_array_keywords[] = {
 
 // Alternatives.
 
-// The value of item i. If i is the number of described items, the value of all further items.
+// The value of item i or, if i is the number of first items, the value of all other items.
 static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
@@ -112,7 +112,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     size_t n_conjuncts = 0;
     if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
 
-    // The items that have a value of their own.
+    // The first items have their own values. Count them.
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
         const Json *rest;
         const Json *prefix = prefix_of(c, a->schema, &rest);
@@ -142,7 +142,7 @@ void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     if (f.items.min <= n) longer.items.min = n + 1;
     schema_expand(c, longer);
 
-    // As long as the value, with an item that differs.
+    // An array of the same length, in which one item differs.
     if (f.items.min > n || f.items.max < n) return;
     f.items = (CountRange){n, n};
     split_items(c, f, u, ASSERT_UNEQUAL);

@@ -118,7 +118,7 @@ const Json *schema_items(const Json *schema, const char *keyword) {
     return value ? value->child : NULL;
 }
 
-// Where the index has the member of an object.
+// The slot for an object's member in the index of members.
 static const void **member_slot(SchemaCompiler *c, const Json *object, Str name) {
     c->member_key.len = 0;
     buffer_append(&c->member_key, (const char *)&object, sizeof object);
@@ -128,7 +128,7 @@ static const void **member_slot(SchemaCompiler *c, const Json *object, Str name)
 }
 
 const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
-    enum { MIN_INDEXED = 16 }; // members of an object that is worth an index
+    enum { MIN_INDEXED = 16 }; // smaller objects are searched linearly
     const Json *m = object ? object->child : NULL;
     if (!object || object->n_items < MIN_INDEXED) {
         while (m && !str_eq(m->key, name)) m = m->next;

@@ -42,7 +42,7 @@ typedef struct {
     bool is_negated; // the keyword does not hold
 } KeywordUse;
 
-// The types of values, as the other files see them: a row per type (schema.c).
+// The functions for a type of value. schema.c has a table with a row per type.
 typedef struct {
     unsigned types;
     // Adds the values of these types that a conjunction allows to the alternatives of c->target.
@@ -84,7 +84,7 @@ struct SchemaCompiler {
     Buffer member_key;   // the key of the current search
     InternTable values;  // the set of assertions of each value of the grammar
     CompileTarget target;
-    const Json *listed, *candidate; // a list of values, and its value that is being checked
+    const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
 
@@ -98,7 +98,7 @@ typedef enum {
 
 // What the value of a keyword must be.
 typedef enum {
-    VALUE_ANY, // or checked by the keyword itself
+    VALUE_ANY, // any value, or the keyword's functions check it
     VALUE_STRING,
     VALUE_BOOL,
     VALUE_NUMBER,
@@ -137,7 +137,7 @@ struct SchemaKeyword {
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;
     short first, last;         // first and last draft that define it; 0: no limit
-    bool is_max, is_exclusive; // kind of an upper or lower bound
+    bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
 };
 
 // The keyword of this name, or NULL if the draft does not define it.
@@ -171,6 +171,6 @@ bool schema_spend(SchemaCompiler *c, long steps);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 // Returns the index of a DFA. Fails if it is -1; the error names the keyword.
 int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa);
-// Adds an alternative to the value that is being compiled, unless the value has it already.
+// Adds an alternative to the value that is being compiled, unless the value already has it.
 void schema_add_alt(SchemaCompiler *c, int def);
 void schema_compiler_free(SchemaCompiler *c);

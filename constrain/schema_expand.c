@@ -26,7 +26,7 @@ bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     return true;
 }
 
-// Replaces a schema that consists of nothing but a $ref by its target.
+// Returns the target of a schema that consists only of a $ref. Returns other schemas unchanged.
 static const Json *resolve(SchemaCompiler *c, const Json *schema) {
     enum { MAX_STEPS = 64 };
     for (int i = 0; i < MAX_STEPS && schema; i++) {
@@ -213,14 +213,14 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
         schema_fail(c, f.branches ? f.branches->use.schema : NULL, NULL,
                     "choices are nested too deeply");
 
-    // Assertions may add further assertions and choices.
+    // Applying an assertion may add assertions and choices.
     while (f.assertions && f.types && !c->failed) {
         SchemaAssertion a = f.assertions->assertion;
         f.assertions = f.assertions->next;
         apply(c, &f, a);
     }
 
-    // The latest choice splits the conjunction. Without choices, it is an alternative. Listed
+    // The latest choice splits the conjunction. A conjunction without choices is emitted. Listed
     // values are checked against all assertions, so they need no branches.
     bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
     if (!c->failed && !is_empty) {
@@ -314,7 +314,7 @@ bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
     if (a->kind != b->kind || !schema_spend(c, steps)) return false;
     if (a->kind == JSON_NUMBER) return number_compare(a, b) == 0;
     if (a->boolean != b->boolean || !str_eq(a->string, b->string) || a->n_items != b->n_items)
-        return false; // of other kinds, each of these is empty
+        return false; // members that a kind does not use are empty
 
     const Json *y = b->child;
     for (const Json *x = a->child; x; x = x->next) {

@@ -36,7 +36,7 @@ struct SchemaAssertion {
 };
 
 typedef enum {
-    CONJUNCT_SCHEMA,   // `schema` holds; object_emit() and array_emit() apply what it says of parts
+    CONJUNCT_SCHEMA,   // `schema` holds; object_emit() and array_emit() apply it to their parts
     CONJUNCT_PROPERTY, // property `name` satisfies the assertion, and is present if is_required
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion

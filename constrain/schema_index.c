@@ -28,7 +28,7 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (!ref.len) return base;
     if (scheme_length(ref)) return ref;
 
-    // What is kept of the base: scheme, authority, and directories.
+    // Keep the scheme of the base, its authority, and its directories, unless `ref` replaces them.
     const char *query = base.len ? memchr(base.data, '?', base.len) : NULL;
     if (query) base.len = (size_t)(query - base.data);
     size_t path = path_offset(base), n = base.len;
@@ -63,7 +63,8 @@ static int add_target(SchemaCompiler *c, Str uri, Str anchor, const Json *schema
     return c->n_targets++;
 }
 
-// The resource of a schema inside a resource: a new one if it has an $id. Adds its anchors.
+// Returns the resource of a schema: a new one if the schema has an $id, otherwise the resource
+// around it. Adds the anchors of the schema.
 static int enter_schema(SchemaCompiler *c, const Json *schema, int resource) {
     const Json *id = json_get_string(schema, c->draft == 4 ? "id" : "$id");
     const Json *anchor = json_get_string(schema, "$anchor");
@@ -223,7 +224,7 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
 
     if (is_pointer && found) found = follow_pointer(c, found, fragment);
 
-    // A target outside all keywords is indexed only now.
+    // A target that is not inside the value of any keyword has not been indexed yet.
     if (is_pointer && found && !index_schema(c, found, resource)) return NULL;
 
     if (n_found > 1)

@@ -1,4 +1,4 @@
-// Logic: allOf, anyOf, oneOf, not, if and then. See schema_keywords.h.
+// Logic: type, $ref, allOf, anyOf, oneOf, not, if, then and else. See schema_keywords.h.
 #include "schema_keywords.h"
 
 // Type.
@@ -37,8 +37,8 @@ static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value
 
 // Disjoint schemas.
 //
-// Schemas are disjoint if no value satisfies both. The functions below may fail to recognize this,
-// but they never call schemas disjoint that are not.
+// Two schemas are disjoint if no value satisfies both. The functions below can miss that schemas
+// are disjoint, but they never return true for schemas that have a value in common.
 
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
 
@@ -109,8 +109,8 @@ static bool is_required(const Json *schema, Str name) {
     return r;
 }
 
-// True if b does not allow a property that `a` requires, or a property that one of them requires
-// has disjoint schemas in both.
+// True if b does not allow a property that `a` requires, or if the schemas of a property in `a` and
+// b are disjoint and one of them requires this property.
 static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     const Json *others = json_get(b, "additionalProperties");
     const Json *in_b = json_get(b, "properties");
@@ -183,7 +183,7 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         schema_expand_with(c, f, ASSERT_NOT, s);
 }
 
-// Expands one branch for each schema. With oneOf, the other schemas must not hold in it.
+// Expands one branch for each schema. For oneOf, a branch excludes all other schemas.
 static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
@@ -200,7 +200,7 @@ static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, f);
 }
 
-// The branches in which none of the schemas holds, and the branches in which two of them hold.
+// Expands the branch in which no schema holds, and one branch for every two schemas that both hold.
 static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     negate_any_of(c, f, u);
     for (const Json *a = u->value->child; a && !c->failed; a = a->next)
@@ -222,8 +222,8 @@ static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 
 // If, then, else.
 
-// Expands the branch in which the condition holds, and the branch in which it does not. "then" (or
-// "else") is asserted in it with the given kind.
+// Expands the branch in which the condition holds, and the branch in which it does not. In the
+// first, "then" must hold (ASSERT_SCHEMA) or must not hold (ASSERT_NOT); in the second, "else".
 static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *u,
                             AssertionKind kind) {
     for (int is_else = 0; is_else < 2; is_else++) {

@@ -86,7 +86,7 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     r.is_strict = c->draft == 4;
     r.is_checked = c->is_checked;
 
-    // Multiples and excluded values restrict the spellings that the range may have.
+    // Multiples and excluded values restrict the notation of the numbers.
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)

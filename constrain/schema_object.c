@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-// Adds that a property is absent or, with any value, present.
+// Adds the conjunct that a property is absent, or that it is present with any value.
 static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, Str name,
                               bool is_present) {
     static const Json schemas[2] = {{.kind = JSON_BOOL}, {.kind = JSON_BOOL, .boolean = true}};
@@ -14,7 +14,7 @@ static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUs
     return a;
 }
 
-// Which schemas apply to a property.
+// The schemas that apply to a property.
 
 enum { MAX_PATTERNS = 12 };
 
@@ -45,9 +45,9 @@ static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
 }
 
 // Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
-// patterns or, if there are none, "additionalProperties". With `unevaluated`
-// ("unevaluatedProperties") only this schema is stored, and only for a property without a name or
-// pattern. Returns the number of schemas.
+// patterns or, if there are none, "additionalProperties". If `unevaluated` is set (the value of
+// "unevaluatedProperties"), stores only this schema, and only for a property that no name or
+// pattern describes. Returns the number of schemas.
 static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
                                  const PropertyName *p, SchemaAssertion *out) {
     const Json *named =
@@ -74,7 +74,7 @@ static size_t max_property_schemas(const Json *schema) {
 
 // Properties, patternProperties, additionalProperties.
 
-// Expands one branch for each property, which is present and does not satisfy its schema.
+// Expands one branch for each property, in which it is present and does not satisfy its schema.
 static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if (u->value->kind == JSON_BOOL && u->value->boolean) return;
     if (!str_is(u->value->key, "properties")) {
@@ -113,7 +113,7 @@ static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse 
         add_presence(c, f, u, name->string, true);
 }
 
-// Expands one branch for each name, which is absent.
+// Expands one branch for each name, in which this property is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
         Conjunction branch = f;
@@ -273,7 +273,7 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
 // --any-order: first the names in "properties", from the first schema to the last; then
 // all other names.
 static void list_names(const Conjunction *f, PropertyList *l) {
-    uint32_t first = UINT32_MAX / 2, next = first; // numbers below and from UINT32_MAX / 2 on
+    uint32_t first = UINT32_MAX / 2, next = first; // `first` counts down, `next` counts up
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next) { // from the last schema to the first
         if (a->kind == CONJUNCT_PROPERTY)
@@ -308,8 +308,8 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 // Other names.
 //
 // All names that are not listed are read by one DFA. It labels each name with 1 + the set of
-// patterns that the name matches (bit i: pattern i), so that the machine knows the value when the
-// name ends.
+// patterns that the name matches (bit i: pattern i). This label selects the property's value when
+// the name ends.
 
 // Adds the patterns of a schema to the list, and the bits of new patterns to the labels of names.
 static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, int names) {
@@ -338,15 +338,15 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
 
-    // The schema as a string. It is also compiled for all types, so that unsupported keywords are
-    // errors.
+    // Compile the schema for strings only. Compile it for all types, too, so that unsupported
+    // keywords are errors.
     f.types = TYPE_STRING;
     c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion, 1);
 
-    // Its only alternative; none if no string fits.
+    // Take its only alternative. There is none if no string satisfies the schema.
     ValueDef *result = &c->grammar->values[0];
     int n = result->n_alts;
     result->n_alts = 0;
@@ -375,14 +375,14 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
 
-    // The DFA of the names: labeled with patterns, restricted by propertyNames.
+    // Build the DFA of the names: labeled with patterns, restricted by propertyNames.
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
     if (c->failed) return;
 
-    // A copy, because grammar_finish() removes names without a value from it.
+    // Copy it, because grammar_finish() removes names from it whose value is impossible.
     const Dfa *shared = &c->grammar->defs[names].dfa;
     if (!dfa_product(&d, shared, shared, DFA_INTERSECT, &c->languages.budget)) {
         schema_language(c, NULL, NULL, -1);
@@ -410,7 +410,7 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
         max += max_property_schemas(a->schema);
 
-    // The listed names, each with its value, then all others.
+    // Add the listed names, each with its value, then all other names.
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
@@ -426,7 +426,7 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     Conjunction more = f;
     uint32_t n = (uint32_t)u->value->n_items;
 
-    // A property is absent, or differs.
+    // Branches in which a member is absent, or has a different value.
     for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
         Conjunction without = f, differs = f;
         add_presence(c, &without, u, m->key, false);
@@ -439,7 +439,7 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         add_presence(c, &more, u, m->key, true);
     }
 
-    // All listed members are present, and at least one other.
+    // The branch in which all members and at least one other property are present.
     if (more.properties.min <= n) more.properties.min = n + 1;
     schema_expand(c, more);
 }

@@ -76,8 +76,8 @@ const SchemaKeyword schema_string_keywords[] = {
 // Strings of a language and a length.
 //
 // The machine counts the characters. If the DFA did, it would need a copy of its states for every
-// count. In exchange, StringDef.live tells which pairs of a state and a count lead to a text that
-// is neither too short nor too long.
+// count. StringDef.live has the pairs of a state and a count that can lead to a text that is
+// neither too short nor too long.
 
 // True if a character leads from a state to a live pair with `count` characters.
 static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t count) {
@@ -141,8 +141,8 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     return *string;
 }
 
-// The DFA of a format with the length that the RFC allows, for negation. When generating, the
-// length does not matter: longer texts are not generated either.
+// The DFA of a format with the maximum length of its RFC, for negation. For generation the maximum
+// is ignored, so that "not" excludes longer texts as well.
 static int limited_format(SchemaCompiler *c, int dfa, const Format *format) {
     char length[32];
     if (!c->is_checked || format->max_length == NO_LIMIT) return dfa;

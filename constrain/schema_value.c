@@ -46,13 +46,13 @@ const SchemaKeyword schema_value_keywords[] = {
     {.name = NULL},
 };
 
-// Adds the alternative of the texts that match a regular expression, unless it is empty.
+// Adds an alternative for the texts that match a regular expression, if there are any.
 static void add_text(SchemaCompiler *c, Str pattern) {
     int dfa = pattern.len ? string_regex(c, NULL, NULL, pattern, REGEX_WHOLE) : -1;
     if (dfa >= 0 && !dfa_is_empty(&c->grammar->defs[dfa].dfa)) schema_add_alt(c, dfa);
 }
 
-// Adds the alternative of null, true and false, as far as they are among the types.
+// Adds an alternative for those of null, true and false that are among the types.
 static void emit_words(SchemaCompiler *c, unsigned types) {
     Buffer words = {0};
     if (types & TYPE_NULL) buffer_puts(&words, "null");
@@ -68,7 +68,7 @@ static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
 }
 
-// Adds the alternative of the strings in a list, which is sorted by this function.
+// Adds an alternative for a list of strings. Sorts the list.
 static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
     int n_distinct = 0;
     if (!n) return;
@@ -90,7 +90,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     const Json *v = f->values;
     c->listed = f->values;
 
-    // A listed value is kept if it satisfies all assertions.
+    // Emit the listed values that satisfy all assertions.
     for (int i = 0; i < f->n_values && schema_spend(c, 80); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
         c->candidate = v;

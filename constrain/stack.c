@@ -75,7 +75,7 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
     if (o->is_limited)
         f->n_used += name == NONE;
     else
-        f->used = 0; // values are read without the list, so that they share configurations
+        f->used = 0; // without the list, values after different names share configurations
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
 
@@ -193,14 +193,14 @@ bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int
         n_listed += o->properties[i].is_other;
     }
 
-    // The number of other names that begin like this, if it is limited.
+    // Count the other names that begin with these characters, if their number is limited.
     if (!frame_allows_other(t, f)) return false;
     uint32_t n_other = o->n_others[node != NONE ? listed->other : other];
     if (n_other != NO_LIMIT) n_other -= n_listed;
     if (n_other == NO_LIMIT || n_other == 0) return n_other;
     if (used == USED_ALL) return n_other > f->n_used;
 
-    // Used names are not used again.
+    // Compare with the number of used names that begin with these characters.
     Str prefix = used_prefix(t, used, n);
     uint32_t n_used = 0;
     while ((used = used_find(t, used, prefix, (Str){"", 0}, false))) {

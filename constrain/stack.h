@@ -8,8 +8,8 @@
 //
 // Properties may come in any order. The frame of an object stores the set of names seen so far (a
 // bit each), the number of properties, and the number of missing required properties. Texts with
-// the same set of properties therefore have the same frame, whatever the order. For example, with
-// properties a, b (required) and c, of which at most two may be present:
+// the same set of properties have the same frame in any order. For example, with properties a, b
+// (required) and c, and at most two of them present:
 //
 //     text so far      seen    missing   what may come next
 //     {                {}      1         a, b or c (one place is reserved for b)
@@ -19,10 +19,10 @@
 // The names that begin with the characters of an incomplete name are a range [lo, hi) in its trie
 // node. The name may continue if one of them is allowed, or if some unlisted name is.
 //
-// Unlisted names are not repeated either. A frame has a list of them, which is represented by the
-// number of its last name; an entry is the number of the name before it, and the name. The machine
-// does not know the name that it reads, only whether a name of the list begins with it. The caller
-// therefore adds names to the list when they are complete (machine_use_names).
+// Unlisted names cannot be repeated either. A frame has a linked list of those used so far. A list
+// is represented by the number of its last entry; an entry has the number of the entry before it,
+// and a name. The machine does not store the name that it reads, only a used name with the same
+// first characters. The caller therefore adds complete names to the list (machine_use_names).
 #pragma once
 
 #include "grammar.h"
@@ -57,30 +57,30 @@ static inline const StackFrame *stack_top(const StackTable *t, uint32_t stack) {
 }
 
 // Each returns the number of a new stack.
-// With one more frame: `state` is the rule's state after the call, or 0 for an object or array.
+// Pushes a frame. `state` is the rule's state after the call, or 0 for an object or array.
 uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state);
-// With the next item begun in the top frame, an array.
+// Counts one more item in the top frame, an array.
 uint32_t stack_add_item(StackTable *t, uint32_t stack);
-// With one more property in the top frame, an object; name NONE: an unlisted name.
+// Adds a property to the top frame, an object. name NONE: an unlisted name.
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
-// With another list of unlisted names in the top frame.
+// Sets the list of unlisted names of the top frame.
 uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used);
-uint32_t used_add(StackTable *t, uint32_t list, Str name); // a longer list
+uint32_t used_add(StackTable *t, uint32_t list, Str name); // the list with one more name
 // The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
 // equal to them. 0 if there is none.
 uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole);
 // The first n bytes of the name of an entry.
 Str used_prefix(const StackTable *t, uint32_t list, uint32_t n);
 uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list);
-// A copy of a stack of another table. moved[stack]: the copies so far, 0 for none.
+// Copies a stack from another table. moved[stack]: number of the stack's copy; 0: none yet.
 uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved);
 
 // True if the next property may be this listed name, or any unlisted name.
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);
 bool frame_allows_other(const StackTable *t, const StackFrame *f);
 // True if an incomplete name can become a name that may come next. node: its trie node, or NONE;
-// other: its state of ObjectDef.other; used, n: the entry of which it is the first n bytes, or
-// USED_ALL before a name.
+// other: its state of ObjectDef.other; used, n: the last used name with the same first n bytes, 0
+// if there is none, or USED_ALL before a name.
 #define USED_ALL UINT32_MAX
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
                          uint32_t used, uint32_t n);
