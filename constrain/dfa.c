@@ -130,7 +130,7 @@ static void make_intervals(SubsetBuilder *b) {
 static bool make_classes(SubsetBuilder *b) {
     Dfa *d = b->dfa;
     int n_sets = b->nfa->sets.n, n_ranges;
-    int *range = xalloc((size_t)n_sets + 1, sizeof(int)); // of each set: first that can match
+    int *range = xalloc((size_t)n_sets + 1, sizeof(int)); // first possible range of each set
     size_t n_words = (size_t)n_sets / 64 + 1;
     uint64_t *in = xalloc(n_words, sizeof *in); // the sets that contain the current interval
     InternTable classes = {0};

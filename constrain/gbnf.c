@@ -127,8 +127,8 @@ static const PatternSyntax gbnf_syntax = {
 // If a rule could call itself before it has read a character, the pushdown automaton could loop
 // without consuming anything. Such rules are refused.
 
-// True if a node can match the empty text, given the is_nullable flags so far. Clears *is_safe if
-// the node can call a rule before its first character that is not known to be safe.
+// True if a node can match the empty text, given the is_nullable flags so far. Clears *is_safe if,
+// before its first character, the node can call a rule that is not known to be safe.
 static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
     const PatternNode *p = &r->nodes[node];
     bool is_nullable = p->kind == PATTERN_SEQUENCE;

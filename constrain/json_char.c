@@ -132,7 +132,7 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
         return 1;
     }
 
-    // Digits after \u: characters of hex_codes, and those whose pair has such a high surrogate.
+    // The digits after \u can begin a character of hex_codes, or the high surrogate of a pair.
     int n = 0;
     if (lo < 0xd800 || lo > 0xdfff)
         n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);

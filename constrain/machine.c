@@ -306,8 +306,8 @@ static Str used_so_far(const Machine *m, const State *s) {
     return used_prefix(&m->stacks, s->name.used, s->name.n_same);
 }
 
-// The last used name that begins with the name so far and `next` or, if is_end, equals them; 0:
-// none.
+// The last used name that begins with the name so far and `next` or, if is_end, is equal to both
+// together. 0 if there is none.
 static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
     return (uint32_t)used_find(&m->stacks, s->name.used, used_so_far(m, s), next, is_end);
 }
@@ -406,8 +406,8 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    // A name that differs from all used names needs no comparison. Of a multi-byte character, the
-    // first byte is checked already, so that all such characters lead to the same configurations.
+    // A name that differs from all used names needs no comparison. This is checked at the first
+    // byte of a multi-byte character, so that all such characters lead to the same configurations.
     Str first = {&(char){(char)b}, 1};
     if (b >= 0x80 && !s.partial && !find_used(m, &s, first, false)) {
         s.name.used = 0;
@@ -464,8 +464,8 @@ static State before_next(Machine *m, State s) {
     return s;
 }
 
-// Adds the state that reads the indentation of a new line, after which state s follows. Without
-// indentation, adds s itself.
+// Adds a state that reads the indentation of a new line and continues with state s. Without
+// indentation, adds s.
 static void put_indented(Machine *m, State s) {
     s.style = INDENTED;
     uint32_t n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));

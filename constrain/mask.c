@@ -117,7 +117,7 @@ static uint32_t common_prefix(Str a, Str b) {
     return n;
 }
 
-// Ends the subtrees of the nodes path[begin, end): the nodes added since then belong to them.
+// Sets the sizes of the nodes path[begin, end), whose subtrees are complete.
 static void end_subtrees(ByteTrie *t, const uint32_t *path, uint32_t begin, uint32_t end) {
     for (uint32_t k = begin; k < end; k++) t->nodes[path[k]].size = (t->n - path[k]) & 0xffffff;
 }
@@ -320,7 +320,7 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
 
-        // Skip subtrees whose bits are right (both reach the same configuration) or 0 (DEAD).
+        // Skip the subtree if both paths reach the same configuration, or if no token of it fits.
         if (next == other_next || next == DEAD) {
             if (next != other_next) clear_subtree(nodes, i, out);
             i += node->size;

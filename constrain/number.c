@@ -130,7 +130,7 @@ static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer 
 //     same digits, smaller fraction    20(\.0+)?|20\.[0-4][0-9]*
 //     the number itself                20\.50*
 static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) {
-    // Fewer digits before the point, or the same number with i equal digits and a smaller one.
+    // Fewer digits before the point, or as many: the first i are equal, the next one is smaller.
     if (whole.len > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", whole.len - 2);
     for (size_t i = 0; i < whole.len; i++) {
         char least = i == 0 && whole.len > 1 ? '1' : '0';
@@ -148,7 +148,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
             buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", w, (int)i, part.data, part.data[i] - 1);
     }
 
-    // Equal.
+    // Equal to whole.part.
     if (!is_excluded && part.len) buffer_printf(out, "|%s\\.%s0*", w, part.data);
     if (!is_excluded && !part.len) buffer_printf(out, "|%s(\\.0+)?", w);
 }
@@ -168,8 +168,7 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
     if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
 
-    // With an exponent: any number with a smaller exponent, or a smaller one with the same
-    // exponent.
+    // With an exponent: any number with a smaller exponent, or a smaller number with this exponent.
     if (ok && d.digits.len && (is_tiny || is_vast)) {
         buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
         for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)

@@ -191,7 +191,7 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = &budget}};
     int root = parse(&r);
     const PatternNode *nodes = r.nodes;
-    const PatternNode *part[3] = {NULL}; // the first parts of the only alternative
+    const PatternNode *part[3] = {NULL}; // the first items of the only branch
     size_t length = 0;
 
     int k = -1, n = 0;
@@ -251,7 +251,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
         return false;
     }
 
-    // The nodes [first, rest) of the only branch are the look-aheads at its beginning, and ^.
+    // The nodes [first, rest) of the only branch are ^ and the look-aheads at its beginning.
     PatternNode *nodes = r.nodes;
     PatternNode *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
@@ -265,7 +265,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     sequence->child = rest;
     if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
 
-    // The language of the rest, narrowed by each look-ahead.
+    // Compile the rest, and intersect it with each look-ahead or subtract the look-ahead.
     bool ok = check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
     for (int k = first; ok && k != rest; k = nodes[k].next) {
         if (nodes[k].kind != PATTERN_LOOKAHEAD) continue;

@@ -77,7 +77,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .err = err,
                         .unknown = unknown};
 
-    // The keywords.
+    // Register the keywords.
     for (int i = 0; keyword_tables[i]; i++)
         for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++) add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)

@@ -39,7 +39,7 @@ typedef struct {
 typedef struct {
     const SchemaKeyword *keyword;
     const Json *schema, *value;
-    bool is_negated; // the keyword does not hold
+    bool is_negated; // the keyword must not hold
 } KeywordUse;
 
 // The functions for a type of value. schema.c has a table with a row per type.

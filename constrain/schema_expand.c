@@ -265,7 +265,7 @@ void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     if (u->keyword->types == TYPE_STRING) r = &f->length;
     if (u->keyword->types == TYPE_ARRAY) r = &f->items;
 
-    // Negated, a maximum of n becomes a minimum of n + 1.
+    // The negation of a maximum of n is a minimum of n + 1.
     uint32_t n = u->value->number < 4e9 ? (uint32_t)u->value->number : NO_LIMIT;
     bool is_max = u->keyword->is_max;
     if (u->is_negated) {

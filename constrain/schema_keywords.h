@@ -1,7 +1,7 @@
 // The files of the schema compiler that implement keywords. Each defines a table of keywords and
-// the functions of its type of value (SchemaEmitter, schema_compiler.h). schema.c lists
-// both. These files call each other only through the tables, except that all may call
-// string_regex() and string_pattern().
+// the functions of its type of value (SchemaEmitter, schema_compiler.h). schema.c lists both. These
+// files call each other only through the tables, except that all may call string_regex() and
+// string_pattern().
 #pragma once
 
 #include "regex.h"

@@ -99,7 +99,7 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
 
     if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
 
-    // The range, without the excluded values, intersected with the multiples.
+    // Build the language: the range without the excluded values, intersected with the multiples.
     int dfa = c->failed ? -1 : number_language(l, &r);
     if (excluded.len) dfa = language_narrow(l, dfa, DFA_SUBTRACT, buffer_str(&excluded));
     schema_language(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, dfa);

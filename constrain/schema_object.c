@@ -389,7 +389,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         return;
     }
 
-    // A value for each set of patterns that some name matches.
+    // Add a value for each set of patterns that some name matches.
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {

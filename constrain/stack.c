@@ -141,7 +141,7 @@ uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list) {
     return copy;
 }
 
-// Which properties and items may come.
+// Properties and items that may come next.
 
 static bool is_seen(const StackFrame *f, int name) { return f->seen[name / 64] >> (name & 63) & 1; }
 

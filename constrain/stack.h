@@ -8,8 +8,8 @@
 //
 // Properties may come in any order. The frame of an object stores the set of names seen so far (a
 // bit each), the number of properties, and the number of missing required properties. Texts with
-// the same set of properties have the same frame in any order. For example, with properties a, b
-// (required) and c, and at most two of them present:
+// the same set of properties have the same frame, regardless of their order. For example, with
+// properties a, b (required) and c, of which at most two may be present:
 //
 //     text so far      seen    missing   what may come next
 //     {                {}      1         a, b or c (one place is reserved for b)
@@ -65,7 +65,7 @@ uint32_t stack_add_item(StackTable *t, uint32_t stack);
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
 // Sets the list of unlisted names of the top frame.
 uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used);
-uint32_t used_add(StackTable *t, uint32_t list, Str name); // the list with one more name
+uint32_t used_add(StackTable *t, uint32_t list, Str name); // returns a list with one more name
 // The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
 // equal to them. 0 if there is none.
 uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole);
