@@ -75,7 +75,8 @@ static void terminal_take(void) {
 static void on_wake_signal(int number) {
     int e = errno;
     if (number == SIGINT) *tty.interrupted = 1;
-    if (number == SIGTSTP) { // restores the terminal, stops; when continued, takes it again
+    if (number == SIGTSTP) {
+        // Restore the terminal and stop the process. When continued, take the terminal again.
         struct sigaction own, standard = {.sa_handler = SIG_DFL};
         sigset_t set;
         terminal_restore();
@@ -106,7 +107,7 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     e->is_dumb = e->is_terminal && term && !strcmp(term, "dumb");
     if (!e->is_terminal || e->is_dumb) return e;
 
-    // The history of earlier runs.
+    // Load the history of earlier runs.
     buffer_puts(&e->history, "");
     e->history_path = history;
     if (history) file_read(history, &e->history, &(Error){0}); // may not exist yet
@@ -115,7 +116,7 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
 
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for wcwidth
 
-    // Single keys, without echo. Signals wake the editor through a pipe.
+    // Switch to single-key input without echo. Signals wake the editor through a pipe.
     if (pipe(tty.wake)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
     for (int i = 0; i < 2; i++) fcntl(tty.wake[i], F_SETFL, O_NONBLOCK);
     tty.raw = tty.cooked;
@@ -191,7 +192,7 @@ static int next_key(Editor *e, int timeout_ms) {
         if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0 && !e->is_terminal) die_file("standard input"); // a terminal hung up
+        if (n < 0 && !e->is_terminal) die_file("standard input"); // else a terminal hung up
         if (n <= 0) return END_OF_INPUT;
 
         e->next_key = 0;
@@ -721,7 +722,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
 
         if (*e->interrupted) {
             *e->interrupted = 0;
-            bool is_given_up = e->text.len == 0 || *text; // also cancels the edit of a given text
+            bool is_given_up = e->text.len == 0 || *text; // *text: Ctrl-C cancels the edit
             e->at = e->text.len;                          // moves the cursor to the last row
             draw_text(e);
             write_all(e->out, "^C\r\n", 4);

@@ -587,7 +587,7 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
 
         left = new_node(p, operators[i].kind, left, parse_binary(p, level + 1));
         left->op = operators[i].op;
-        i = -1; // begin again
+        i = -1; // restart at the first operator
     }
 
     return left;
