@@ -7,41 +7,68 @@
 // clang-format off
 static const Family families[] = {
     {.architecture = "llama",    .name = "Llama",     .has_rope_freqs = true, .has_yarn_betas = true,
-     .is_llama = true},
+     .is_llama = true, .experts = {.presence = EXPERTS_OPTIONAL, .is_normalized = true}},
     {.architecture = "qwen2",    .name = "Qwen 2",    .has_half_pairs = true},
     {.architecture = "qwen3",    .name = "Qwen 3",    .has_half_pairs = true, .has_qk_norm = true},
     {.architecture = "smollm3",  .name = "SmolLM3",   .no_rope_interval = 4},
-    {.architecture = "granite",  .name = "Granite",   .has_scales = true, .has_rope_freqs = true},
+    {.architecture = "granite",  .name = "Granite",   .has_scales = true, .has_rope_switch = true,
+     .has_rope_freqs = true},
     {.architecture = "mistral3", .name = "Mistral 3", .has_temperature = true, .has_rope_freqs = true,
      .has_yarn_betas = true},
     {.architecture = "ernie4_5", .name = "ERNIE 4.5"},
+
+    // Mixtures of experts.
+    {.architecture = "qwen2moe", .name = "Qwen 2 MoE", .has_half_pairs = true,
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY_OR_SHARE, .has_shared_gate = true,
+                 .has_shared_dim = true, .shared_dim = SHARED_DIM_FFN}},
+    {.architecture = "qwen3moe", .name = "Qwen 3 MoE", .has_half_pairs = true, .has_qk_norm = true,
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY_OR_SHARE, .is_normalized = true}},
+    {.architecture = "granitemoe", .name = "Granite MoE", .has_scales = true, .has_rope_freqs = true,
+     .experts = {.presence = EXPERTS_OPTIONAL, .is_normalized = true, .has_shared_dim = true}},
+    {.architecture = "ernie4_5-moe", .name = "ERNIE 4.5 MoE",
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .is_normalized = true, .has_choice_bias = true,
+                 .has_dense_layers = true, .has_layer_step = true, .has_shared_dim = true}},
+    {.architecture = "olmoe", .name = "OLMoE", .has_half_pairs = true, .has_qk_row_norm = true,
+     .experts = {.presence = EXPERTS_REQUIRED}},
+    {.architecture = "bailingmoe2", .name = "Ling 2", .has_half_pairs = true, .has_qk_norm = true,
+     .has_fused_qkv = true, .has_extra_blocks = true,
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_choice_bias = true, .has_router_keys = true,
+                 .has_weight_scale = true, .has_dense_layers = true, .has_shared_dim = true,
+                 .has_shared_count = true, .shared_dim = SHARED_DIM_EXPERT}},
+    {.architecture = "dots1", .name = "dots.llm1", .has_half_pairs = true, .has_qk_norm = true,
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_choice_bias = true, .has_router_keys = true,
+                 .has_weight_scale = true, .has_dense_layers = true, .has_shared_count = true,
+                 .shared_dim = SHARED_DIM_EXPERT}},
+    {.architecture = "deepseek", .name = "DeepSeek MoE",
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_weight_scale = true, .has_dense_layers = true,
+                 .has_shared_count = true, .shared_dim = SHARED_DIM_EXPERT}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-// Parts of a model that no family supports. A part is recognized by a metadata key, a tensor of the
-// first layers, or the architecture.
+// Parts of a model that only some families support, or none. A part is recognized by a metadata key,
+// a tensor of the first layers, or the architecture.
 static const struct {
     const char *key, *tensor, *architecture; // key without its prefix; a value of 0 means absent
     const char *part, *alternative;
-    bool is_harmless_in_families; // refused only if the architecture is unsupported
+    enum { NO_FAMILY, ALL_FAMILIES, EXPERT_FAMILIES, FUSED_QKV_FAMILIES } allowed_in;
 } refused_parts[] = {
-    {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model", false},
-    {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers", false},
-    {"wkv.head_size", "time_mix_key.weight", NULL, "recurrent layers", "use a model with attention in all layers", false},
-    {"shortconv.l_cache", "shortconv.conv.weight", NULL, "convolutions", "use a model with attention in all layers", false},
-    {"attn_logit_softcapping", NULL, NULL, "soft caps of attention scores", "use a model without soft caps", false},
-    {"final_logit_softcapping", NULL, NULL, "soft caps of logits", "use a model without soft caps", false},
-    {NULL, "post_attention_norm.weight", NULL, "norms after the attention (post-norms)", "use a model without them", false},
-    {NULL, "post_ffw_norm.weight", NULL, "norms after the FFN (post-norms)", "use a model without them", false},
-    {NULL, "attn_sinks.weight", NULL, "attention sinks", "use a model without them", false},
-    {NULL, "attn_qkv.weight", NULL, "q, k and v in one tensor", "convert it with attn_q, attn_k and attn_v", false},
-    {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model", false},
-    {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU", false},
-    {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU", false},
+    {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model", EXPERT_FAMILIES},
+    {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers", NO_FAMILY},
+    {"wkv.head_size", "time_mix_key.weight", NULL, "recurrent layers", "use a model with attention in all layers", NO_FAMILY},
+    {"shortconv.l_cache", "shortconv.conv.weight", NULL, "convolutions", "use a model with attention in all layers", NO_FAMILY},
+    {"attn_logit_softcapping", NULL, NULL, "soft caps of attention scores", "use a model without soft caps", NO_FAMILY},
+    {"final_logit_softcapping", NULL, NULL, "soft caps of logits", "use a model without soft caps", NO_FAMILY},
+    {NULL, "post_attention_norm.weight", NULL, "norms after the attention (post-norms)", "use a model without them", NO_FAMILY},
+    {NULL, "post_ffw_norm.weight", NULL, "norms after the FFN (post-norms)", "use a model without them", NO_FAMILY},
+    {NULL, "attn_sinks.weight", NULL, "attention sinks", "use a model without them", NO_FAMILY},
+    {NULL, "attn_qkv.weight", NULL, "q, k and v in one tensor", "convert it with attn_q, attn_k and attn_v", FUSED_QKV_FAMILIES},
+    {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model", NO_FAMILY},
+    {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU", NO_FAMILY},
+    {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU", NO_FAMILY},
     // Some files have both LayerNorm's and RMSNorm's key. A window has no effect on short texts
     // (family_context).
-    {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm", true},
-    {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention", true},
+    {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm", ALL_FAMILIES},
+    {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention", ALL_FAMILIES},
 };
 enum { N_PARTS = sizeof refused_parts / sizeof *refused_parts };
 // clang-format on
@@ -65,6 +92,22 @@ bool family_number(const Gguf *g, const char *name, bool zero_is_absent, double 
                      key.text, x);
 }
 
+bool family_count(const Gguf *g, const char *name, int min, int max, int *out, Error *err) {
+    FamilyKey key = family_key(g, name);
+    uint64_t v;
+    if (!gguf_get_u64(g, key.text, &v, err)) return false;
+    *out = (int)v;
+    return (v >= (uint64_t)min && v <= (uint64_t)max) ||
+           error_set(err, EXIT_MODEL, "%s: %s: expected %d to %d, found %llu", g->path, key.text,
+                     min, max, (unsigned long long)v);
+}
+
+bool family_optional_count(const Gguf *g, const char *name, int min, int max, int *out,
+                           Error *err) {
+    return !gguf_find_value(g, family_key(g, name).text) ||
+           family_count(g, name, min, max, out, err);
+}
+
 static bool has_tensor(const Gguf *g, const char *name) {
     bool is_found = false;
     for (int layer = 0; layer < 4; layer++) {
@@ -75,10 +118,14 @@ static bool has_tensor(const Gguf *g, const char *name) {
     return is_found;
 }
 
-// False with err if the file has one of refused_parts.
-static bool check_parts(const Gguf *g, Str architecture, bool is_family, Error *err) {
+// False with err if the file has one of refused_parts that its family does not support.
+static bool check_parts(const Family *f, const Gguf *g, Str architecture, Error *err) {
+    const bool is_allowed[] = {[ALL_FAMILIES] = f->name != NULL,
+                               [EXPERT_FAMILIES] = f->experts.presence != EXPERTS_NONE,
+                               [FUSED_QKV_FAMILIES] = f->has_fused_qkv};
+
     for (int i = 0; i < N_PARTS; i++) {
-        if (is_family && refused_parts[i].is_harmless_in_families) continue;
+        if (is_allowed[refused_parts[i].allowed_in]) continue;
         const char *key = refused_parts[i].key, *tensor = refused_parts[i].tensor,
                    *name = refused_parts[i].architecture;
         double x = 0;
@@ -132,7 +179,8 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
 
     // Granite: logit_scale is required, and the file may disable RoPE.
     if (!gguf_get_f64(g, family_key(g, "logit_scale").text, &required, err) ||
-        !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err))
+        (f->has_rope_switch &&
+         !gguf_get_bool(g, family_key(g, "rope.scaling.finetuned").text, &has_rope, err)))
         return false;
     if (!has_rope) f->no_rope_interval = 1;
 
@@ -140,7 +188,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
 }
 
 bool family_read(Family *f, const Gguf *g, Error *err) {
-    char names[100] = "";
+    char names[200] = "";
     Str architecture;
     *f = (Family){0};
     if (!gguf_get_string(g, "general.architecture", &architecture, err)) return false;
@@ -151,7 +199,7 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
         if (str_is(architecture, families[i].architecture)) *f = families[i];
     }
 
-    if (!check_parts(g, architecture, f->name, err)) return false;
+    if (!check_parts(f, g, architecture, err)) return false;
     if (!f->name)
         return error_set(err, EXIT_MODEL, "%s: general.architecture: expected %s; found \"%.*s\"",
                          g->path, names, SHOWN(architecture));

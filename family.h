@@ -1,5 +1,5 @@
-// Model families: dense architectures that differ from Llama in a few points. A family is one row
-// of the table in family.c; fields that a row does not set are as in Llama 3.1.
+// Model families: architectures that differ from Llama in a few points. A family is one row of the
+// table in family.c; fields that a row does not set are as in Llama 3.1.
 //
 // family_read() finds the row of a file and fills in values from its metadata, or reports why the
 // file is not supported. family_key() forms the names of metadata keys. Nothing here depends on the
@@ -16,17 +16,46 @@ typedef struct {
     double magnitude;            // additional factor of cosine and sine, for every rule: 1
 } Yarn;
 
+// How the files of a family describe their mixtures of experts (experts.h).
+typedef struct {
+    enum { EXPERTS_NONE, EXPERTS_OPTIONAL, EXPERTS_REQUIRED } presence;
+    bool is_normalized;    // the weights of the chosen experts are divided by their sum
+    bool has_choice_bias;  // a file may have the tensor exp_probs_b.bias
+    bool has_router_keys;  // expert_gating_func (required) and expert_weights_norm
+    bool has_weight_scale; // expert_weights_scale
+    bool has_dense_layers; // leading_dense_block_count
+    bool has_layer_step;   // interleave_moe_layer_step (required)
+    bool has_shared_gate;  // the shared expert is multiplied by sigmoid(v . h)
+    bool has_shared_dim;   // expert_shared_feed_forward_length
+    bool has_shared_count; // expert_shared_count (required), a factor of the shared expert's width
+
+    // Width of an expert.
+    enum {
+        EXPERT_DIM_FFN,          // feed_forward_length
+        EXPERT_DIM_KEY_OR_SHARE, // expert_feed_forward_length, or feed_forward_length / used
+                                 // experts
+        EXPERT_DIM_KEY           // expert_feed_forward_length (required)
+    } dim;
+    // Width of the shared expert where the file does not say it.
+    enum { SHARED_DIM_NONE, SHARED_DIM_FFN, SHARED_DIM_EXPERT } shared_dim;
+} ExpertTraits;
+
 typedef struct {
     const char *architecture; // general.architecture, and the first part of the metadata keys
     const char *name;         // for messages
     bool has_half_pairs;      // RoPE rotates the pairs (i, i + dim/2) instead of (2i, 2i + 1)
     bool has_qk_norm;         // RMSNorm of each head of q and k before RoPE
+    bool has_qk_row_norm;     // RMSNorm of all heads of q, and of k, as one vector
+    bool has_fused_qkv;       // Wq, Wk and Wv are one tensor, attn_qkv.weight
     bool has_scales;          // the file may have the five values below
+    bool has_rope_switch;     // the file may say that it has no RoPE (rope.scaling.finetuned)
+    bool has_extra_blocks;    // the tensors of nextn_predict_layers blocks at the end are ignored
     bool has_temperature;     // the file may have a temperature and YaRN's log_multiplier
     bool has_yarn_betas;      // the file may have YaRN's beta_fast and beta_slow
     bool is_llama;            // reads YaRN's attn_factor from its own key; see also load_tensor()
     bool has_rope_freqs;      // the file may have the tensor rope_freqs.weight (rope.c)
     int no_rope_interval;     // N: every N-th layer has no RoPE, 1: none has it; 0: all have it
+    ExpertTraits experts;
 
     double embed_scale;    // factor of the embedding
     double residual_scale; // factor of what attention and FFN add to the residual stream
@@ -49,8 +78,14 @@ FamilyKey family_key(const Gguf *g, const char *name);
 // zero_is_absent, 0. False with err (exit 3) if the number is invalid.
 bool family_number(const Gguf *g, const char *name, bool zero_is_absent, double *out, Error *err);
 
+// Reads a count in [min, max]. False with err (exit 3) if it is absent or invalid.
+bool family_count(const Gguf *g, const char *name, int min, int max, int *out, Error *err);
+// Reads an optional count; *out keeps its value if the key is absent.
+bool family_optional_count(const Gguf *g, const char *name, int min, int max, int *out, Error *err);
+
 // The family of a file. False with err (exit 3) if there is none, or if the file has a part that
-// the forward pass does not compute (experts, soft caps, ...), with the reason and an alternative.
+// the forward pass does not compute (recurrent layers, soft caps, ...), with the reason and an
+// alternative.
 bool family_read(Family *f, const Gguf *g, Error *err);
 // The factor of the attention scores of a query:
 // attn_scale (1 + temperature ln(1 + floor(pos / orig_context)))

@@ -411,6 +411,14 @@ const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name) {
 
 uint64_t gguf_n_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
 
+int gguf_tensor_layer(Str name) {
+    char text[64]; // names are at most 63 bytes
+    unsigned layer;
+    int end = 0;
+    snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
+    return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
+}
+
 static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const char *expected,
                        Error *err) {
     if (!v)

@@ -79,6 +79,7 @@ void gguf_close(Gguf *g);
 const GgufValue *gguf_find_value(const Gguf *g, const char *key);    // NULL if absent
 const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name); // NULL if absent
 uint64_t gguf_n_rows(const GgufTensor *t);                           // of dims[0] weights each
+int gguf_tensor_layer(Str name); // N of a tensor "blk.N...."; -1 if the name is another
 
 // Typed access. False with err (exit code 3) if the key is absent or its value cannot be converted
 // without loss. gguf_get_u64 accepts integers of any width, gguf_get_f64 any number, and both an

@@ -23,6 +23,7 @@ struct Workspace {
     Step *steps;          // (max_steps)
     int *tokens;          // (max_steps) token of each step
     int *logit_steps;     // (max_logits) indices of the steps that request logits, ascending
+    Routing routing;      // of the current layer with experts
     AttentionTile *tiles; // (max_steps) runs of consecutive positions, see make_tiles()
 
     // Activations, a row for each step.
@@ -31,7 +32,8 @@ struct Workspace {
     float *h;         // (max_steps, dim) normed input of attention or FFN, then its output
     float *q, *att;   // (max_steps, n_heads * head_dim)
     float *k, *v;     // (max_steps, n_kv_heads * head_dim)
-    float *gate, *up; // (max_steps, hidden_dim)
+    float *gate, *up; // (max_steps, widest FFN), the experts that a step uses counting as one FFN
+    float *expert_h;  // (max_steps * used experts, dim) input, then output of the experts
     float *logits;    // (max_logits, vocab_size)
 
     Rope rope; // cis table, as long as the longest session so far
@@ -48,10 +50,42 @@ size_t model_weight_bytes(const Model *m) {
     return bytes;
 }
 
+double model_pass_bytes(const Model *m, int n) {
+    const ExpertConfig *c = &m->config.experts;
+    bool is_tied = m->output.data == m->embed.data;
+    double bytes = 0;
+    for (int i = 0; i < m->file.n_tensors; i++)
+        if (gguf_tensor_layer(m->file.tensors[i].name) < m->config.n_layers)
+            bytes += (double)m->file.tensors[i].bytes;
+    if (!is_tied) bytes -= (double)m->config.vocab_size * (double)m->embed.row_bytes;
+
+    // Experts that no token chooses are not read.
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *const experts[] = {l->expert_gates, l->expert_ups, l->expert_downs};
+        for (int k = 0; l->router.rows && k < 3; k++)
+            bytes -= (c->n_experts - experts_touched(c, n)) * experts[k]->rows *
+                     (double)experts[k]->row_bytes;
+    }
+
+    return bytes;
+}
+
 // Sizes the scratch buffers for one call of multiply() with these weights.
 static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_weights) {
-    matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps);
+    matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps, 1);
     lora_scratch_reserve(&ws->lora, weights, n_weights, ws->max_steps);
+}
+
+// The same for the experts of a layer, of which each multiplies some of the rows.
+static void reserve_experts(Workspace *ws, const Layer *l, const ExpertConfig *c) {
+    int n_rows = ws->max_steps * c->n_used;
+    int n_groups = n_rows < c->n_experts ? n_rows : c->n_experts;
+    reserve_products(ws, (const Tensor *[]){&l->router, &l->shared_gate},
+                     1 + (l->shared_gate.rows > 0));
+    matmul_scratch_reserve(&ws->matmul, (const Tensor *[]){l->expert_gates, l->expert_ups}, 2,
+                           n_rows, n_groups);
+    matmul_scratch_reserve(&ws->matmul, (const Tensor *[]){l->expert_downs}, 1, n_rows, n_groups);
 }
 
 // For Llama 3.1 8B and 512 steps, x, h, q and att are 8 MiB each, gate and up 28 MiB; the logits of
@@ -60,10 +94,14 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     const Config *c = &m->config;
     size_t n = (size_t)max_steps;
     size_t dim = (size_t)c->dim;
-    size_t hidden_dim = (size_t)c->hidden_dim;
+    size_t n_used = (size_t)c->experts.n_used;
+    size_t widest = (size_t)c->hidden_dim;
     size_t q_dim = (size_t)(c->n_heads * c->head_dim);
     size_t kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
     Workspace *ws = xalloc(1, sizeof *ws);
+
+    if (n_used * (size_t)c->experts.dim > widest) widest = n_used * (size_t)c->experts.dim;
+    if ((size_t)c->experts.shared_dim > widest) widest = (size_t)c->experts.shared_dim;
 
     ws->max_steps = max_steps;
     ws->max_logits = max_logits;
@@ -81,10 +119,12 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->att = xalloc(n * q_dim, sizeof(float));
     ws->k = xalloc(n * kv_dim, sizeof(float));
     ws->v = xalloc(n * kv_dim, sizeof(float));
-    ws->gate = xalloc(n * hidden_dim, sizeof(float));
-    ws->up = xalloc(n * hidden_dim, sizeof(float));
+    ws->gate = xalloc(n * widest, sizeof(float));
+    ws->up = xalloc(n * widest, sizeof(float));
+    ws->expert_h = xalloc(n * n_used * dim, sizeof(float));
     ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
 
+    ws->routing = routing_new(&c->experts, max_steps);
     rope_init(&ws->rope, &m->rope);
 
     // Scratch memory for the largest call of multiply().
@@ -92,6 +132,8 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     for (const Layer *l = m->layers; l < m->layers + c->n_layers; l++) {
         reserve_products(ws, (const Tensor *[]){&l->wq, &l->wk, &l->wv}, 3);
         reserve_products(ws, (const Tensor *[]){&l->wo}, 1);
+        if (l->router.rows) reserve_experts(ws, l, &c->experts);
+        if (!l->w_gate.rows) continue;
         reserve_products(ws, (const Tensor *[]){&l->w_gate, &l->w_up}, 2);
         reserve_products(ws, (const Tensor *[]){&l->w_down}, 1);
     }
@@ -101,13 +143,15 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
 
 void workspace_free(Workspace *ws) {
     if (!ws) return;
-    void *buffers[] = {ws->steps, ws->tokens, ws->logit_steps, ws->tiles, ws->x,  ws->h,     ws->q,
-                       ws->att,   ws->k,      ws->v,           ws->gate,  ws->up, ws->logits};
+    void *buffers[] = {ws->steps, ws->tokens, ws->logit_steps, ws->tiles, ws->x,
+                       ws->h,     ws->q,      ws->att,         ws->k,     ws->v,
+                       ws->gate,  ws->up,     ws->expert_h,    ws->logits};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     free(ws->attention.partial);
     free(ws->matmul.encoded);
     free(ws->lora.encoded);
     free(ws->lora.hidden);
+    routing_free(&ws->routing);
     rope_free(&ws->rope);
     free(ws);
 }
@@ -148,25 +192,27 @@ typedef struct {
 } Forward;
 
 // out (n, w->rows) = x (n, w->cols) w^T + bias for each product, plus the terms of LoRA adapters.
-static void multiply(const Forward *f, const Product *products, int n_products, const float *x,
-                     int n) {
+static void multiply(const Forward *f, const Product *products, int n_products,
+                     Exactness exactness) {
     const Workspace *ws = f->ws;
     if (ws->observe)
-        for (int i = 0; i < n_products; i++) ws->observe(ws->observe_arg, products[i].w, x, n);
-    ops_matmuls(&ws->matmul, products, n_products, x, n, f->exactness);
-    if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
+        for (const Product *p = products; p < products + n_products; p++)
+            ws->observe(ws->observe_arg, p->w, p->x, p->n);
+    ops_matmuls(&ws->matmul, products, n_products, exactness);
+    if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, exactness);
 }
 
 // Applies the model family's norm and RoPE to the heads of a query or a key, then the Hadamard
 // rotation if keys are cached in a quantized type.
 static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
     const Config *c = &f->model->config;
-    if (norm)
-        for (float *head = vec; head < vec + n_heads * c->head_dim; head += c->head_dim)
-            kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
+    int n = n_heads * c->head_dim;
+    int norm_dim = f->model->family.has_qk_row_norm ? n : c->head_dim;
+    for (float *part = vec; norm && part < vec + n; part += norm_dim)
+        kernel.rmsnorm(part, part, norm, c->norm_eps, norm_dim);
     if (family_has_rope(&f->model->family, f->layer))
         rope_apply(&f->ws->rope, vec, n_heads, c->head_dim, pos);
-    attention_rotate(f->model->kv.k_type, vec, n_heads * c->head_dim, c->head_dim);
+    attention_rotate(f->model->kv.k_type, vec, n, c->head_dim);
 }
 
 // Rotates the queries and keys of step i to its position, and stores its keys and values in the KV
@@ -195,6 +241,66 @@ static void rotate_and_store(void *arg, int i) {
     }
 }
 
+// FFN of n steps (SwiGLU; Shazeer 2020):  h = Wdown (silu(Wgate h) * Wup h)
+static void dense_ffn(const Forward *f, const Layer *l, float *h, int n) {
+    Workspace *ws = f->ws;
+    multiply(f, (Product[]){{ws->gate, &l->w_gate, h, n}, {ws->up, &l->w_up, h, n}}, 2,
+             f->exactness);
+    ops_swiglu(ws->gate, ws->up, n, l->w_gate.rows);
+    multiply(f, (Product[]){{h, &l->w_down, ws->gate, n}}, 1, f->exactness);
+}
+
+// Products of the rows of x, sorted by expert, with one or two matrices of their experts. All are
+// one operation, so an expert that many steps have chosen occupies several threads.
+static void multiply_experts(const Forward *f, float *const *out, const Tensor *const *experts,
+                             int n_matrices, const float *x, int n) {
+    const ExpertConfig *c = &f->model->config.experts;
+    const int *first_row = f->ws->routing.first_row;
+    Product products[2 * c->n_experts];
+    int n_products = 0;
+
+    for (int e = 0; e < c->n_experts; e++) {
+        size_t first = (size_t)first_row[e];
+        int n_rows = first_row[e + 1] - first_row[e];
+        for (int i = 0; n_rows && i < n_matrices; i++) {
+            const Tensor *w = &experts[i][e];
+            products[n_products++] =
+                (Product){out[i] + first * (size_t)w->rows, w, x + first * (size_t)w->cols, n_rows};
+        }
+    }
+
+    multiply(f, products, n_products,
+             exactness_of_experts(f->exactness, n, c->n_used, c->n_experts));
+}
+
+// FFN of n steps with experts (experts.h):  h = sum of w_e FFN_e(h) over the chosen experts, plus
+// the shared expert
+static void expert_ffn(const Forward *f, const Layer *l, float *h, int n) {
+    const Config *c = &f->model->config;
+    const ExpertConfig *x = &c->experts;
+    Workspace *ws = f->ws;
+    Routing *r = &ws->routing;
+    int n_rows = n * x->n_used;
+    bool has_shared_gate = l->shared_gate.rows > 0;
+
+    // The router. Its bits are the same for any number of steps, or a choice could depend on it.
+    multiply(f,
+             (Product[]){{r->scores, &l->router, h, n}, {r->shared_scores, &l->shared_gate, h, n}},
+             1 + has_shared_gate, (Exactness){.kernel_rows = 1});
+    experts_route(r, x, l->choice_bias, n);
+
+    // The experts, for their rows.
+    ops_gather(ws->expert_h, h, r->steps, n_rows, c->dim);
+    multiply_experts(f, (float *[]){ws->gate, ws->up},
+                     (const Tensor *[]){l->expert_gates, l->expert_ups}, 2, ws->expert_h, n);
+    ops_swiglu(ws->gate, ws->up, n_rows, x->dim);
+    multiply_experts(f, (float *[]){ws->expert_h}, (const Tensor *[]){l->expert_downs}, 1, ws->gate,
+                     n);
+
+    if (x->shared_dim) dense_ffn(f, l, h, n);
+    experts_combine(h, ws->expert_h, r, x, has_shared_gate, n, c->dim);
+}
+
 // The equations of the model, for n steps together. A matrix has a row for each output, so an
 // element of "Wq h" is the dot product of a row of Wq with h.
 static void forward(void *arg) {
@@ -215,7 +321,9 @@ static void forward(void *arg) {
         // Attention:  h = rmsnorm(x),  q = rope(Wq h),  k = rope(Wk h),  v = Wv h
         //             x += Wo softmax(q K^T / sqrt(head_dim)) V, with the keys and values so far
         ops_rmsnorm(h, x, l->attn_norm, c->norm_eps, n, c->dim);
-        multiply(&f, (Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, h, n);
+        multiply(&f,
+                 (Product[]){{ws->q, &l->wq, h, n}, {ws->k, &l->wk, h, n}, {ws->v, &l->wv, h, n}},
+                 3, f.exactness);
         ops_for(n, 1, rotate_and_store, &f);
 
         bool is_last = f.layer == c->n_layers - 1;
@@ -237,14 +345,15 @@ static void forward(void *arg) {
             att = att_rows;
         }
 
-        multiply(&f, (Product[]){{h, &l->wo}}, 1, att, n);
+        multiply(&f, (Product[]){{h, &l->wo, att, n}}, 1, f.exactness);
         ops_add(x, h, n, c->dim);
 
-        // FFN (SwiGLU; Shazeer 2020):  h = rmsnorm(x),  x += Wdown (silu(Wgate h) * Wup h)
+        // FFN:  x += ffn(rmsnorm(x))
         ops_rmsnorm(h, x, l->ffn_norm, c->norm_eps, n, c->dim);
-        multiply(&f, (Product[]){{ws->gate, &l->w_gate}, {ws->up, &l->w_up}}, 2, h, n);
-        ops_swiglu(ws->gate, ws->up, n, c->hidden_dim);
-        multiply(&f, (Product[]){{h, &l->w_down}}, 1, ws->gate, n);
+        if (l->router.rows)
+            expert_ffn(&f, l, h, n);
+        else
+            dense_ffn(&f, l, h, n);
         ops_add(x, h, n, c->dim);
     }
 
@@ -255,7 +364,7 @@ static void forward(void *arg) {
     // logits, so here the actual number chooses the kernel.
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
     ops_rmsnorm(h, x, m->final_norm, c->norm_eps, n, c->dim);
-    multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, n);
+    multiply(&f, (Product[]){{ws->logits, &m->output, h, n}}, 1, f.exactness);
 }
 
 // Cuts the steps into tiles of up to max_tile_steps consecutive positions of one session, whose

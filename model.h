@@ -9,7 +9,7 @@
 // kernels/ops.h and kernels/attention.h.
 #pragma once
 
-#include "gguf.h"
+#include "experts.h"
 #include "rope.h"
 #include "session.h"
 
@@ -20,7 +20,7 @@ enum { MAX_CONTEXT = 1 << 28 };
 // The hyper-parameters; the values of Llama 3.1 8B are in brackets.
 typedef struct {
     int dim;         // width of the residual stream [4096]
-    int hidden_dim;  // width of the FFN [14336]
+    int hidden_dim;  // width of a dense FFN [14336]
     int n_layers;    // [32]
     int n_heads;     // query heads [32]
     int n_kv_heads;  // key and value heads, a divisor of n_heads (grouped-query attention) [8]
@@ -28,17 +28,27 @@ typedef struct {
     int vocab_size;  // [128256]
     int max_context; // positions that the model was trained for [131072]
     float norm_eps;  // [1e-5]
+    ExpertConfig experts;
 } Config;
 
 // The weights of a layer. A matrix has a row for each output.
 typedef struct {
     const float *attn_norm, *ffn_norm; // (dim)
-    const float *q_norm, *k_norm;      // (head_dim); NULL: heads of q and k are not normed
+    const float *q_norm, *k_norm;      // (head_dim), or as q and k; NULL: q and k are not normed
     Tensor wq;                         // (n_heads * head_dim, dim), pairs of RoPE as in RopeParams
     Tensor wk, wv;                     // (n_kv_heads * head_dim, dim)
     Tensor wo;                         // (dim, n_heads * head_dim)
-    Tensor w_gate, w_up;               // (hidden_dim, dim)
+    Tensor w_gate, w_up;               // (hidden_dim, dim) FFN
     Tensor w_down;                     // (dim, hidden_dim)
+
+    // A layer with experts (experts.h) has the following instead of the FFN. w_gate, w_up and
+    // w_down are the shared expert, of width shared_dim, if there is one.
+    Tensor router;                           // (n_experts, dim); no rows: the layer has no experts
+    const float *choice_bias;                // (n_experts); NULL: none
+    const Tensor *expert_gates, *expert_ups; // (n_experts) of (experts.dim, dim)
+    const Tensor *expert_downs;              // (n_experts) of (dim, experts.dim)
+    Tensor
+        shared_gate; // (1, dim): the shared expert is multiplied by sigmoid(v . h); no rows: by 1
 } Layer;
 
 // Immutable after model_open().
@@ -56,11 +66,14 @@ typedef struct {
                              // (kernels/exactness.h)
     struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
-    Arena converted; // float32 copies of vectors that the file has in other types
+    Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;
 
 // Bytes of all tensors.
 size_t model_weight_bytes(const Model *m);
+// Bytes of the weights that a forward pass over n tokens reads, on average over the choices of
+// experts: all except unused experts, and an embedding that is not the output matrix, too.
+double model_pass_bytes(const Model *m, int n);
 
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;

@@ -42,55 +42,49 @@ PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
 
 // Metadata: the hyper-parameters have the keys "ARCHITECTURE.NAME".
 
-// Reads a count in [min, max].
-static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
-    FamilyKey key = family_key(&l->m->file, name);
-    uint64_t v;
-    if (!gguf_get_u64(&l->m->file, key.text, &v, l->err)) return false;
-    *out = (int)v;
-    return (v >= (uint64_t)min && v <= (uint64_t)max) ||
-           refuse(l, "%s: expected %d to %d, found %llu", key.text, min, max,
-                  (unsigned long long)v);
-}
-
-// Reads an optional count; *out keeps its value if the key is absent.
-static bool read_optional(const Loader *l, const char *name, int min, int max, int *out) {
-    return !gguf_find_value(&l->m->file, family_key(&l->m->file, name).text) ||
-           read_count(l, name, min, max, out);
-}
-
 static bool read_config(const Loader *l) {
     const Gguf *g = &l->m->file;
     Config *c = &l->m->config;
     FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
+    Family *f = &l->m->family;
+    int n_extra_blocks = 0;
     double eps;
 
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
         return refuse(l, "this is a LoRA adapter; pass its base model with -m, and the adapter "
                          "with --lora");
 
-    if (!family_read(&l->m->family, g, l->err) ||
-        !read_count(l, "embedding_length", 1, MAX_DIM, &c->dim) ||
-        !read_count(l, "block_count", 1, MAX_LAYERS, &c->n_layers) ||
-        !read_count(l, "feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim) ||
-        !read_count(l, "attention.head_count", 1, MAX_HEADS, &c->n_heads) ||
-        !read_count(l, "context_length", 1, MAX_CONTEXT, &c->max_context) ||
-        !gguf_get_f64(g, eps_key.text, &eps, l->err))
+    if (!family_read(f, g, l->err) ||
+        !family_count(g, "embedding_length", 1, MAX_DIM, &c->dim, l->err) ||
+        !family_count(g, "block_count", 1, MAX_LAYERS, &c->n_layers, l->err) ||
+        !family_count(g, "feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim, l->err) ||
+        !family_count(g, "attention.head_count", 1, MAX_HEADS, &c->n_heads, l->err) ||
+        !family_count(g, "context_length", 1, MAX_CONTEXT, &c->max_context, l->err) ||
+        !gguf_get_f64(g, eps_key.text, &eps, l->err) ||
+        !experts_read(&c->experts, g, f, c->hidden_dim, l->err))
         return false;
+
+    // The last blocks may predict the token after the next one; they are not computed.
+    if (!family_optional_count(g, "nextn_predict_layers", 0, c->n_layers - 1, &n_extra_blocks,
+                               l->err))
+        return false;
+    c->n_layers -= n_extra_blocks;
 
     if (!(eps > 0 && eps < 1)) return refuse(l, "%s: expected 0 to 1, found %g", eps_key.text, eps);
     c->norm_eps = (float)eps;
 
     // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
     c->n_kv_heads = c->n_heads;
-    if (!read_optional(l, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads)) return false;
+    if (!family_optional_count(g, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads, l->err))
+        return false;
     if (c->n_heads % c->n_kv_heads)
         return refuse(l, "%s: expected a divisor of %d, found %d",
                       family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
 
     // The default head dimension is the width of the residual stream divided by the number of
     // heads.
-    if (!read_optional(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
+    if (!family_optional_count(g, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim, l->err))
+        return false;
     if (c->head_dim == 0 && c->dim % c->n_heads)
         return refuse(l, "%s: expected a divisor of %d, found %d",
                       family_key(g, "attention.head_count").text, c->dim, c->n_heads);
@@ -100,9 +94,10 @@ static bool read_config(const Loader *l) {
                       c->head_dim);
 
     // A sliding window limits the context. Values must be as wide as keys.
-    c->max_context = family_context(&l->m->family, g, c->max_context);
+    c->max_context = family_context(f, g, c->max_context);
     int value_length = c->head_dim;
-    if (!read_optional(l, "attention.value_length", 1, MAX_DIM, &value_length)) return false;
+    if (!family_optional_count(g, "attention.value_length", 1, MAX_DIM, &value_length, l->err))
+        return false;
     return value_length == c->head_dim ||
            refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
                   c->head_dim, value_length);
@@ -148,15 +143,21 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
     return t;
 }
 
-// On AMX, small float32 matrices are not rounded to bf16: in small models the rounding gave the
-// logits an NMSE of up to 2.3e-4. Llama files are still rounded, so that their results do not
-// change.
-static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
-    const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
+// Loads the n matrices of a tensor. On AMX, small float32 matrices are not rounded to bf16: in small
+// models the rounding gave the logits an NMSE of up to 2.3e-4. Dense Llama files are still rounded,
+// so that their results do not change.
+static bool load_matrices(Loader *l, TensorName name, int n, int rows, int cols, Tensor *out) {
+    const GgufTensor *t = tensor_find(&l->m->file, name.text, n, rows, cols, out, l->err);
     if (!t) return false;
-    out->is_unrounded = !l->m->family.is_llama && out->type == TYPE_F32 && cols < 512;
+    bool is_dense_llama = l->m->family.is_llama && !l->m->config.experts.n_experts;
+    for (int i = 0; i < n; i++)
+        out[i].is_unrounded = !is_dense_llama && out[i].type == TYPE_F32 && cols < 512;
     l->is_used[t - l->m->file.tensors] = true;
     return true;
+}
+
+static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
+    return load_matrices(l, name, 1, rows, cols, out);
 }
 
 // Loads a vector as float32. It stays in the mapping if it is aligned float32; otherwise it is
@@ -169,7 +170,7 @@ static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
         return true;
     }
 
-    float *converted = arena_alloc(&l->m->converted, (size_t)n, sizeof *converted);
+    float *converted = arena_alloc(&l->m->memory, (size_t)n, sizeof *converted);
     quant_decode_row(t.type, t.data, converted, (size_t)n);
     *out = converted;
     return true;
@@ -198,27 +199,90 @@ static bool load_matrix(Loader *l, int layer, const char *name, int rows, int co
     return attach_adapters(l, weight, out, false);
 }
 
-// Loads the seven matrices and two norms of a layer. A matrix has a row for each output: Wq is
-// (n_heads * head_dim, dim), with the rows of the first head first.
-static bool load_layer(Loader *l, int i, Layer *layer) {
+// A matrix has a row for each output: Wq is (n_heads * head_dim, dim), with the rows of the first
+// head first.
+static bool load_attention(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
+    const Family *f = &l->m->family;
     int q_dim = c->n_heads * c->head_dim;
     int kv_dim = c->n_kv_heads * c->head_dim;
-    const Family *f = &l->m->family;
-    float residual_scale = (float)f->residual_scale;
+    Tensor qkv;
 
-    // RMSNorm weights of query heads and key heads (Qwen 3).
-    if (f->has_qk_norm && (!load_norm(l, i, "attn_q_norm", c->head_dim, &layer->q_norm) ||
-                           !load_norm(l, i, "attn_k_norm", c->head_dim, &layer->k_norm)))
+    // RMSNorm weights of queries and keys: for each head (Qwen 3), or for the whole row (OLMoE).
+    int q_norm = f->has_qk_row_norm ? q_dim : c->head_dim;
+    int k_norm = f->has_qk_row_norm ? kv_dim : c->head_dim;
+    if ((f->has_qk_norm || f->has_qk_row_norm) &&
+        (!load_norm(l, i, "attn_q_norm", q_norm, &layer->q_norm) ||
+         !load_norm(l, i, "attn_k_norm", k_norm, &layer->k_norm)))
         return false;
 
-    return load_norm(l, i, "attn_norm", c->dim, &layer->attn_norm) &&
-           load_norm(l, i, "ffn_norm", c->dim, &layer->ffn_norm) &&
-           load_matrix(l, i, "attn_q", q_dim, c->dim, 1, &layer->wq) &&
-           load_matrix(l, i, "attn_k", kv_dim, c->dim, 1, &layer->wk) &&
-           load_matrix(l, i, "attn_v", kv_dim, c->dim, 1, &layer->wv) &&
-           load_matrix(l, i, "attn_output", c->dim, q_dim, residual_scale, &layer->wo) &&
-           load_matrix(l, i, "ffn_gate", c->hidden_dim, c->dim, 1, &layer->w_gate) &&
+    if (!load_norm(l, i, "attn_norm", c->dim, &layer->attn_norm) ||
+        !load_matrix(l, i, "attn_output", c->dim, q_dim, (float)f->residual_scale, &layer->wo))
+        return false;
+
+    if (!f->has_fused_qkv)
+        return load_matrix(l, i, "attn_q", q_dim, c->dim, 1, &layer->wq) &&
+               load_matrix(l, i, "attn_k", kv_dim, c->dim, 1, &layer->wk) &&
+               load_matrix(l, i, "attn_v", kv_dim, c->dim, 1, &layer->wv);
+
+    // The rows of Wq, then those of Wk and Wv.
+    TensorName name = tensor_name(i, "attn_qkv", "weight");
+    if (!load_tensor(l, name, q_dim + 2 * kv_dim, c->dim, &qkv)) return false;
+    layer->wq = tensor_rows(&qkv, 0, q_dim);
+    layer->wk = tensor_rows(&qkv, q_dim, kv_dim);
+    layer->wv = tensor_rows(&qkv, q_dim + kv_dim, kv_dim);
+    return true;
+}
+
+// Loads the experts of one matrix of the FFN: n_experts matrices in one tensor.
+static bool load_expert_matrices(Loader *l, int i, const char *name, int rows, int cols,
+                                 float scale, const Tensor **out) {
+    int n = l->m->config.experts.n_experts;
+    Tensor *experts = arena_alloc(&l->m->memory, (size_t)n, sizeof *experts);
+    if (!load_matrices(l, tensor_name(i, name, "weight"), n, rows, cols, experts)) return false;
+    for (int e = 0; e < n; e++) experts[e].scale = scale;
+    *out = experts;
+    return true;
+}
+
+// Loads the router, the experts, and the shared expert (experts.h).
+static bool load_experts(Loader *l, int i, Layer *layer) {
+    const Config *c = &l->m->config;
+    const ExpertConfig *x = &c->experts;
+    const ExpertTraits *traits = &l->m->family.experts;
+    float residual_scale = (float)l->m->family.residual_scale;
+    TensorName bias = tensor_name(i, "exp_probs_b", "bias");
+    TensorName shared_gate = tensor_name(i, "ffn_gate_inp_shexp", "weight");
+
+    if (!load_tensor(l, tensor_name(i, "ffn_gate_inp", "weight"), x->n_experts, c->dim,
+                     &layer->router) ||
+        !load_expert_matrices(l, i, "ffn_gate_exps", x->dim, c->dim, 1, &layer->expert_gates) ||
+        !load_expert_matrices(l, i, "ffn_up_exps", x->dim, c->dim, 1, &layer->expert_ups) ||
+        !load_expert_matrices(l, i, "ffn_down_exps", c->dim, x->dim, residual_scale,
+                              &layer->expert_downs))
+        return false;
+    layer->router.is_unrounded = true; // rounding would change the choice
+
+    if (traits->has_choice_bias && gguf_find_tensor(&l->m->file, bias.text) &&
+        !load_vector(l, bias, x->n_experts, &layer->choice_bias))
+        return false;
+
+    if (!x->shared_dim) return true;
+    return load_matrix(l, i, "ffn_gate_shexp", x->shared_dim, c->dim, 1, &layer->w_gate) &&
+           load_matrix(l, i, "ffn_up_shexp", x->shared_dim, c->dim, 1, &layer->w_up) &&
+           load_matrix(l, i, "ffn_down_shexp", c->dim, x->shared_dim, residual_scale,
+                       &layer->w_down) &&
+           (!traits->has_shared_gate ||
+            load_tensor(l, shared_gate, 1, c->dim, &layer->shared_gate));
+}
+
+static bool load_layer(Loader *l, int i, Layer *layer) {
+    const Config *c = &l->m->config;
+    float residual_scale = (float)l->m->family.residual_scale;
+    if (!load_attention(l, i, layer) || !load_norm(l, i, "ffn_norm", c->dim, &layer->ffn_norm))
+        return false;
+    if (experts_in_layer(&c->experts, i)) return load_experts(l, i, layer);
+    return load_matrix(l, i, "ffn_gate", c->hidden_dim, c->dim, 1, &layer->w_gate) &&
            load_matrix(l, i, "ffn_up", c->hidden_dim, c->dim, 1, &layer->w_up) &&
            load_matrix(l, i, "ffn_down", c->dim, c->hidden_dim, residual_scale, &layer->w_down);
 }
@@ -235,9 +299,10 @@ static bool check_unused(const Loader *l) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
+        if (l->m->family.has_extra_blocks && gguf_tensor_layer(t->name) >= l->m->config.n_layers)
+            continue;
         for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
             if (str_begins_with(t->name, prefixes[k]))
-
                 return refuse(l, "tensor %.*s: not part of a %s model", SHOWN(t->name),
                               l->m->family.name);
         if (!n++) first = t;
@@ -345,10 +410,12 @@ static bool set_kv_types(const Loader *l, const ModelOptions *o) {
 static bool is_always_invariant(const Model *m) {
     if (!ops_is_batch_invariant(&m->output) || !lora_is_batch_invariant(&m->output)) return false;
     for (const Layer *l = m->layers; l < m->layers + m->config.n_layers; l++) {
-        const Tensor *const weights[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                         &l->w_gate, &l->w_up, &l->w_down};
+        const Tensor *const weights[] = {&l->wq,        &l->wk,         &l->wv,     &l->wo,
+                                         &l->w_gate,    &l->w_up,       &l->w_down, l->expert_gates,
+                                         l->expert_ups, l->expert_downs};
         for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
-            if (!ops_is_batch_invariant(weights[i]) || !lora_is_batch_invariant(weights[i]))
+            if (weights[i] && weights[i]->rows &&
+                (!ops_is_batch_invariant(weights[i]) || !lora_is_batch_invariant(weights[i])))
                 return false;
     }
     return true;
@@ -394,7 +461,7 @@ bool model_open(Model *m, const char *path, const ModelOptions *options, Error *
 
 void model_close(Model *m) {
     free(m->layers);
-    arena_free(&m->converted);
+    arena_free(&m->memory);
     for (int i = 0; i < m->n_adapters; i++) lora_close(&m->adapters[i]);
     free(m->adapters);
     gguf_close(&m->file);

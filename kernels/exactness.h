@@ -22,7 +22,7 @@
 // gemv (MatmulKernel.has_gemv_bits) is chosen only by speed, in every mode.
 #pragma once
 
-#include <stdbool.h>
+#include "kernels.h"
 
 typedef struct {
     int kernel_rows; // row count used to choose kernels; 0: the actual one
@@ -33,4 +33,14 @@ typedef struct {
 static inline int exactness_rows(Exactness e, int n) {
     if (e.is_batch_invariant) return 1;
     return e.kernel_rows ? e.kernel_rows : n;
+}
+
+// For the products of experts (experts.h). Each token chooses n_used of n_experts, so a pass of
+// `rows` tokens has rows * n_used / n_experts rows for each expert on average. This number chooses
+// the kernels, because the actual ones depend on the other tokens. From a page on, the number of
+// tokens does, so that whole pages have the same bits in all passes (append_tokens in model.c).
+static inline Exactness exactness_of_experts(Exactness e, int n, int n_used, int n_experts) {
+    int rows = exactness_rows(e, n);
+    if (rows < KV_PAGE) rows = rows * n_used / n_experts;
+    return (Exactness){rows > 1 ? rows : 1, e.is_batch_invariant};
 }

@@ -92,9 +92,15 @@ size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n) {
     return size_round_up(most, 64);
 }
 
-void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n) {
+void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n,
+                            int n_groups) {
     size_t bytes = 0;
-    for (int i = 0; i < n_weights; i++) bytes += ops_encoded_bytes(weights[i], n, n);
+    for (int i = 0; i < n_weights; i++) {
+        bytes += ops_encoded_bytes(weights[i], n, n);
+        // The encodings of several groups are each rounded up, by less than one row's encoding.
+        if (n_groups > 1) bytes += (size_t)n_groups * ops_encoded_bytes(weights[i], n, 1);
+    }
+
     if (bytes <= s->bytes) return;
     free(s->encoded);
     s->encoded = xalloc(bytes, 1);
@@ -111,63 +117,86 @@ static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows) {
     return round_up(chunk < MIN_CHUNK ? MIN_CHUNK : chunk, k->row_step);
 }
 
-void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products, const float *x,
-                 int n, Exactness exactness) {
-    struct {
-        const MatmulKernel *kernel;
-        char *encoded;       // x in the form that the kernel reads
-        int chunk, n_chunks; // rows per chunk, number of chunks
-    } plans[MAX_PRODUCTS] = {{0}};
+// How one product is computed.
+typedef struct {
+    const MatmulKernel *kernel;
+    char *encoded;       // x in the form that the kernel reads
+    int n_tiles;         // work items that encode x; 0: the product before shares its encoding
+    int chunk, n_chunks; // rows per chunk, number of chunks: work items that compute rows
+} ProductPlan;
 
-    int cols = products[0].w->cols;
-    int n_rows = 0, n_chunks = 0;
+// Chooses the kernels, places the encodings in the scratch buffer, and divides the work into items.
+static void plan_products(ProductPlan *plans, const MatmulScratch *s, const Product *products,
+                          int n_products, Exactness exactness) {
     char *unused = s->encoded;
+    int n_rows = 0;
+    for (int i = 0; i < n_products; i++) n_rows += products[i].w->rows;
 
-    // Choose a kernel for each product: the matrices may have different types.
-    for (int p = 0; p < n_products; p++) {
-        plans[p].kernel = ops_matmul_kernel(products[p].w, n, exactness);
-        n_rows += products[p].w->rows;
+    for (int i = 0; i < n_products; i++) {
+        const Product *p = &products[i];
+        ProductPlan *plan = &plans[i];
+        *plan = (ProductPlan){.kernel = ops_matmul_kernel(p->w, p->n, exactness)};
+        plan->chunk = rows_per_chunk(plan->kernel, p->w->type, n_rows);
+        plan->n_chunks = div_up(p->w->rows, plan->chunk);
+
+        // x is encoded once for each form that kernels read: matrices may have different types.
+        for (int k = i; k > 0 && products[k - 1].x == p->x && !plan->encoded; k--)
+            if (plans[k - 1].kernel->encode == plan->kernel->encode)
+                plan->encoded = plans[k - 1].encoded;
+        if (plan->encoded) continue;
+
+        plan->encoded = unused;
+        plan->n_tiles = div_up(p->n, plan->kernel->token_step);
+        unused += size_round_up(plan->kernel->encoded_bytes(p->n, p->w->cols), 64);
     }
+}
 
-    // Encode x once for each form that the kernels read. Each encoding is one operation.
-    for (int p = 0; p < n_products; p++) {
-        const MatmulKernel *k = plans[p].kernel;
-        for (int other = 0; other < p && !plans[p].encoded; other++)
-            if (plans[other].kernel->encode == k->encode) plans[p].encoded = plans[other].encoded;
-        if (plans[p].encoded) continue;
+static void encode_tile(const Product *p, const ProductPlan *plan, int tile) {
+    int n_tokens = plan->kernel->token_step;
+    plan->kernel->encode(plan->encoded, p->x, p->n, p->w->cols, tile * n_tokens,
+                         min_int(p->n, (tile + 1) * n_tokens));
+}
 
-        plans[p].encoded = unused;
-        unused += size_round_up(k->encoded_bytes(n, cols), 64);
-        for (int i; team_next(div_up(n, k->token_step), &i);)
-            k->encode(plans[p].encoded, x, n, cols, i * k->token_step,
-                      min_int(n, (i + 1) * k->token_step));
-        team_end_op(OP_ENCODE);
+static void multiply_chunk(const Product *p, const ProductPlan *plan, int chunk) {
+    const Tensor *w = p->w;
+    float *out = p->out;
+    int first = chunk * plan->chunk;
+    int end = min_int(w->rows, first + plan->chunk);
+    plan->kernel->rows(out, (size_t)w->rows, w, plan->encoded, p->n, first, end);
+
+    for (int t = 0; t < p->n; t++, out += w->rows) {
+        if (w->bias)
+            for (int r = first; r < end; r++) out[r] += w->bias[r];
+        if (w->scale != 1)
+            for (int r = first; r < end; r++) out[r] *= w->scale;
     }
+}
 
-    // Compute the rows. The chunks of all products form one operation, so that the threads wait for
-    // each other only once: Wq, Wk and Wv, for example, are read as if they were one matrix.
+void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products,
+                 Exactness exactness) {
+    ProductPlan plans[n_products];
+    int n_tiles = 0, n_chunks = 0;
+
+    plan_products(plans, s, products, n_products, exactness);
     for (int p = 0; p < n_products; p++) {
-        plans[p].chunk = rows_per_chunk(plans[p].kernel, products[p].w->type, n_rows);
-        plans[p].n_chunks = div_up(products[p].w->rows, plans[p].chunk);
+        n_tiles += plans[p].n_tiles;
         n_chunks += plans[p].n_chunks;
     }
 
+    // Encode the activations.
+    for (int i; team_next(n_tiles, &i);) {
+        int p = 0;
+        while (i >= plans[p].n_tiles) i -= plans[p++].n_tiles;
+        encode_tile(&products[p], &plans[p], i);
+    }
+    team_end_op(OP_ENCODE);
+
+    // Compute the rows. The chunks of all products form one operation, so that the threads wait for
+    // each other only once: Wq, Wk and Wv, for example, are read as if they were one matrix.
     for (int i; team_next_near(n_chunks, &i);) {
         int p = 0;
         while (i >= plans[p].n_chunks) i -= plans[p++].n_chunks;
-
-        const Tensor *w = products[p].w;
-        float *out = products[p].out;
-        int first = i * plans[p].chunk;
-        int end = min_int(w->rows, first + plans[p].chunk);
-        plans[p].kernel->rows(out, (size_t)w->rows, w, plans[p].encoded, n, first, end);
-
-        for (int t = 0; t < n; t++, out += w->rows) {
-            if (w->bias)
-                for (int r = first; r < end; r++) out[r] += w->bias[r];
-            if (w->scale != 1)
-                for (int r = first; r < end; r++) out[r] *= w->scale;
-        }
+        multiply_chunk(&products[p], &plans[p], i);
     }
     team_end_op(OP_MATMUL);
 }

@@ -14,9 +14,9 @@
 typedef struct {
     float *out;
     const Tensor *w;
+    const float *x;
+    int n;
 } Product;
-
-enum { MAX_PRODUCTS = 4 }; // of one call of ops_matmuls
 
 // Activations in the encoding that a kernel reads, shared by the threads.
 typedef struct {
@@ -25,11 +25,15 @@ typedef struct {
 } MatmulScratch;
 
 // Sizes the scratch buffer for one call of ops_matmuls() with these weights and up to n rows of x.
-void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n);
+// With n_groups above 1, the rows are divided into that many groups at most, and each group is
+// multiplied with one matrix of the shape and type of each weight (the experts of a layer).
+void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n,
+                            int n_groups);
 
-// Computes up to MAX_PRODUCTS products of the same x (n, cols).
-void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products, const float *x,
-                 int n, Exactness exactness);
+// Computes products as one operation. Products of the same x follow each other, so that it is
+// encoded once.
+void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products,
+                 Exactness exactness);
 // The kernel for products of w with n rows.
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness);
 // Bytes of n encoded rows of x: the maximum over the kernels that can be chosen for up to max_rows

@@ -72,7 +72,7 @@ double team_sec[OP_COUNT];
 
 const char *team_kind_name(OpKind kind) {
     static const char *const names[] = {"embed", "norm",   "encode", "matmul",
-                                        "rope",  "attend", "rest"};
+                                        "rope",  "attend", "route",  "rest"};
     return names[kind];
 }
 

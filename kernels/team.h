@@ -47,6 +47,7 @@ typedef enum {
     OP_MATMUL,
     OP_ROPE,
     OP_ATTEND,
+    OP_ROUTE,
     OP_REST,
     OP_COUNT
 } OpKind;

@@ -1,22 +1,33 @@
 // GGUF lists the dimensions of a tensor with the row length first: a matrix (rows, cols) has
-// dims {cols, rows, 1, 1}.
+// dims {cols, rows, 1, 1}, and n of them {cols, rows, n, 1}.
 #include "tensor.h"
 #include "quant.h"
 
-const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
-                              Error *err) {
-    const GgufTensor *t = gguf_find_tensor(file, name);
-    if (!t) {
-        error_set(err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found no such tensor",
-                  file->path, name, rows, cols);
-        return NULL;
-    }
+#include <stdio.h>
 
-    bool is_matrix = t->dims[2] == 1 && t->dims[3] == 1;
-    if (!is_matrix || t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows) {
-        error_set(err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)",
-                  file->path, name, rows, cols, (unsigned long long)t->dims[1],
-                  (unsigned long long)t->dims[0], is_matrix ? "" : ", ...");
+// A shape as text, slowest dimension first.
+typedef struct {
+    char text[96];
+} Shape;
+
+static Shape shape_of(const uint64_t dims[4]) {
+    Shape s;
+    int n = 0, last = 3;
+    while (last > 1 && dims[last] == 1) last--;
+    for (int i = last; i >= 0; i--)
+        n += snprintf(s.text + n, sizeof s.text - (size_t)n, "%s%llu%s", i == last ? "(" : ", ",
+                      (unsigned long long)dims[i], i ? "" : ")");
+    return s;
+}
+
+const GgufTensor *tensor_find(const Gguf *file, const char *name, int n, int rows, int cols,
+                              Tensor *out, Error *err) {
+    const uint64_t dims[] = {(uint64_t)cols, (uint64_t)rows, (uint64_t)n, 1};
+    const GgufTensor *t = gguf_find_tensor(file, name);
+
+    if (!t || memcmp(t->dims, dims, sizeof dims)) {
+        error_set(err, EXIT_MODEL, "%s: tensor %s: expected shape %s, found %s", file->path, name,
+                  shape_of(dims).text, t ? shape_of(t->dims).text : "no such tensor");
         return NULL;
     }
 
@@ -27,6 +38,19 @@ const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int 
     }
 
     size_t row_bytes = quant_row_bytes((Type)t->type, (size_t)cols);
-    *out = (Tensor){t->data, (Type)t->type, rows, cols, row_bytes, 1, NULL, NULL, false};
+    for (int i = 0; i < n; i++)
+        out[i] = (Tensor){.data = (const char *)t->data + (size_t)i * (size_t)rows * row_bytes,
+                          .type = (Type)t->type,
+                          .rows = rows,
+                          .cols = cols,
+                          .row_bytes = row_bytes,
+                          .scale = 1};
     return t;
+}
+
+Tensor tensor_rows(const Tensor *w, int first, int n) {
+    Tensor part = *w;
+    part.data = (const char *)w->data + (size_t)first * w->row_bytes;
+    part.rows = n;
+    return part;
 }

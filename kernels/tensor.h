@@ -15,7 +15,10 @@ typedef struct {
     bool is_unrounded;          // no kernel may round the weights (gemm_large does)
 } Tensor;
 
-// Finds a tensor of a file and describes it in *out. NULL with err (exit 3) if it is absent, does
-// not have the shape (rows, cols), or has a type that the kernels do not support.
-const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
-                              Error *err);
+// Finds a tensor of a file and describes its n matrices in out (n). NULL with err (exit 3) if it is
+// absent, does not consist of n matrices (rows, cols), or has a type that the kernels do not
+// support.
+const GgufTensor *tensor_find(const Gguf *file, const char *name, int n, int rows, int cols,
+                              Tensor *out, Error *err);
+// Rows [first, first + n) of a matrix without a bias.
+Tensor tensor_rows(const Tensor *w, int first, int n);

@@ -96,8 +96,8 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     int n = (int)rank;
     int rows = is_embedding ? w->rows : n;
     int cols = is_embedding ? n : w->cols;
-    if (!tensor_find(g, name_a, rows, cols, &pair->a, err) ||
-        !tensor_find(g, name_b, is_embedding ? w->cols : w->rows, n, &b, err))
+    if (!tensor_find(g, name_a, 1, rows, cols, &pair->a, err) ||
+        !tensor_find(g, name_b, 1, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
 
     float scale = (float)(a->scale / n) * w->scale;

@@ -59,8 +59,9 @@ typedef struct {
 
 // Sizes the scratch buffers for products with these weights in one call, for up to n rows of x.
 void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n);
-// out += B (A x) for each product and each adapter; x (n, cols). All threads call it (ops.h).
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
-                  int n, Exactness exactness);
+// out += B (A x) for each product and each adapter. The products have the same x (n, cols). All
+// threads call it (ops.h).
+void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
+                  Exactness exactness);
 // out (n, dim) += the adapters' rows of the embedding.
 void lora_embed(float *out, const Tensor *w, const int *tokens, int n);

@@ -112,10 +112,11 @@ bool lora_is_batch_invariant(const Tensor *w) {
 
 // One work item of A x, for all pairs: tokens [first, first + ITEM_TOKENS), and the rows of part
 // `part` of each A.
-static void multiply_a(const LoraScratch *s, const Product *products, int n_products,
-                       const float *x, int n, int first, int part, char *encoded,
-                       Exactness exactness) {
+static void multiply_a(const LoraScratch *s, const Product *products, int n_products, int first,
+                       int part, char *encoded, Exactness exactness) {
+    const float *x = products[0].x;
     float *out = s->hidden;
+    int n = products[0].n;
     int n_tokens = min_int(n - first, ITEM_TOKENS);
     const MatmulKernel *last = NULL; // the kernel that `encoded` was encoded for
 
@@ -137,8 +138,9 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
         }
 }
 
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
-                  int n, Exactness exactness) {
+void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
+                  Exactness exactness) {
+    int n = products[0].n;
     int n_parts = 0, n_chunks = 0;
     size_t bytes = 0; // encoded activations of a work item
 
@@ -158,7 +160,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
     // ITEM_TOKENS tokens.
     bytes = size_round_up(bytes, 64);
     for (int i; team_next(div_up(n, ITEM_TOKENS) * n_parts, &i);)
-        multiply_a(s, products, n_products, x, n, i / n_parts * ITEM_TOKENS, i % n_parts,
+        multiply_a(s, products, n_products, i / n_parts * ITEM_TOKENS, i % n_parts,
                    s->encoded + (size_t)i * bytes, exactness);
     team_end_op(OP_MATMUL);
 

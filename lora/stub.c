@@ -14,6 +14,6 @@ bool lora_check(const Lora *a, Error *err) { return true; }
 void lora_close(Lora *a) {}
 bool lora_is_batch_invariant(const Tensor *w) { return true; }
 void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {}
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
-                  int n, Exactness exactness) {}
+void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
+                  Exactness exactness) {}
 void lora_embed(float *out, const Tensor *w, const int *tokens, int n) {}

@@ -36,7 +36,7 @@ typedef struct {
 static void multiply_all(void *arg) {
     KernelSweep *s = arg;
     for (int i = 0; i < s->n; i++)
-        ops_matmuls(&s->scratch, &(Product){s->out, s->list[i]}, 1, s->x, s->n_tokens,
+        ops_matmuls(&s->scratch, &(Product){s->out, s->list[i], s->x, s->n_tokens}, 1,
                     (Exactness){0});
 }
 
@@ -51,7 +51,7 @@ static double time_kernel(KernelSweep *s, int kind) {
     if ((kind == 1 && !gemm->rows) || (kind == 2 && !large->rows)) return -1;
     gemm->min_tokens = kind == 1 ? 1 : INT_MAX;
     large->min_tokens = kind == 2 ? 1 : INT_MAX;
-    matmul_scratch_reserve(&s->scratch, s->list, s->n, s->n_tokens);
+    matmul_scratch_reserve(&s->scratch, s->list, s->n, s->n_tokens, 1);
     for (int i = 0; i < s->n; i++) n_weights += (double)s->list[i]->rows * s->list[i]->cols;
     double begin = now_sec();
     for (int round = 0; round < 3 || now_sec() - begin < 0.1; round++) {
