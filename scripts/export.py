@@ -43,6 +43,10 @@ class Config:
     architecture = "llama"
     is_half_order = True  # rows of q and k in Hugging Face's checkpoints are reordered (to_meta_order)
     extra = {}  # metadata of the family, without the architecture
+    qk_norm = None  # norms of q and k: of each "head", or of the whole "row"
+    n_experts = n_dense = 0  # experts of a layer, except in the first n_dense layers; 0: all layers are dense
+    expert_dim = shared_dim = 0  # hidden dim of an expert, and of the shared expert; 0: no shared expert
+    has_choice_bias = has_shared_gate = False  # exp_probs_b, ffn_gate_inp_shexp
 
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
@@ -59,17 +63,37 @@ class Config:
         """{GGUF name: shape} of all tensors, except output.weight, which may be tied to the embedding."""
         dim, q_dim, kv_dim = self.dim, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
         layer = {"attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
-                 "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (self.hidden_dim, dim),
-                 "ffn_up": (self.hidden_dim, dim), "ffn_down": (dim, self.hidden_dim)}
-        if self.architecture == "qwen3":
-            layer.update({"attn_q_norm": (self.head_dim,), "attn_k_norm": (self.head_dim,)})
+                 "attn_output": (dim, q_dim), "ffn_norm": (dim,)}
+        if self.qk_norm:
+            is_row = self.qk_norm == "row"
+            layer.update({"attn_q_norm": (q_dim if is_row else self.head_dim,),
+                          "attn_k_norm": (kv_dim if is_row else self.head_dim,)})
         shapes = {"token_embd.weight": (self.vocab_size, dim)}
         for i in range(self.n_layers):
-            shapes.update(("blk.%d.%s.weight" % (i, name), shape) for name, shape in layer.items())
+            for name, shape in {**layer, **self.ffn_shapes(i)}.items():
+                shapes["blk.%d.%s.%s" % (i, name, "bias" if name == "exp_probs_b" else "weight")] = shape
         shapes["output_norm.weight"] = (dim,)
         return shapes
 
-    def metadata(self, type):
+    def ffn_shapes(self, layer):
+        """The shapes of a dense FFN, or of router, experts and shared expert. The expert is the first dimension."""
+        def swiglu(suffix, hidden_dim, *experts):
+            into, out = experts + (hidden_dim, self.dim), experts + (self.dim, hidden_dim)
+            return {"ffn_gate" + suffix: into, "ffn_up" + suffix: into, "ffn_down" + suffix: out}
+
+        if layer < self.n_dense or not self.n_experts:
+            return swiglu("", self.hidden_dim)
+        shapes = {"ffn_gate_inp": (self.n_experts, self.dim)}
+        if self.has_choice_bias:
+            shapes["exp_probs_b"] = (self.n_experts,)
+        shapes.update(swiglu("_exps", self.expert_dim, self.n_experts))
+        if self.shared_dim:
+            shapes.update(swiglu("_shexp", self.shared_dim))
+        if self.has_shared_gate:
+            shapes["ffn_gate_inp_shexp"] = (self.dim,)
+        return shapes
+
+    def metadata(self, file_type):
         m = {
             "vocab_size": self.vocab_size,
             "context_length": self.context_length,
@@ -94,7 +118,7 @@ class Config:
         m.update(self.extra)
         m = {self.architecture + "." + key: value for key, value in m.items()}
         m.update({"general.architecture": self.architecture, "general.name": self.name.encode("utf-8", "replace"),
-                  "general.file_type": FILE_TYPES[type]})
+                  "general.file_type": file_type})
         return m
 
     def divisors(self):
@@ -352,6 +376,7 @@ def huggingface_config(directory, options):
         c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
         c.architecture, c.is_half_order = FAMILIES[config["model_type"]]
+        c.qk_norm = "head" if c.architecture == "qwen3" else None
         wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
         c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
@@ -520,7 +545,7 @@ def export(options):
     for directory in options.merge:
         merge(weights, directory, config)
     tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
-    metadata = config.metadata(type)
+    metadata = config.metadata(FILE_TYPES[type])
     metadata.update(vocabulary)
     inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]
     write_gguf(options.output, metadata, tensors, inputs, options.force)

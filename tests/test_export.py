@@ -74,9 +74,10 @@ def read_gguf(path):
     begin = at + -at % 32
     tensors = {}
     for name, shape, kind, offset in infos:
-        kind, width = {0: ("f32", 4), 1: ("f16", 2), 30: ("bf16", 2)}[kind]
-        size = width
-        for n in shape:
+        kind, width, block = {0: ("f32", 4, 1), 1: ("f16", 2, 1), 30: ("bf16", 2, 1), 8: ("q8_0", 34, 32),
+                              12: ("q4_k", 144, 256), 14: ("q6_k", 210, 256)}[kind]
+        size = width * shape[-1] // block
+        for n in shape[:-1]:
             size *= n
         check(offset % 32 == 0 and begin + offset + size <= len(b), name, "is outside the file")
         tensors[name] = (kind, shape, b[begin + offset:begin + offset + size])
@@ -1519,6 +1520,41 @@ def synthetic_families(tmp):
         same((len(tensors), len(metadata["tokenizer.ggml.tokens"])), (n_tensors, n_vocab), geometry)
         r = subprocess.run([PROGRAM, "run", "-q", "--raw", "-m", out, "-n", "2", "a"], capture_output=True)
         same(r.returncode, 0, r.stderr)
+
+
+@test
+def synthetic_experts(tmp):
+    """Mixtures of experts. Q4_K_M gives the types that quantize chooses, and weights of the same deviation."""
+    out, other = (os.path.join(tmp, name) for name in ("synthetic.gguf", "other.gguf"))
+    make_synthetic.RANKS, make_synthetic.POOL = 2000, 20011
+
+    def make(geometry, type):
+        class Options:
+            output, layers = out, 9
+        Options.geometry, Options.type = geometry, type
+        make_synthetic.make(Options)
+
+    def quantized(type):
+        r = subprocess.run([PROGRAM, "quantize", "-q", "--force", out, other, type], capture_output=True)
+        same(r.returncode, 0, r.stderr)
+        return read_gguf(other)
+
+    for geometry, architecture, is_tied in (("qwen3", "qwen3moe", False), ("granite", "granitemoe", True)):
+        make_synthetic.GEOMETRIES[geometry] = (256, 512, 2, 4, 2, None, is_tied)
+        make_synthetic.FAMILIES[architecture] = (64, 1e6, 1e-6, 512, "qwen2", 100)
+        make_synthetic.EXPERTS[geometry] = (architecture, 6, 2, 256)
+        make(geometry, "bf16")
+        _, expected = quantized("q4_k_m")
+        make(geometry, "q4_k_m")
+        metadata, found = read_gguf(out)
+        same({name: t[:2] for name, t in found.items()}, {name: t[:2] for name, t in expected.items()})
+        same(found["blk.0.ffn_down_exps.weight"][:2], ("q6_k", [6, 256, 256]))
+        same(found["blk.0.ffn_gate_inp.weight"][:2], ("f32", [6, 256]))
+        same([metadata[architecture + key] for key in (".expert_count", ".expert_used_count")], [6, 2])
+        _, floats = quantized("f32")
+        for name in "blk.1.ffn_gate_exps.weight", "blk.0.ffn_down_exps.weight":
+            x = struct.unpack("<%df" % (6 * 256 * 256), floats[name][2])
+            check(abs(sum(v * v for v in x) / len(x) / 0.02 ** 2 - 1) < 0.1, name, "deviation")
 
 
 if __name__ == "__main__":
