@@ -50,25 +50,33 @@ size_t model_weight_bytes(const Model *m) {
     return bytes;
 }
 
-double model_pass_bytes(const Model *m, int n) {
-    const ExpertConfig *c = &m->config.experts;
-    bool is_tied = m->output.data == m->embed.data;
-    double bytes = 0;
-    for (int i = 0; i < m->file.n_tensors; i++)
-        if (gguf_tensor_layer(m->file.tensors[i].name) < m->config.n_layers)
-            bytes += (double)m->file.tensors[i].bytes;
-    if (!is_tied) bytes -= (double)m->config.vocab_size * (double)m->embed.row_bytes;
+// Adds `factor` times the weights and bytes of n matrices like w.
+static void add_size(PassSize *size, const Tensor *w, double factor) {
+    size->weights += factor * w->rows * w->cols;
+    size->bytes += factor * w->rows * (double)w->row_bytes;
+}
 
-    // Experts that no token chooses are not read.
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const Layer *l = &m->layers[i];
-        const Tensor *const experts[] = {l->expert_gates, l->expert_ups, l->expert_downs};
-        for (int k = 0; l->router.rows && k < 3; k++)
-            bytes -= (c->n_experts - experts_touched(c, n)) * experts[k]->rows *
-                     (double)experts[k]->row_bytes;
+PassSize model_pass_size(const Model *m, int n) {
+    const ExpertConfig *c = &m->config.experts;
+    PassSize size = {0};
+
+    for (int i = 0; i < m->file.n_tensors; i++) {
+        const GgufTensor *t = &m->file.tensors[i];
+        if (gguf_tensor_layer(t->name) >= m->config.n_layers) continue;
+        size.weights += (double)(t->dims[0] * gguf_n_rows(t));
+        size.bytes += (double)t->bytes;
+    }
+    if (m->output.data != m->embed.data) add_size(&size, &m->embed, -1);
+
+    for (const Layer *l = m->layers; l < m->layers + m->config.n_layers; l++) {
+        if (!l->router.rows) continue;
+        double n_unused = c->n_experts - experts_touched(c, n);
+        add_size(&size, l->expert_gates, -n_unused);
+        add_size(&size, l->expert_ups, -n_unused);
+        add_size(&size, l->expert_downs, -n_unused);
     }
 
-    return bytes;
+    return size;
 }
 
 // Sizes the scratch buffers for one call of multiply() with these weights.

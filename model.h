@@ -71,9 +71,14 @@ typedef struct {
 
 // Bytes of all tensors.
 size_t model_weight_bytes(const Model *m);
-// Bytes of the weights that a forward pass over n tokens reads, on average over the choices of
-// experts: all except unused experts, and an embedding that is not the output matrix, too.
-double model_pass_bytes(const Model *m, int n);
+
+typedef struct {
+    double weights, bytes;
+} PassSize;
+// The weights that a forward pass over n tokens reads, and their bytes: those of all tensors except
+// an embedding that is not the output matrix, too, and the experts that no token chooses, on
+// average.
+PassSize model_pass_size(const Model *m, int n);
 
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;

@@ -64,13 +64,6 @@ void note_unread_stdin(const Options *o) {
         note(o, "standard input was not read; the argument - inserts it into the prompt");
 }
 
-double decode_weight_gb(const Model *m) {
-    size_t bytes = model_weight_bytes(m);
-    bool is_tied = m->output.data == m->embed.data;
-    if (!is_tied) bytes -= (size_t)m->config.vocab_size * m->embed.row_bytes;
-    return (double)bytes * 1e-9;
-}
-
 // The line must fit 80 columns: no decimals from 100 tok/s on.
 static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
     double per_sec = sec > 0 ? (double)n / sec : 0;
@@ -90,7 +83,8 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s",
-                      (double)g->n_decode_passes / g->decode_sec * decode_weight_gb(g->model));
+                      (double)g->n_decode_passes / g->decode_sec *
+                          model_pass_size(g->model, 1).bytes * 1e-9);
     if (speculation.n_drafted && o->is_verbose)
         buffer_printf(&text, " | accepted %llu of %llu draft tok",
                       (unsigned long long)speculation.n_accepted,

@@ -15,7 +15,5 @@ void note_unread_stdin(const Options *o);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens.
 void note_stats(const Options *o, const Generator *g, uint64_t seed);
-// GB of weights that one decode step reads: all matrices, but only one row of the embedding.
-double decode_weight_gb(const Model *m);
 // The reason for n threads: "performance cores: 8 of 16, SMT siblings left out". Static text.
 const char *threads_reason(const Options *o, int n);

@@ -204,7 +204,7 @@ static const Model *draft_open(const Pipeline *p) {
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
     Error err;
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
-    g->speculation = speculation_new(draft_open(p), !p->options->no_lookup);
+    g->speculation = speculation_new(&p->model, draft_open(p), !p->options->no_lookup);
     g->cache = prefix_cache_open(p, g->chunk_size);
     if (!read_constraint_files(p->options, &err)) die_error(&err);
 }

@@ -42,13 +42,20 @@ typedef struct {
 static double pass_operations(const Model *m, int n, int n_logits, double depth) {
     const Config *c = &m->config;
     double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim;
-    double layer = 2 * dim * (2 * q + 2 * kv + 3.0 * c->hidden_dim) + 4 * q * depth;
-    return n * c->n_layers * layer + 2.0 * n_logits * dim * c->vocab_size;
+    double weights = 0; // of all layers, that a token is multiplied with
+
+    for (const Layer *l = m->layers; l < m->layers + c->n_layers; l++) {
+        weights += dim * (2 * q + 2 * kv + 3.0 * l->w_gate.rows);
+        if (l->router.rows)
+            weights += dim * (c->experts.n_experts + 3.0 * c->experts.n_used * c->experts.dim);
+    }
+
+    return n * (2 * weights + 4 * q * depth * c->n_layers) + 2.0 * n_logits * dim * c->vocab_size;
 }
 
-// Bytes read by a forward pass: the weights once, and the KV cache of every sequence.
-static double pass_bytes(const Model *m, int batch, double depth) {
-    return decode_weight_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
+// Bytes read by a forward pass over n tokens: the weights once, and the KV cache of every sequence.
+static double pass_bytes(const Model *m, int n, int batch, double depth) {
+    return model_pass_size(m, n).bytes + batch * depth * (double)kv_position_bytes(&m->kv);
 }
 
 // Reports a test by its time, bytes and operations per token.
@@ -129,7 +136,7 @@ static void bench_prefill(Bench *b, int n) {
 
     int n_passes = div_up(n, b->chunk);
     report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
-                n_passes * pass_bytes(&b->model, 1, 0) / n,
+                n_passes * pass_bytes(&b->model, n < b->chunk ? n : b->chunk, 1, 0) / n,
                 pass_operations(&b->model, n, 1, depth) / n);
 }
 
@@ -158,7 +165,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     }
 
     report_test(b, "decode", b->decode_rounds * batch, depth, batch, median(sec, b->decode_rounds),
-                pass_bytes(&b->model, batch, depth) / batch,
+                pass_bytes(&b->model, batch, batch, depth) / batch,
                 pass_operations(&b->model, batch, batch, depth) / batch);
 
     for (int i = 0; i < batch; i++) session_free(sessions[i]);
@@ -242,7 +249,7 @@ static void run_tests(Bench *b, const char *list) {
 
 // Prints a summary of the speed, the limits of the machine, and the table of results.
 static void print_report(const Bench *b, double first_sec) {
-    double limit = b->read_gb / decode_weight_gb(&b->model);
+    double token_gb = model_pass_size(&b->model, 1).bytes * 1e-9, limit = b->read_gb / token_gb;
     double decode = b->decode_per_sec, prefill = b->prefill_per_sec;
     if (b->decode_bandwidth > 1.1)
         printf("decode %.*f tokens/s (the weights stay in the caches)", decode < 1000, decode);
@@ -253,7 +260,7 @@ static void print_report(const Bench *b, double first_sec) {
     printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
-           decode_weight_gb(&b->model), kernel.peak_unit, b->peak_gflop);
+           token_gb, kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
            "GB/s", b->is_scaling ? "efficiency" : "  GFLOP/s", "of memory", "of peak");
     printf("%s", b->out.data ? b->out.data : "");

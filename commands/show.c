@@ -113,9 +113,18 @@ static void print_origin(const Gguf *g) {
     }
 }
 
+static double n_weights(const Gguf *g) {
+    double n = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        n += (double)(g->tensors[i].dims[0] * gguf_n_rows(&g->tensors[i]));
+    return n;
+}
+
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
+    const ExpertConfig *x = &c->experts;
     const RopeParams *r = &m->rope;
+    PassSize token = model_pass_size(m, 1);
     char size[24], kv_type[KV_TYPE_TEXT];
 
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
@@ -127,6 +136,12 @@ static void print_model(const Model *m, const Options *o) {
     // Print the shape of the model.
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
+    if (x->n_experts) {
+        printf("%-14s%d of width %d, %d per token", "experts", x->n_experts, x->dim, x->n_used);
+        if (x->shared_dim) printf(", shared expert of %d", x->shared_dim);
+        if (x->n_groups > 1) printf(", %d of %d groups", x->n_groups_used, x->n_groups);
+        printf("\n");
+    }
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
            m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
            (double)c->norm_eps);
@@ -143,15 +158,20 @@ static void print_model(const Model *m, const Options *o) {
     if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
     double kv = (double)kv_position_bytes(&m->kv);
     double weights = (double)model_weight_bytes(m);
-    printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
+    printf("%-14sweights %s (file pages)", "memory", scaled(size, weights, "B"));
+    if (x->n_experts)
+        printf(": %.1f B weights, %.1f B per token", n_weights(&m->file) * 1e-9,
+               token.weights * 1e-9);
+    printf("\n");
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, kv_type_text(&m->kv, kv_type), kv / 1024);
 
     size_t available = os_memory_available();
     double n_fit = ((double)available - weights) / kv;
     if (available < SIZE_MAX)
-        printf(n_fit < 0 ? "%-14s%s: less than the weights\n"
-                         : "%-14s%s: the weights and %.0f of %d positions fit\n",
+        printf(n_fit < 0
+                   ? "%-14s%s: less than the weights, which are read from disk again and again\n"
+                   : "%-14s%s: the weights and %.0f of %d positions fit\n",
                "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
                context);
 
@@ -163,8 +183,8 @@ static void print_model(const Model *m, const Options *o) {
                    ? "same bits for any batch"
                    : "last bits depend on the batch (--deterministic: same bits)");
 
-    // Decoding reads all weights once per token, so memory bandwidth bounds its speed.
-    double gb = decode_weight_gb(m), bandwidth = o->bandwidth;
+    // Decoding reads the weights once per token, so memory bandwidth bounds its speed.
+    double gb = token.bytes * 1e-9, bandwidth = o->bandwidth;
     if (bandwidth <= 0) {
         double probe = fmin(fmax(weights, MIN_PROBE), MAX_PROBE);
         bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
@@ -200,7 +220,15 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_string(&w, "rope_rule", str_of(rope_rule_name(m->rope.rule)));
     json_write_format(&w, "rope_theta", "%g", m->rope.theta);
 
+    if (c->experts.n_experts) {
+        json_write_int(&w, "n_experts", c->experts.n_experts);
+        json_write_int(&w, "n_experts_used", c->experts.n_used);
+        json_write_int(&w, "expert_dim", c->experts.dim);
+        json_write_int(&w, "shared_expert_dim", c->experts.shared_dim);
+    }
+
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
+    json_write_int(&w, "weight_bytes_per_token", (int64_t)model_pass_size(m, 1).bytes);
     json_write_int(&w, "kv_bytes_per_position", (int64_t)kv_position_bytes(&m->kv));
     json_write_int(&w, "available_bytes", (int64_t)os_memory_available()); // -1: unknown
 

@@ -7,8 +7,9 @@ void cost_record(CostModel *c, int n, double sec) {
     *mean = *mean == 0 ? sec : 0.8 * *mean + 0.2 * sec;
 }
 
-// Interpolates linearly between measured lengths. Beyond the longest measured one, each further
-// token is assumed to cost a tenth of a one-token pass. The assumption is optimistic on purpose: a
+// Interpolates linearly between measured lengths. Beyond the longest measured one, the time grows
+// with the weights that are read, and each further token is assumed to cost a tenth of a one-token
+// pass. The assumption is optimistic on purpose: a
 // longer pass gets tried when its drafts are likely to be accepted, and from then on it is
 // measured.
 double cost_estimate(const CostModel *c, int n) {
@@ -18,7 +19,9 @@ double cost_estimate(const CostModel *c, int n) {
     while (above < COST_MAX_TOKENS && c->sec[above] == 0) above++;
     if (below == n || below == 0) return c->sec[above];
     double base = c->sec[below];
-    if (c->sec[above] == 0) return base + 0.1 * (c->sec[1] > 0 ? c->sec[1] : base) * (n - below);
+    double growth = c->bytes[below] > 0 ? c->bytes[n] / c->bytes[below] : 1;
+    double sec_per_token = 0.1 * (c->sec[1] > 0 ? c->sec[1] : base);
+    if (c->sec[above] == 0) return base * growth + sec_per_token * (n - below);
     return base + (c->sec[above] - base) * (n - below) / (above - below);
 }
 

@@ -21,6 +21,9 @@ enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens
 // is dominated by reading the weights, once per pass.
 typedef struct {
     double sec[COST_MAX_TOKENS + 1]; // t(n), moving average in seconds; 0: not measured yet
+    // Weights that a pass over n tokens reads, in bytes: more for more tokens if the model has
+    // experts. All 0: the same for every n.
+    double bytes[COST_MAX_TOKENS + 1];
 } CostModel;
 
 // Records that a pass over n tokens took `sec` seconds.

@@ -19,10 +19,11 @@ struct Drafter {
     bool is_by_model;       // the draft model drafted them
 };
 
-Speculation *speculation_new(const Model *draft, bool has_lookup) {
+Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup) {
     if (!draft && !has_lookup) return NULL;
     Speculation *sp = xalloc(1, sizeof *sp);
     *sp = (Speculation){.draft_model = draft ? draft_new(draft) : NULL, .has_lookup = has_lookup};
+    for (int n = 1; n <= COST_MAX_TOKENS; n++) sp->cost.bytes[n] = model_pass_size(m, n).bytes;
     return sp;
 }
 

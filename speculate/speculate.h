@@ -20,8 +20,8 @@ typedef struct Speculation Speculation;
 // State of one sequence.
 typedef struct Drafter Drafter;
 
-// draft: a model with the vocabulary of the target model, or NULL. It must outlive the result.
-Speculation *speculation_new(const Model *draft, bool has_lookup);
+// m: the target model. draft: a model with its vocabulary, or NULL. It must outlive the result.
+Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup);
 
 // Starts a sequence that is sampled with these options.
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab);

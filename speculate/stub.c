@@ -3,7 +3,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-Speculation *speculation_new(const Model *draft, bool has_lookup) { return NULL; }
+Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup) { return NULL; }
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
     return NULL;
 }

@@ -147,7 +147,7 @@ static void prompt_lookup(void) {
                                    .repeat_penalty = 1 + 0.1f * (float)i,
                                    .repeat_last_n = -1,
                                    .seed = 3};
-        Speculation *speculation = speculation_new(NULL, true);
+        Speculation *speculation = speculation_new(&model, NULL, true);
         compare(&r, (TestConstraint){0}, 2, speculation);
         free(speculation);
     }
@@ -166,7 +166,7 @@ static void draft_model(void) {
                  .n_logprobs = 2,
                  .ignore_eos = true};
     static Speculation *speculation; // never freed, as in the program
-    speculation = speculation_new(&model, false);
+    speculation = speculation_new(&model, &model, false);
     for (int i = 0; i < 3; i++) {
         r.sample = (SampleOptions){.temp = 0.5f * (float)i,
                                    .top_p = 0.95f,
