@@ -83,21 +83,29 @@ void make_info(Maker *m, const char *name, int n_dims, const uint64_t *dims, uin
     m->n_tensors++;
 }
 
-void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
-                 const void *data, size_t bytes) {
+void make_matrices(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
+                   uint64_t depth, const void *data, size_t bytes) {
+    const uint64_t dims[] = {cols, rows, depth};
+    int n_dims = rows > 1 ? 2 : 1;
     if (m->skip && !strcmp(m->skip, name)) return;
     pad(&m->data, m->alignment);
-    make_info(m, name, rows == 1 ? 1 : 2, (const uint64_t[]){cols, rows}, type, m->data.len);
+    make_info(m, name, depth > 1 ? 3 : n_dims, dims, type, m->data.len);
     if (data)
         buffer_append(&m->data, data, bytes);
     else
         for (size_t i = 0; i < bytes; i++) buffer_append(&m->data, "", 1);
 }
 
+void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
+                 const void *data, size_t bytes) {
+    make_matrices(m, name, type, cols, rows, 1, data, bytes);
+}
+
 // Normally distributed weights of variance about 1 / cols, which keep activations near 1. They have
 // few mantissa bits, so that F16 and BF16 represent them exactly.
 static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const char *name, int cols,
-                        int rows) {
+                        int matrix_rows, int depth) {
+    int rows = matrix_rows * depth;
     const TypeInfo *info = type_info(o->type);
     size_t row_bytes = (size_t)(cols / info->block * info->bytes), n = (size_t)cols;
     float *x = xalloc(n, sizeof *x), scale = 1;
@@ -117,7 +125,8 @@ static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const ch
         }
         if (info->bytes > 4 && o->encode) o->encode(o->type, x, NULL, row, n);
     }
-    make_tensor(m, name, o->type, (uint64_t)cols, (uint64_t)rows, data, (size_t)rows * row_bytes);
+    make_matrices(m, name, o->type, (uint64_t)cols, (uint64_t)matrix_rows, (uint64_t)depth, data,
+                  (size_t)rows * row_bytes);
     free(x);
     free(data);
 }
@@ -231,20 +240,27 @@ static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
                       ['h'] = o->hidden_dim,
                       ['q'] = o->n_heads * o->head_dim,
                       ['k'] = o->n_kv_heads * o->head_dim};
-    make_matrix(m, o, &random, "token_embd.weight", o->dim, n_vocab);
+    make_matrix(m, o, &random, "token_embd.weight", o->dim, n_vocab, 1);
     for (int layer = 0; layer < o->n_layers; layer++) {
         for (int i = 0; i < 2; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, i ? "ffn_norm" : "attn_norm");
             make_norm(m, &random, name, o->dim);
         }
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-            snprintf(name, sizeof name, "blk.%d.%s.weight", layer, matrices[i].name);
+            bool has_experts = o->n_experts && !strncmp(matrices[i].name, "ffn", 3);
+            snprintf(name, sizeof name, "blk.%d.%s%s.weight", layer, matrices[i].name,
+                     has_experts ? "_exps" : "");
             make_matrix(m, o, &random, name, sizes[(int)matrices[i].in],
-                        sizes[(int)matrices[i].out]);
+                        sizes[(int)matrices[i].out], has_experts ? o->n_experts : 1);
         }
+        if (!o->n_experts) continue;
+        MakeLlama router = *o;
+        router.type = TYPE_F32;
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
+        make_matrix(m, &router, &random, name, o->dim, o->n_experts, 1);
     }
     make_norm(m, &random, "output_norm.weight", o->dim);
-    if (!o->is_tied) make_matrix(m, o, &random, "output.weight", o->dim, n_vocab);
+    if (!o->is_tied) make_matrix(m, o, &random, "output.weight", o->dim, n_vocab, 1);
     if (!o->has_rope_freqs) return;
     float divisors[512];
     int n = o->head_dim / 2;
@@ -271,6 +287,10 @@ void make_llama(Maker *m, MakeLlama o) {
     make_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     make_f32(m, "llama.rope.freq_base", 10000.0f);
     make_u32(m, "llama.rope.dimension_count", (uint32_t)o.head_dim);
+    if (o.n_experts) {
+        make_u32(m, "llama.expert_count", (uint32_t)o.n_experts);
+        make_u32(m, "llama.expert_used_count", 2);
+    }
     if (o.head_dim * o.n_heads != o.dim) {
         make_u32(m, "llama.attention.key_length", (uint32_t)o.head_dim);
         make_u32(m, "llama.attention.value_length", (uint32_t)o.head_dim);

@@ -37,6 +37,9 @@ void make_info(Maker *m, const char *name, int n_dims, const uint64_t *dims, uin
 // A tensor with its data, or zeros if data is NULL.
 void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
                  const void *data, size_t bytes);
+// The same for `depth` matrices.
+void make_matrices(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
+                   uint64_t depth, const void *data, size_t bytes);
 
 // A complete small Llama model with random weights. Zero fields mean: dim 64, hidden_dim 128,
 // n_layers 2, n_heads 4, n_kv_heads 2, head_dim dim / n_heads, max_context 256, type F32, a
@@ -44,6 +47,7 @@ void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint6
 // ChatML.
 typedef struct {
     int dim, hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, max_context;
+    int n_experts;           // in every layer, of width hidden_dim, two per token; 0: dense FFN
     Type type;               // of the matrices; norms are F32
     bool is_tied;            // no output.weight
     bool is_sentencepiece;   // a vocabulary as of Llama 2: bytes, letters and a few words

@@ -99,7 +99,9 @@ static const MakeLlama shapes[] = {
     {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
     {.seed = 3, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .type = TYPE_BF16},
     {.seed = 4, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4},
-    {.seed = 5, .dim = 256, .n_heads = 4, .type = TYPE_Q8_0, .encode = quant_encode}};
+    {.seed = 5, .dim = 256, .n_heads = 4, .type = TYPE_Q8_0, .encode = quant_encode},
+    {.seed = 6, .n_experts = 12, .hidden_dim = 64, .type = TYPE_BF16},
+    {.seed = 7, .dim = 256, .n_experts = 40, .type = TYPE_Q8_0, .encode = quant_encode}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void same_bits(void) {

@@ -39,7 +39,7 @@ static void drafts(void) {
 }
 
 static void draft_lengths(void) {
-    CostModel c = {{0}};
+    CostModel c = {.sec = {0}};
     float always[8] = {1, 1, 1, 1, 1, 1, 1, 1}, half[8] = {.5f, .5f, .5f, .5f, .5f, .5f, .5f, .5f},
           never[8] = {0};
     CHECK(cost_choose(&c, 1, always, 8, 0) == 0, "drafts before anything is measured");

@@ -4,6 +4,7 @@
 #include "test.h"
 #include "../kernels/attention.h"
 #include "../model_load.h"
+#include "../quantize/encode.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,12 +48,21 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
 
 // Grouped-query attention, one KV head for all query heads, one KV head per query head, a head
 // dimension other than dim / n_heads, and more query heads per KV head than a kernel call takes.
+// The last three have experts.
 static const MakeLlama shapes[] = {
     {.seed = 1},
     {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
     {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
     {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true},
-    {.seed = 5, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4}};
+    {.seed = 5, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4},
+    {.seed = 6, .n_experts = 5, .hidden_dim = 96},
+    {.seed = 7, .n_experts = 12, .hidden_dim = 64, .type = TYPE_BF16},
+    {.seed = 8,
+     .n_experts = 40,
+     .dim = 256,
+     .hidden_dim = 32,
+     .type = TYPE_Q8_0,
+     .encode = quant_encode}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void threads(void) {
@@ -89,8 +99,11 @@ static void chunks(void) {
             float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
             for (int i = 0; i < 3; i++) {
                 float *parts = logits_of(&m, tokens, N_TOKENS, sizes[i]);
-                CHECK(test_nmse(parts, whole, n) <= (!strcmp(kernel.name, "amx") ? 1e-4 : 1e-6),
-                      "shape %d, chunks of %d: %g", k, sizes[i], test_nmse(parts, whole, n));
+                // A rounding error may change the choice of an expert.
+                double limit = !strcmp(kernel.name, "amx") ? 1e-4 : 1e-6;
+                if (m.config.experts.n_experts && !invariant) limit = 0.02;
+                CHECK(test_nmse(parts, whole, n) <= limit, "shape %d, chunks of %d: %g", k,
+                      sizes[i], test_nmse(parts, whole, n));
                 if (invariant)
                     CHECK(!memcmp(parts, whole, n * sizeof *whole),
                           "shape %d, chunks of %d: not bit-identical", k, sizes[i]);

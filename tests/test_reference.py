@@ -3,7 +3,7 @@
 
 For Llama it reads the original Hugging Face checkpoint, whose layout differs from GGUF: the rotary pairs are the two
 halves of a head, and matrices may have biases. For the other families it reads generated GGUF files, with nothing but
-their metadata. The files of data/families and data/types have logits of llama.cpp."""
+their metadata. The files of data/families, data/types and data/moe have logits of llama.cpp."""
 import json
 import math
 import os
@@ -139,6 +139,9 @@ def compare(tmp, has_biases):
         check(nmse <= 1e-6, backend, "chunks of", chunk, "NMSE", nmse)
 
 
+HALF_PAIRS = ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "dots1")
+
+
 class FamilyReference:
     """The transformer of any family, from the metadata and tensors of a GGUF file, one token at a time."""
 
@@ -194,7 +197,7 @@ class FamilyReference:
         d, out = self.d, list(x)
         for head in range(0, len(x) if self.has_rope(layer) else 0, d):
             for i in range(d // 2):
-                first, second = (head + i, head + i + d // 2) if self.arch in ("qwen2", "qwen3") else \
+                first, second = (head + i, head + i + d // 2) if self.arch in HALF_PAIRS else \
                     (head + 2 * i, head + 2 * i + 1)
                 w, magnitude = self.frequency(i)
                 cos, sin = magnitude * math.cos(pos * w), magnitude * math.sin(pos * w)
@@ -209,6 +212,51 @@ class FamilyReference:
             probabilities = [math.exp(s - max(scores)) for s in scores]
             total = sum(probabilities)
             out += [sum(p * v[begin + i] for p, v in zip(probabilities, self.values[layer])) / total for i in range(d)]
+        return out
+
+    def swiglu(self, h, gate, up, down):
+        """The FFN of three matrices, given as (shape, numbers)."""
+        gate, up = self.multiply(gate, h), self.multiply(up, h)
+        return self.multiply(down, [g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)])
+
+    @staticmethod
+    def multiply(matrix, x):
+        (rows, cols), w = matrix
+        return [sum(map(float.__mul__, w[r * cols:(r + 1) * cols], x)) for r in range(rows)]
+
+    def ffn(self, h, part):
+        if part + "ffn_gate_inp.weight" in self.t:
+            return self.experts(h, part)
+        gate, up = self.linear(h, part + "ffn_gate"), self.linear(h, part + "ffn_up")
+        return self.linear([g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)], part + "ffn_down")
+
+    def experts(self, h, part):
+        """The chosen experts and the shared expert."""
+        scores = self.linear(h, part + "ffn_gate_inp")
+        if self.get("expert_gating_func") == 2:
+            p = [1 / (1 + math.exp(-s)) for s in scores]
+        else:
+            p = [math.exp(s - max(scores)) for s in scores]
+            p = [v / sum(p) for v in p]
+        bias = self.t.get(part + "exp_probs_b.bias", (0, [0] * len(p)))[1]
+        chosen = sorted(range(len(p)), key=lambda e: (-p[e] - bias[e], e))[:self.get("expert_used_count")]
+        is_normalized = self.get("expert_weights_norm", self.arch in ("qwen3moe", "llama", "ernie4_5-moe"))
+        total = sum(p[e] for e in chosen) if is_normalized else 1
+        out = [0] * len(h)
+        for e in sorted(chosen):
+            matrices = []
+            for name in ("gate", "up", "down"):
+                (_, rows, cols), w = self.t["%sffn_%s_exps.weight" % (part, name)]
+                matrices.append(((rows, cols), w[e * rows * cols:(e + 1) * rows * cols]))
+            weight = p[e] / total * self.get("expert_weights_scale", 1)
+            out = [a + weight * b for a, b in zip(out, self.swiglu(h, *matrices))]
+        if part + "ffn_up_shexp.weight" in self.t:
+            factor = 1
+            if part + "ffn_gate_inp_shexp.weight" in self.t:
+                v = self.t[part + "ffn_gate_inp_shexp.weight"][1]
+                factor = 1 / (1 + math.exp(-sum(map(float.__mul__, v, h))))
+            shared = (self.t["%sffn_%s_shexp.weight" % (part, name)] for name in ("gate", "up", "down"))
+            out = [a + factor * b for a, b in zip(out, self.swiglu(h, *shared))]
         return out
 
     def forward(self, token, pos):
@@ -226,16 +274,14 @@ class FamilyReference:
             self.values[i].append(self.linear(h, part + "attn_v"))
             q = [temperature * v for v in self.rotate(q, pos, i)]
             x = [a + residual * b for a, b in zip(x, self.linear(self.attend(i, q), part + "attn_output"))]
-            h = self.norm(x, part + "ffn_norm.weight")
-            h = [g / (1 + math.exp(-g)) * u for g, u in
-                 zip(self.linear(h, part + "ffn_gate"), self.linear(h, part + "ffn_up"))]
-            x = [a + residual * b for a, b in zip(x, self.linear(h, part + "ffn_down"))]
+            x = [a + residual * b for a, b in zip(x, self.ffn(self.norm(x, part + "ffn_norm.weight"), part))]
         output = "output" if "output.weight" in self.t else "token_embd"
         return [v / (self.get("logit_scale") or 1) for v in self.linear(self.norm(x, "output_norm.weight"), output)]
 
 
 def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=None, hidden=48, vocab=40, is_tied=True,
-                  biases=(), qk_norm=False, divisors=None, **values):
+                  biases=(), qk_norm=False, divisors=None, experts=0, shared=0, dense_layers=0, choice_bias=False,
+                  shared_gate=False, **values):
     """(metadata, {name: (shape, numbers)}) of a model with random weights. Keywords are metadata, _ for a dot."""
     rng, tensors, d = random.Random(seed), {}, head_dim or dim // heads
 
@@ -260,7 +306,19 @@ def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=No
             add("blk.%d.%s.weight" % (i, name), dim, mean=1, scale=0.2)
         for name in ("attn_q_norm", "attn_k_norm") if qk_norm else ():
             add("blk.%d.%s.weight" % (i, name), d, mean=1, scale=0.2)
-        for name, shape in shapes.items():
+        layer_shapes = dict(shapes)
+        if experts and i >= dense_layers:
+            for name in ("ffn_gate", "ffn_up", "ffn_down"):
+                rows, cols = layer_shapes.pop(name)
+                layer_shapes[name + "_exps"] = (experts, rows, cols)
+                if shared:
+                    layer_shapes[name + "_shexp"] = (dim, shared) if name == "ffn_down" else (shared, dim)
+            layer_shapes["ffn_gate_inp"] = (experts, dim)
+            if shared_gate:
+                layer_shapes["ffn_gate_inp_shexp"] = (dim,)
+            if choice_bias:
+                add("blk.%d.exp_probs_b.bias" % i, experts, scale=0.3)
+        for name, shape in layer_shapes.items():
             add("blk.%d.%s.weight" % (i, name), *shape)
             if name in biases:
                 add("blk.%d.%s.bias" % (i, name), shape[0], scale=0.5)
@@ -314,6 +372,18 @@ FAMILIES = {  # name: arguments of random_family
     "mistral3-betas": dict(arch="mistral3", head_dim=16, is_tied=False, divisors=[1.0] * 4 + [2.0] * 4, **yarn(4.0, 16, **{
         "rope.scaling.yarn_beta_fast": 2.0, "rope.scaling.yarn_beta_slow": 0.25, "rope.scaling.yarn_log_multiplier": 0.0})),
     "ernie4_5": dict(arch="ernie4_5", heads=3, kv_heads=1, dim=24, head_dim=16),
+    "mixtral": dict(arch="llama", is_tied=False, experts=4, expert_count=4, expert_used_count=2),
+    "qwen3moe": dict(arch="qwen3moe", head_dim=12, qk_norm=True, experts=7, expert_count=7, expert_used_count=3,
+                     expert_feed_forward_length=48),
+    "qwen2moe": dict(arch="qwen2moe", biases=("attn_q", "attn_k", "attn_v"), is_tied=False, experts=5, expert_count=5,
+                     expert_used_count=2, expert_feed_forward_length=48, shared=20, shared_gate=True,
+                     expert_shared_feed_forward_length=20),
+    "ernie4_5-moe": dict(arch="ernie4_5-moe", experts=6, expert_count=6, expert_used_count=2, choice_bias=True, shared=16,
+                         layers=3, dense_layers=1, leading_dense_block_count=1, interleave_moe_layer_step=1,
+                         expert_feed_forward_length=48, expert_shared_feed_forward_length=16),
+    "dots1": dict(arch="dots1", head_dim=8, qk_norm=True, kv_heads=4, is_tied=False, experts=6, expert_count=6,
+                  expert_used_count=3, expert_feed_forward_length=48, expert_shared_count=2, shared=96, choice_bias=True,
+                  expert_gating_func=2, expert_weights_norm=True, expert_weights_scale=2.5),
 }
 
 
@@ -497,7 +567,29 @@ def family_refusals(tmp):
         refuses(3, message, "show", "-m", path)
 
     refused("a mixture of experts", "qwen3", {"qwen3.expert_count": 8})
-    refused("a mixture of experts", "qwen3", {"general.architecture": "qwen3moe", "qwen3moe.expert_count": 8})
+    refused("a mixture of experts", "qwen3", {"general.architecture": "phimoe", "phimoe.expert_count": 8})
+    refused("qwen3moe.expert_count: expected 1 to 1024, found 0", "qwen3moe", {"qwen3moe.expert_count": 0})
+    refused("qwen3moe.expert_count: missing key", "qwen3moe", remove=["qwen3moe.expert_count"])
+    refused("qwen3moe.expert_used_count: expected 1 to 7, found 8", "qwen3moe", {"qwen3moe.expert_used_count": 8})
+    refused("qwen3moe.expert_used_count: expected 1 to 7, found 0", "qwen3moe", {"qwen3moe.expert_used_count": 0})
+    refused("qwen3moe.expert_used_count: expected ... found", "qwen3moe", {"qwen3moe.expert_used_count": "3"})
+    refused("qwen3moe.expert_used_count: expected ... found", "qwen3moe", {"qwen3moe.expert_used_count": [3, 2]})
+    refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 3, "qwen3moe.expert_group_used_count": 1})
+    refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 7})
+    refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 2})
+    refused("ffn_gate_exps.weight: expected shape (7, 24, 32), found (7, 48, 32)", "qwen3moe",
+            {"qwen3moe.expert_feed_forward_length": 24})
+    refused("blk.1.ffn_up_exps.weight: expected shape ... found no such tensor", "mixtral",
+            remove=["blk.1.ffn_up_exps.weight"])
+    refused("tensor blk.0.ffn_gate.weight: expected shape", "mixtral", remove=["llama.expert_count"])
+    refused("blk.0.ffn_down_shexp.weight: expected shape", "qwen2moe", remove=["blk.0.ffn_down_shexp.weight"])
+    refused("ffn_gate_inp_shexp.weight: expected shape", "qwen2moe", remove=["blk.1.ffn_gate_inp_shexp.weight"])
+    refused("expert_gating_func: expected 1 to 2, found 3", "dots1", {"dots1.expert_gating_func": 3})
+    refused("expert_shared_count: expected 1 ... found 0", "dots1", {"dots1.expert_shared_count": 0})
+    refused("interleave_moe_layer_step: missing key", "ernie4_5-moe", remove=["ernie4_5-moe.interleave_moe_layer_step"])
+    refused("tensor blk.0.ffn_gate_inp.bias: not part of a Llama model", "mixtral", add=[("blk.0.ffn_gate_inp.bias", 4)])
+    refused("tensor blk.0.exp_probs_b.bias: not part of a Qwen 3 MoE model", "qwen3moe",
+            add=[("blk.0.exp_probs_b.bias", 7)])
     refused("recurrent layers", "granite", add=[("blk.1.ssm_a", 4)])
     refused("soft caps of logits", "granite", {"granite.final_logit_softcapping": 30.0})
     refused("post-norms", "qwen2", add=[("blk.0.post_attention_norm.weight", 32)])
@@ -560,6 +652,23 @@ def compare_data(tmp, folder):
 @test
 def family_files(tmp):
     compare_data(tmp, "families")
+
+
+@test
+def expert_files(tmp):
+    compare_data(tmp, "moe")
+
+
+@test
+def router_nan(tmp):
+    """A router that is not finite is an error, never a choice."""
+    _, metadata, tensors = make_family(tmp, "qwen3moe")
+    path, out = os.path.join(tmp, "nan.gguf"), os.path.join(tmp, "logits")
+    for value in (float("nan"), float("inf")):
+        tensors["blk.1.ffn_gate_inp.weight"][1][40] = value
+        write_family(path, metadata, tensors)
+        refuses(1, "the logits contain NaN or infinity", "logits", "-m", path, "--ids", "1,2,3", "-o", out, "--force")
+        refuses(3, "tensor blk.1.ffn_gate_inp.weight: row 1: NaN or infinite weight", "show", "--check", "-m", path)
 
 
 @test

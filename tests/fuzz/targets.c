@@ -14,7 +14,12 @@
 
 static const MakeLlama models[] = {
     {.dim = 32, .hidden_dim = 32, .n_layers = 1},
-    {.dim = 32, .hidden_dim = 32, .n_layers = 1, .is_sentencepiece = true, .type = TYPE_F16},
+    {.dim = 32,
+     .hidden_dim = 32,
+     .n_layers = 1,
+     .is_sentencepiece = true,
+     .n_experts = 3,
+     .type = TYPE_F16},
     {.dim = 32, .hidden_dim = 32, .n_layers = 2, .is_tied = true, .has_rope_freqs = true},
     {.is_vocabulary_only = true}};
 enum { N_MODELS = sizeof models / sizeof *models };
@@ -44,9 +49,10 @@ static void use_model(Model *m) {
     double work = ((double)c->dim + c->n_heads * (double)c->head_dim) *
                       ((double)c->hidden_dim + c->dim) * c->n_layers +
                   (double)c->vocab_size * c->dim;
+    double expert_work = (double)c->experts.n_used * c->experts.dim + c->experts.shared_dim;
     const int tokens[] = {0, c->vocab_size - 1};
     Error err;
-    if (work > MAX_WORK || c->max_context < 2) return;
+    if (work + expert_work * c->dim * c->n_layers > MAX_WORK || c->max_context < 2) return;
     Workspace *ws = workspace_new(m, 2, 1);
     Session *s = session_new(&m->kv);
     if (workspace_feed(ws, s, tokens, 2, 1, &err) == 2) HOLDS(model_forward(m, ws, 0));
