@@ -113,13 +113,6 @@ static void print_origin(const Gguf *g) {
     }
 }
 
-static double n_weights(const Gguf *g) {
-    double n = 0;
-    for (int i = 0; i < g->n_tensors; i++)
-        n += (double)(g->tensors[i].dims[0] * gguf_n_rows(&g->tensors[i]));
-    return n;
-}
-
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const ExpertConfig *x = &c->experts;
@@ -140,7 +133,7 @@ static void print_model(const Model *m, const Options *o) {
         printf("%-14s%d of width %d, %d per token", "experts", x->n_experts, x->dim, x->n_used);
         if (x->shared_dim) printf(", shared expert of %d", x->shared_dim);
         if (x->n_groups > 1) printf(", %d of %d groups", x->n_groups_used, x->n_groups);
-        printf("\n");
+        printf(": %s per token\n", scaled(size, token.weights, " weights"));
     }
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
            m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
@@ -158,22 +151,19 @@ static void print_model(const Model *m, const Options *o) {
     if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
     double kv = (double)kv_position_bytes(&m->kv);
     double weights = (double)model_weight_bytes(m);
-    printf("%-14sweights %s (file pages)", "memory", scaled(size, weights, "B"));
-    if (x->n_experts)
-        printf(": %.1f B weights, %.1f B per token", n_weights(&m->file) * 1e-9,
-               token.weights * 1e-9);
-    printf("\n");
+    printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, kv_type_text(&m->kv, kv_type), kv / 1024);
 
     size_t available = os_memory_available();
     double n_fit = ((double)available - weights) / kv;
     if (available < SIZE_MAX)
-        printf(n_fit < 0
-                   ? "%-14s%s: less than the weights, which are read from disk again and again\n"
-                   : "%-14s%s: the weights and %.0f of %d positions fit\n",
-               "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
-               context);
+        printf(
+            n_fit < 0
+                ? "%-14s%s: less than the weights, so parts of them are read from disk repeatedly\n"
+                : "%-14s%s: the weights and %.0f of %d positions fit\n",
+            "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
+            context);
 
     printf("%-14s%s\n", "kernels", kernel.name);
     printf("%-14s%d (%s)\n", "threads", m->n_threads, threads_reason(o, m->n_threads));
