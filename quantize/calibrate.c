@@ -8,25 +8,43 @@
 
 typedef struct {
     const Gguf *file;
-    double **sums; // per tensor of the file: (cols), sums of x^2 over all tokens
+    double **sums;   // per tensor of the file: (n_matrices, cols), sums of x^2 over all tokens
+    double **counts; // per tensor: (n_matrices), numbers of these tokens
 } Calibration;
+
+// The tensor whose data w is, or one of whose experts w is (then *matrix is its index). Returns the
+// index of the tensor, or -1 if w begins within a matrix: in a tensor with the rows of q, k and v,
+// k and v have the inputs of q.
+static int find_tensor(const Gguf *g, const Tensor *w, size_t *matrix) {
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        size_t offset = (size_t)((uintptr_t)w->data - (uintptr_t)t->data);
+        size_t matrix_bytes = (size_t)(t->bytes / imatrix_n_matrices(t));
+        if (offset >= t->bytes) continue;
+        *matrix = offset / matrix_bytes;
+        return offset % matrix_bytes ? -1 : i;
+    }
+    return -1;
+}
 
 // Adds the squares of x (n, w->cols) to the sums of w. All threads call it. One thread sums a
 // column, in the order of the tokens, so the sums do not depend on the number of threads.
 static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
     enum { SPAN = 64 }; // columns per work item
     const Calibration *calibration = arg;
-    const Gguf *g = calibration->file;
-    int i = 0, cols = w->cols;
+    int cols = w->cols;
+    size_t matrix;
 
-    while (i < g->n_tensors && g->tensors[i].data != w->data) i++;
-    if (i == g->n_tensors) return;
+    int i = find_tensor(calibration->file, w, &matrix);
+    if (i < 0) return;
+    double *sums = calibration->sums[i] + matrix * (size_t)cols;
     for (int item; team_next(div_up(cols, SPAN), &item);) {
         int begin = item * SPAN, end = cols < begin + SPAN ? cols : begin + SPAN;
+        if (item == 0) calibration->counts[i][matrix] += n;
         for (int t = 0; t < n; t++)
             for (int c = begin; c < end; c++) {
                 double v = (double)x[(size_t)t * (size_t)cols + (size_t)c];
-                calibration->sums[i][c] += v * v;
+                sums[c] += v * v;
             }
     }
 
@@ -91,6 +109,12 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
+static float *to_floats(const double *x, uint64_t n) {
+    float *out = xalloc((size_t)n, sizeof *out);
+    for (uint64_t i = 0; i < n; i++) out[i] = (float)x[i];
+    return out;
+}
+
 bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g, OutFile *out,
                        Error *err) {
     enum { WINDOW = 512 }; // llama.cpp's default
@@ -101,9 +125,13 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
 
     if (!open_model(o, g, &model, &t, &ids, err)) return false;
 
-    Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *))};
-    for (int i = 0; i < g->n_tensors; i++)
-        calibration.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
+    Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *)),
+                               xalloc(n_tensors, sizeof(double *))};
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        calibration.sums[i] = xalloc((size_t)imatrix_n_columns(t), sizeof(double));
+        calibration.counts[i] = xalloc((size_t)imatrix_n_matrices(t), sizeof(double));
+    }
 
     int n_ctx = model.config.max_context < WINDOW ? model.config.max_context : WINDOW;
     int n_windows = run_windows(o, &calibration, &model, t, &ids, n_ctx, err);
@@ -113,23 +141,22 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
 
     // Convert the sums to float32. Tensors whose inputs were not observed have none.
     float **sums = xalloc(n_tensors, sizeof *sums);
+    float **counts = xalloc(n_tensors, sizeof *counts);
     for (int i = 0; i < g->n_tensors; i++) {
-        size_t cols = (size_t)g->tensors[i].dims[0];
-        double total = 0;
-        for (size_t c = 0; c < cols; c++) total += calibration.sums[i][c];
-        if (total == 0) continue; // not observed: norms, the embedding, the output matrix
+        const GgufTensor *t = &g->tensors[i];
+        double n_tokens = 0;
+        for (uint64_t m = 0; m < imatrix_n_matrices(t); m++) n_tokens += calibration.counts[i][m];
+        if (n_tokens == 0) continue; // not observed: norms, the embedding, the output matrix
 
-        sums[i] = xalloc(cols, sizeof **sums);
-        for (size_t c = 0; c < cols; c++) sums[i][c] = (float)calibration.sums[i][c];
-        if (!imatrix_set(columns, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
-            return false;
+        sums[i] = to_floats(calibration.sums[i], imatrix_n_columns(t));
+        counts[i] = to_floats(calibration.counts[i], imatrix_n_matrices(t));
+        if (!imatrix_set(columns, g, t, (const uint8_t *)sums[i], o->calibrate, err)) return false;
     }
 
     if (!out) return true;
 
     Buffer file = {0};
-    int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
-    imatrix_put(&file, g, sums, n_fed, o->calibrate, n_windows, n_ctx);
+    imatrix_put(&file, g, sums, counts, o->calibrate, n_windows, n_ctx);
     if (!write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
     buffer_free(&file);
     return outfile_close(out, err);

@@ -6,7 +6,9 @@
 
 static const char SUMS[] = ".in_sum2", COUNTS[] = ".counts";
 
-uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * t->dims[2] * t->dims[3]; }
+uint64_t imatrix_n_matrices(const GgufTensor *t) { return t->dims[2] * t->dims[3]; }
+
+uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * imatrix_n_matrices(t); }
 
 bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
                  const char *path, Error *err) {
@@ -36,6 +38,17 @@ bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint
     return true;
 }
 
+int imatrix_n_unknown(const GgufTensor *t, const float *columns) {
+    int n_unknown = 0;
+    size_t cols = (size_t)t->dims[0];
+    for (const float *x = columns; x < columns + imatrix_n_columns(t); x += cols) {
+        size_t c = 0;
+        while (c < cols && x[c] == 1) c++;
+        n_unknown += c == cols;
+    }
+    return n_unknown;
+}
+
 typedef struct {
     float **columns;
     const Gguf *g;         // the model
@@ -45,8 +58,10 @@ typedef struct {
     Error *err;
 } ImatrixReader;
 
-// Uses an entry: n sums over `count` tokens. With a count of 0 the importance stays unknown.
-static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t n, float count) {
+// Uses an entry: n sums, and n_counts counts of the tokens that they are over: one for all matrices
+// of the tensor, or one each. The importance of a matrix with a count of 0 stays unknown.
+static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t n,
+                      const float *counts, uint64_t n_counts) {
     char text[64]; // tensor names are shorter
     snprintf(text, sizeof text, "%.*s", name.len < sizeof text ? (int)name.len : 63, name.data);
 
@@ -62,13 +77,29 @@ static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t 
                          r->path, text, (unsigned long long)imatrix_n_columns(t),
                          (unsigned long long)n);
 
-    if (!(count >= 0 && count <= 3e38f))
-        return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
-                         (double)count);
+    // The token counts.
+    uint64_t n_matrices = imatrix_n_matrices(t);
+    bool has_tokens = false;
+    if (n_counts != 1 && n_counts != n_matrices)
+        return error_set(r->err, EXIT_MODEL, "%s: %s: token counts: expected %llu, found %llu",
+                         r->path, text, (unsigned long long)n_matrices,
+                         (unsigned long long)n_counts);
+    for (uint64_t i = 0; i < n_counts; i++) {
+        if (!(counts[i] >= 0 && counts[i] <= 3e38f))
+            return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
+                             (double)counts[i]);
+        has_tokens |= counts[i] > 0;
+    }
+    if (!has_tokens || r->columns[t - r->g->tensors]) return true;
 
-    if (count == 0 || r->columns[t - r->g->tensors]) return true;
     r->n_used++;
-    return imatrix_set(r->columns, r->g, t, sums, r->path, r->err);
+    if (!imatrix_set(r->columns, r->g, t, sums, r->path, r->err)) return false;
+
+    // Experts without tokens have no importance, whatever their sums are.
+    float *columns = r->columns[t - r->g->tensors];
+    for (uint64_t i = 0; i < n; i++)
+        if (n_counts > 1 && counts[i / t->dims[0]] == 0) columns[i] = 1;
+    return true;
 }
 
 static bool read_gguf(ImatrixReader *r, const Gguf *file) {
@@ -82,7 +113,7 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
         const GgufTensor *t = &file->tensors[i];
         if (!str_ends_with(t->name, SUMS)) continue;
 
-        // NAME.in_sum2 holds the sums, NAME.counts the number of tokens that were summed.
+        // NAME.in_sum2 holds the sums, NAME.counts the numbers of tokens that were summed.
         Str name = {t->name.data, t->name.len - strlen(SUMS)};
         char text[80]; // tensor names are shorter
         snprintf(text, sizeof text, "%.*s%s", (int)name.len, name.data, COUNTS);
@@ -91,9 +122,8 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
             return error_set(r->err, EXIT_MODEL, "%s: %.*s: expected sums and counts in F32",
                              r->path, SHOWN(name));
 
-        float count = 0;
-        memcpy(&count, counts->data, counts->bytes < 4 ? 0 : sizeof count);
-        if (!add_entry(r, name, t->data, t->bytes / 4, count)) return false;
+        if (!add_entry(r, name, t->data, t->bytes / 4, counts->data, counts->bytes / 4))
+            return false;
     }
 
     return true;
@@ -135,7 +165,8 @@ static bool read_dat(ImatrixReader *r, Str rest) {
         if (!name.data || !take_u32(r, &rest, &n_calls) || !take_u32(r, &rest, &n)) return false;
         if (!size_mul(n, 4, &bytes)) bytes = SIZE_MAX;
         const uint8_t *sums = take_bytes(r, &rest, bytes);
-        if (!sums || !add_entry(r, name, sums, n, (float)(n_calls ? n_calls : 1))) return false;
+        float count = (float)(n_calls ? n_calls : 1);
+        if (!sums || !add_entry(r, name, sums, n, &count, 1)) return false;
     }
     return true;
 }
@@ -177,10 +208,9 @@ static void put_floats(Buffer *b, const float *x, uint64_t n) {
     gguf_pad(b, 32);
 }
 
-void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, const char *dataset,
-                 int n_chunks, int chunk_size) {
+void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, float *const *counts,
+                 const char *dataset, int n_chunks, int chunk_size) {
     GgufWriter w = {.alignment = 32};
-    float count = (float)n_tokens;
 
     gguf_write_string(&w, "general.type", str_of("imatrix"));
     gguf_write_string_array(&w, "imatrix.datasets", str_of(dataset));
@@ -191,16 +221,17 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, c
         const GgufTensor *t = &g->tensors[i];
         if (!sums[i]) continue;
 
-        gguf_write_tensor(&w, t->name, SUMS, TYPE_F32, 2, (uint64_t[]){t->dims[0], 1},
-                          t->dims[0] * sizeof(float));
-        gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, 1}, sizeof(float));
+        uint64_t n = imatrix_n_matrices(t);
+        gguf_write_tensor(&w, t->name, SUMS, TYPE_F32, 2, (uint64_t[]){t->dims[0], n},
+                          imatrix_n_columns(t) * sizeof(float));
+        gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, n}, n * sizeof(float));
     }
 
     // The data follows the head, in the order of the tensor table.
     gguf_write_head(&w, out);
     for (int i = 0; i < g->n_tensors; i++) {
         if (!sums[i]) continue;
-        put_floats(out, sums[i], g->tensors[i].dims[0]);
-        put_floats(out, &count, 1);
+        put_floats(out, sums[i], imatrix_n_columns(&g->tensors[i]));
+        put_floats(out, counts[i], imatrix_n_matrices(&g->tensors[i]));
     }
 }

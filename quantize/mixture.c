@@ -28,6 +28,8 @@ typedef enum {
     FIRST_16TH,       // the first sixteenth of the layers
     FIRST_8TH,        // the first eighth
     SPREAD,           // the first and last eighth, and every third layer between them
+    SPREAD_IF_8,      // the same layers, in models with exactly 8 experts (Mixtral)
+    IF_8,             // all layers of these models
     IF_GQA,           // all layers, if four or more query heads share a KV head
     NO_IMATRIX,       // all layers, without an importance matrix
     NO_IMATRIX_8TH,   // the first eighth, without an importance matrix
@@ -35,32 +37,37 @@ typedef enum {
 } RuleScope;
 
 // Rules of mixtures for tensors whose name contains one of `parts`; names are separated by a space.
-// The first rule that applies wins.
+// The first rule that applies wins. The part ffn_down includes the experts (ffn_down_exps).
 static const struct {
-    const char *mixtures, *parts;
+    const char *mixtures, *parts; // mixtures NULL: all
     RuleScope scope;
     Type type;
 } rules[] = {
-    {"Q5_K_M Q4_K_M", "attn_v ffn_down", SPREAD, TYPE_Q6_K},
+    {NULL, "attn_v attn_qkv attn_k", IF_8, TYPE_Q8_0},
+    {"Q3_K_L", "attn_output", IF_8, TYPE_Q3_K},
+    {"Q4_K_M Q4_K_S IQ4_NL IQ4_XS Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS Q2_K", "attn_output", IF_8,
+     TYPE_Q5_K},
+    {"IQ3_M", "ffn_down", SPREAD_IF_8, TYPE_Q4_K},
+    {"Q5_K_M Q4_K_M", "attn_v attn_qkv ffn_down", SPREAD, TYPE_Q6_K},
     {"Q5_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q5_1},
-    {"Q4_K_S", "attn_v", FIRST_4, TYPE_Q5_K},
+    {"Q4_K_S", "attn_v attn_qkv", FIRST_4, TYPE_Q5_K},
     {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
     {"Q4_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q4_1},
-    {"IQ4_NL IQ4_XS", "attn_v", IF_GQA, TYPE_Q5_K},
+    {"IQ4_NL IQ4_XS", "attn_v attn_qkv", IF_GQA, TYPE_Q5_K},
     {"IQ4_NL IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
-    {"Q3_K_L", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q5_K},
-    {"Q3_K_M", "attn_v", FIRST_2, TYPE_Q5_K},
+    {"Q3_K_L", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q5_K},
+    {"Q3_K_M", "attn_v attn_qkv", FIRST_2, TYPE_Q5_K},
     {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K},
-    {"Q3_K_M", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q4_K},
-    {"IQ3_M", "attn_v attn_output", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q4_K},
+    {"IQ3_M", "attn_v attn_qkv attn_output", ALWAYS, TYPE_Q4_K},
     {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},
-    {"IQ3_S IQ3_XXS Q2_K", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"IQ3_S IQ3_XXS Q2_K", "attn_v attn_qkv", IF_GQA, TYPE_Q4_K},
     {"IQ3_XXS", "token_embd attn_output", ALWAYS, TYPE_IQ3_S},
-    {"IQ3_XXS", "attn_q attn_k", ALWAYS, TYPE_IQ2_S},
-    {"IQ3_XXS", "attn_v", NO_IMATRIX, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_q.weight attn_k.weight", ALWAYS, TYPE_IQ2_S},
+    {"IQ3_XXS", "attn_v attn_qkv", NO_IMATRIX, TYPE_IQ3_S},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q4_K},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX, TYPE_Q3_K},
-    {"Q2_K", "attn_v attn_output ffn_down", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q3_K},
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
@@ -69,6 +76,7 @@ typedef struct {
     const Mixture *mixture;
     int n_layers;
     uint64_t n_heads, n_kv_heads; // 0: unknown
+    uint64_t n_experts;           // 0: none
     bool is_tied;                 // the embedding is the output matrix too
     bool has_imatrix;
 } RuleInput;
@@ -102,6 +110,8 @@ static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
     case FIRST_16TH: return layer < n / 16;
     case FIRST_8TH: return layer < n / 8;
     case SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+    case SPREAD_IF_8: return in->n_experts == 8 && rule_applies(in, SPREAD, layer);
+    case IF_8: return in->n_experts == 8;
     case IF_GQA: return in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
     case NO_IMATRIX: return !in->has_imatrix;
     case NO_IMATRIX_8TH: return !in->has_imatrix && layer < n / 8;
@@ -130,7 +140,7 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
 
     // The first rule that applies wins.
     for (int i = 0; i < N_RULES; i++)
-        if (str_is_one_of(str_of(in->mixture->name), rules[i].mixtures) &&
+        if ((!rules[i].mixtures || str_is_one_of(str_of(in->mixture->name), rules[i].mixtures)) &&
             contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
             type = rules[i].type;
             break;
@@ -156,11 +166,11 @@ static Type type_of_32(Type type) {
     }
 }
 
-// Vectors, norms and the router of a mixture of experts keep their type. If the row length is not a
-// multiple of 256, the tensor gets a type with blocks of 32; if it is not a multiple of 32 either,
-// F16.
+// Vectors (also a matrix of one row), norms and the router of a mixture of experts keep their type.
+// If the row length is not a multiple of 256, the tensor gets a type with blocks of 32; if it is
+// not a multiple of 32 either, F16.
 static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
-    if (t->n_dims < 2 || !str_ends_with(t->name, "weight") ||
+    if (gguf_n_rows(t) < 2 || !str_ends_with(t->name, "weight") ||
         str_ends_with(t->name, "_norm.weight") || str_ends_with(t->name, "ffn_gate_inp.weight"))
         return (Type)t->type;
     if (!quant_is_integer(in->mixture->type)) return in->mixture->type;
@@ -175,10 +185,12 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Ggu
         .mixture = m, .is_tied = !gguf_find_tensor(g, "output.weight"), .has_imatrix = has_imatrix};
     Error ignored; // other architectures may have no such keys
     FamilyKey heads = family_key(g, "attention.head_count"),
-              kv_heads = family_key(g, "attention.head_count_kv");
+              kv_heads = family_key(g, "attention.head_count_kv"),
+              experts = family_key(g, "expert_count");
 
     if (!gguf_get_u64(g, heads.text, &in.n_heads, &ignored)) in.n_heads = 0;
     if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
+    if (!gguf_get_u64(g, experts.text, &in.n_experts, &ignored)) in.n_experts = 0;
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;

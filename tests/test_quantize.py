@@ -33,24 +33,37 @@ KEYS = [("general.architecture", 8, text("llama")), ("general.name", 8, text("a 
         ("test.double", 12, struct.pack("<d", 0.1))]
 
 
-def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=None):
-    """Writes a model of small random tensors in F32. bad_value, unless None, is put into row 3 of blk.1.ffn_up."""
+def product(shape):
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=None, experts=0, is_fused=False):
+    """Writes a model of small random tensors in F32. bad_value, unless None, is put into row 3 of blk.1.ffn_up.
+    experts: their number in layers from 1 on; is_fused: q, k and v are one tensor."""
     noise = random.Random(1)
     pool = array.array("f", [noise.gauss(0, 0.02) for _ in range(5003)])
     shapes = [("token_embd.weight", (dim, 24))] + ([] if tied else [("output.weight", (dim, 24))])
+    qkv = [("attn_qkv", (32,))] if is_fused else [("attn_q", (16,)), ("attn_k", (8,)), ("attn_v", (8,))]
+    moe = [("ffn_gate_inp", (experts,)), ("ffn_gate_inp_shexp", (1,)), ("ffn_down_exps", (16, experts)),
+           ("ffn_up_exps", (16, experts)), ("ffn_down_shexp", (16,))]
     for i in range(n_layers):
-        for name, rows in (("attn_norm", 0), ("attn_q", 16), ("attn_k", 8), ("attn_v", 8), ("attn_output", 16),
-                           ("ffn_down", 16), ("ffn_up", 16)):
-            shapes.append(("blk.%d.%s.weight" % (i, name), (dim, rows) if rows else (dim,)))
+        for name, rows in [("attn_norm", ())] + qkv + [("attn_output", (16,))] + \
+                (moe if i and experts else [("ffn_down", (16,)), ("ffn_up", (16,))]):
+            shapes.append(("blk.%d.%s.weight" % (i, name), (dim,) + rows))
+        shapes += [("blk.%d.exp_probs_b.bias" % i, (experts,))] if i and experts else []
     infos, data = b"", b""
     for k, (name, shape) in enumerate(shapes):
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        n = product(shape)
         x = array.array("f", [pool[(k * 977 + i) % 5003] for i in range(n)])
         if bad_value is not None and name == "blk.1.ffn_up.weight":
             x[3 * dim + 5] = bad_value
         infos += text(name) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape, F32, len(data))
         data += x.tobytes() + bytes(-4 * n % 32)
     keys = [(k, kind, struct.pack("<I", kv_heads) if k.endswith("count_kv") else v) for k, kind, v in KEYS]
+    keys += [("llama.expert_count", 4, struct.pack("<I", experts))] if experts else []
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys))
     head += b"".join(text(k) + struct.pack("<I", kind) + v for k, kind, v in keys) + infos
     with open(path, "wb") as f:
@@ -93,7 +106,7 @@ def read_model(path):
         infos.append((name, struct.unpack("<%dQ" % n, take(8 * n))) + struct.unpack("<IQ", take(12)))
     begin = at + -at % 32
     for name, shape, kind, offset in infos:
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        n = product(shape)
         block, size = BLOCKS[kind]
         check(offset % 32 == 0 and n % block == 0, name)
         check(begin + offset + n // block * size <= len(b), name, "is outside the file")
@@ -105,11 +118,15 @@ PRODUCTS = "attn_q", "attn_k", "attn_v", "attn_output", "ffn_down", "ffn_up"
 
 
 def gguf_imatrix(entries, count=32.0, kind="imatrix", counts=".counts"):
+    """count: of the tokens, or a list of the counts of each expert."""
+    each = count if type(count) is list else [count]
     keys = text("general.type") + struct.pack("<I", 8) + text(kind)
     infos, data = b"", b""
     for name, values in entries:
-        for suffix, x in ((".in_sum2", [v * count for v in values]), (counts, [count])):
-            infos += text(name + suffix) + struct.pack("<IQQIQ", 2, len(x), 1, F32, len(data))
+        for suffix, x in ((".in_sum2", [v * each[i * len(each) // len(values)] for i, v in enumerate(values)]),
+                          (counts, each)):
+            shape = (1, len(each)) if x is each else (len(x) // len(each), len(each))
+            infos += text(name + suffix) + struct.pack("<IQQIQ", 2, *shape, F32, len(data))
             data += struct.pack("<%df" % len(x), *x) + bytes(-4 * len(x) % 32)
     head = b"GGUF" + struct.pack("<IQQ", 3, 2 * len(entries), 1) + keys + infos
     return head + bytes(-len(head) % 32) + data
@@ -202,6 +219,76 @@ def mixtures(tmp):
         same([found[n] for n in ("blk.2.attn_q.weight", "blk.1.attn_v.weight", "output.weight")],
              [base, sensitive, output], "288 columns, " + name)
     same(types_of(tmp, "Q4_K_M", dim=40)["blk.2.attn_q.weight"], F16, "40 columns")
+
+
+@test
+def mixtures_of_experts(tmp):
+    """Experts have the types of dense layers, vectors and the router keep theirs, and 8 experts change attention."""
+    spread, eighth = dict.fromkeys(SPREAD_LAYERS, Q6_K), {0: Q5_K, 1: Q5_K}
+
+    def types(name, experts=6, n_layers=16, **how):
+        found = types_of(tmp, name, experts=experts, n_layers=n_layers, **how)
+        for i in range(1, n_layers):
+            same([found["blk.%d.%s" % (i, part)] for part in ("ffn_gate_inp.weight", "exp_probs_b.bias",
+                                                             "ffn_gate_inp_shexp.weight")], [F32] * 3, name)
+        return lambda part: [found["blk.%d.%s.weight" % (i, part)] for i in range(1, n_layers)]
+
+    for name, base, down in (("Q8_0", Q8_0, {}), ("Q4_K_M", Q4_K, spread), ("Q5_K_M", Q5_K, spread), ("Q6_K", Q6_K, {}),
+                             ("Q4_K_S", Q4_K, eighth), ("Q3_K_L", Q3_K, dict.fromkeys(range(16), Q5_K)),
+                             ("IQ3_M", IQ3_S, {1: Q4_K})):
+        for experts in 6, 8:
+            found = types(name, experts)
+            sixth = dict.fromkeys(SPREAD_LAYERS, Q4_K) if (name, experts) == ("IQ3_M", 8) else down
+            for part in "ffn_down_exps", "ffn_down_shexp":
+                same(found(part), [sixth.get(i, base) for i in range(1, 16)], "%s %d %s" % (name, experts, part))
+            same(found("ffn_up_exps"), [base] * 15, name)
+    for name, output in (("Q4_K_M", Q5_K), ("Q4_K_S", Q5_K), ("Q5_K_M", Q5_K), ("Q6_K", Q6_K), ("Q4_0", Q4_0),
+                         ("Q3_K_L", Q3_K), ("Q3_K_M", Q5_K), ("Q3_K_S", Q5_K), ("Q2_K", Q5_K), ("IQ3_XXS", Q5_K),
+                         ("IQ3_M", Q5_K), ("IQ4_XS", Q5_K), ("IQ4_NL", Q5_K)):
+        found = types(name, 8, 2)
+        same((found("attn_k"), found("attn_v"), found("attn_output")), ([Q8_0], [Q8_0], [output]), name)
+    same(types("Q4_K_M", is_fused=True)("attn_qkv"), [spread.get(i, Q4_K) for i in range(1, 16)])
+    for name, kind, how in (("Q2_K", Q4_K, {}), ("IQ3_XXS", Q4_K, {}), ("IQ3_XXS", IQ3_S, {"kv_heads": 8}),
+                            ("Q4_K_M", Q8_0, {"experts": 8})):
+        same(types(name, n_layers=2, is_fused=True, **how)("attn_qkv"), [kind], "%s %s" % (name, how))
+
+
+@test
+def importance_of_experts(tmp):
+    """Each expert is quantized with its own columns. An expert without tokens has equal weights, and is counted."""
+    source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
+    write_model(source, n_layers=2, experts=4)
+    name = "blk.1.ffn_down_exps.weight"
+    columns = [[100.0 if c % 8 == place else 1.0 for c in range(256)] for place in range(4)]
+
+    def experts(rows, form=gguf_imatrix, **how):
+        write_imatrix(path, [(name, [x for row in rows for x in row])], form, **how)
+        _, err = call("quantize", "--force", "--imatrix", path, source, out, "Q4_0")
+        kind, shape, data = read_model(out)[1][name]
+        same((kind, shape), (Q4_0, (256, 16, 4)))
+        return [data[i * len(data) // 4:(i + 1) * len(data) // 4] for i in range(4)], err
+
+    equal = [experts([row] * 4)[0] for row in columns]
+    plain, _ = experts([[1.0] * 256] * 4)
+    for form in gguf_imatrix, dat_imatrix:
+        found, err = experts(columns, form)
+        same(found, [equal[i][i] for i in range(4)], "the columns of each expert")
+        check("matrices of experts" not in err, err)
+    check(all(equal[i][i] != plain[i] for i in range(4)))
+    zeros = [0.0] * 256
+    for rows, count in ((columns, [5.0, 0.0, 3.0, 0.0]), ([columns[0], zeros, columns[2], zeros], 4.0)):
+        found, err = experts(rows, count=count)
+        same(found, [equal[0][0], plain[1], equal[2][2], plain[3]], "experts without tokens")
+        check("no tokens for 2 of 4 matrices of experts (%s ...)" % name in err, err)
+    found, err = experts(columns, count=[7.0, 1.0, 2.0, 9.0])
+    same(found, [equal[i][i] for i in range(4)], "counts")
+    entry = [(name, [1.0] * 1024)]
+    for count, message in (([1.0, 2.0], "expected 4, found 2"), ([1.0, -1.0, 1.0, 1.0], "invalid token count -1"),
+                           ([0.0] * 4, "no entry for a tensor")):
+        write_imatrix(path, entry, count=count)
+        refuses(3, message, "quantize", "--force", "--imatrix", path, source, out, "Q4_0")
+    write_imatrix(path, [(name, [1.0] * 256)])
+    refuses(3, "expected 1024 columns, found 256", "quantize", "--force", "--imatrix", path, source, out, "Q4_0")
 
 
 def column_error(tmp, is_counted, *args):
