@@ -29,10 +29,10 @@ if sys.version_info < (3, 7):  # before imports that older versions cannot parse
 
 from lib.adapters import Merged, Scaled, read_adapter
 from lib.checkpoints import read_json, read_pth, read_safetensors
-from lib.gguf_writer import Failure, FILE_TYPES, check_output, run, write_gguf
+from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
 from lib.vocabulary import MAX_TOKENS, check_vocabulary, huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary
-from lib.weights import (ColumnShards, Converted, File, Interleaved, Literal, RowShards, View, Weight, convert, inside,
-                         read_bytes, same)
+from lib.weights import (ColumnShards, Converted, File, Half, Interleaved, Literal, RowShards, Stacked, View, Weight,
+                         convert, inside, read_bytes, same)
 
 
 class Config:
@@ -44,9 +44,10 @@ class Config:
     is_half_order = True  # rows of q and k in Hugging Face's checkpoints are reordered (to_meta_order)
     extra = {}  # metadata of the family, without the architecture
     qk_norm = None  # norms of q and k: of each "head", or of the whole "row"
-    n_experts = n_dense = 0  # experts of a layer, except in the first n_dense layers; 0: all layers are dense
+    n_experts = n_used = 0  # experts of a layer, and those that a token uses; 0: all layers are dense
+    n_dense = 0  # layers before the first one with experts
     expert_dim = shared_dim = 0  # hidden dim of an expert, and of the shared expert; 0: no shared expert
-    has_choice_bias = has_shared_gate = False  # exp_probs_b, ffn_gate_inp_shexp
+    has_choice_bias = has_shared_gate = has_fused_qkv = False  # exp_probs_b, ffn_gate_inp_shexp, attn_qkv
 
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
@@ -58,12 +59,19 @@ class Config:
                 not all(abs(x) < 1e38 for x in self.extra.values()):
             raise Failure("%s: invalid hyperparameters: dim, hidden dim, layers, heads, KV heads, head dim, vocabulary, "
                       "context = %s, RoPE base %s, epsilon %s" % (where, counts, self.rope_theta, self.norm_eps))
+        experts = self.n_experts, self.n_used, self.expert_dim, self.shared_dim, self.n_dense
+        limits = (1, 1024), (1, self.n_experts), (1, 1 << 20), (0, 1 << 20), (0, self.n_layers - 1)
+        if self.n_experts != 0 and not all(low <= n <= high for n, (low, high) in zip(experts, limits)):
+            raise Failure("%s: invalid hyperparameters: experts, experts used, their hidden dim, that of the shared "
+                          "expert, dense layers = %s" % (where, experts))
 
     def shapes(self):
         """{GGUF name: shape} of all tensors, except output.weight, which may be tied to the embedding."""
         dim, q_dim, kv_dim = self.dim, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
         layer = {"attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
                  "attn_output": (dim, q_dim), "ffn_norm": (dim,)}
+        if self.has_fused_qkv:
+            layer["attn_qkv"] = (sum(layer.pop(name)[0] for name in ("attn_q", "attn_k", "attn_v")), dim)
         if self.qk_norm:
             is_row = self.qk_norm == "row"
             layer.update({"attn_q_norm": (q_dim if is_row else self.head_dim,),
@@ -108,6 +116,8 @@ class Config:
             "rope.dimension_count": self.head_dim,
             "rope.freq_base": float(self.rope_theta),
         }
+        if self.n_experts:
+            m.update({"expert_count": self.n_experts, "expert_used_count": self.n_used})
         # No type and factor for llama3: rope_freqs.weight has the scaling, and a factor would be applied on top of it.
         if self.rope:
             if self.rope["rope_type"] != "llama3":
@@ -136,6 +146,9 @@ class Config:
         return [Literal("rope_freqs.weight", "f32", (len(divisors),), struct.pack("<%df" % len(divisors), *divisors))]
 
 
+NO_BIAS = r"token_embd|attn_qkv|ffn_gate_inp|_shexp"
+
+
 def bind(config, tensors, where):
     """Checks the shapes of {GGUF name: tensor}. Returns the tensors in the order in which a forward pass reads them."""
     shapes = config.shapes()
@@ -143,7 +156,7 @@ def bind(config, tensors, where):
         shapes["output.weight"] = shapes["token_embd.weight"]
     for name in tensors:
         weight = re.sub(r"\.bias$", ".weight", name)
-        if weight != name and len(shapes.get(weight, ())) == 2 and weight != "token_embd.weight":
+        if weight != name and len(shapes.get(weight, ())) == 2 and not re.search(NO_BIAS, name):
             shapes[name] = shapes[weight][:1]
     for name in sorted(set(shapes) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where, name))
@@ -215,8 +228,25 @@ META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attentio
 HF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 HF_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
               "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
-              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+            "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+# More names of mixtures of experts, after stack_experts.
+MOE_LAYER = {
+    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps", "block_sparse_moe.experts.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.w3": "ffn_up_exps", "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "block_sparse_moe.gate_proj": "ffn_gate_exps", "block_sparse_moe.up_proj": "ffn_up_exps",
+    "block_sparse_moe.output_linear": "ffn_down_exps", "mlp.gate.choice": "exp_probs_b",
+    "mlp.moe_statics.choice": "exp_probs_b", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    "shared_mlp.gate_proj": "ffn_gate_shexp", "shared_mlp.up_proj": "ffn_up_shexp",
+    "shared_mlp.output_linear": "ffn_down_shexp", "attention.query_key_value": "attn_qkv",
+    "attention.dense": "attn_output", "attention.query_layernorm": "attn_q_norm",
+    "attention.key_layernorm": "attn_k_norm"}
 
 
 def gguf_name(name, names, layer_names):
@@ -318,10 +348,40 @@ def read_meta(directory, options):
 
 # Hugging Face
 
-# model_type: (general.architecture, rows of q and k are in half order and the family wants adjacent pairs)
-FAMILIES = {"llama": ("llama", True), "mistral": ("llama", True), "qwen2": ("qwen2", False), "qwen3": ("qwen3", False),
-            "smollm3": ("smollm3", True), "granite": ("granite", True), "ministral3": ("mistral3", True),
-            "ernie4_5": ("ernie4_5", False)}
+# model_type: (general.architecture, rows of q and k are in half order and the family wants adjacent pairs, norms of q
+# and k)
+FAMILIES = {
+    "llama": ("llama", True, None), "mistral": ("llama", True, None), "qwen2": ("qwen2", False, None),
+    "qwen3": ("qwen3", False, "head"), "smollm3": ("smollm3", True, None), "granite": ("granite", True, None),
+    "ministral3": ("mistral3", True, None), "ernie4_5": ("ernie4_5", False, None)}
+MOE_FAMILIES = {
+    "qwen3_moe": ("qwen3moe", False, "head"), "mixtral": ("llama", True, None),
+    "granitemoe": ("granitemoe", True, None), "granitemoeshared": ("granitemoe", True, None),
+    "ernie4_5_moe": ("ernie4_5-moe", False, None), "olmoe": ("olmoe", False, "row"),
+    "qwen2_moe": ("qwen2moe", False, None), "dots1": ("dots1", False, "head"),
+    "bailing_moe": ("bailingmoe2", False, "head"), "bailing_moe_v2": ("bailingmoe2", False, "head"),
+    "deepseek": ("deepseek", True, None)}
+# Metadata of experts beyond their number, as files of the architecture have it.
+SIZES = "expert_feed_forward_length expert_shared_count leading_dense_block_count "
+ROUTER = "expert_gating_func expert_weights_scale "
+GROUPS = "expert_weights_norm expert_group_count expert_group_used_count "
+MOE_KEYS = {
+    "llama": "", "olmoe": "", "granitemoe": "expert_shared_feed_forward_length",
+    "qwen3moe": "expert_feed_forward_length",
+    "qwen2moe": "expert_feed_forward_length expert_shared_feed_forward_length",
+    "ernie4_5-moe": SIZES + "expert_shared_feed_forward_length interleave_moe_layer_step",
+    "deepseek": SIZES + ROUTER, "dots1": SIZES + ROUTER + GROUPS,
+    "bailingmoe2": SIZES + ROUTER + GROUPS + "expert_shared_feed_forward_length rope.dimension_count"}
+# Values that files of an architecture cannot express otherwise. None: the key is absent.
+MOE_CONSTANTS = {
+    "qwen3moe": {"norm_topk_prob": (True,), "decoder_sparse_step": (None, 1), "mlp_only_layers": (None, [])},
+    "qwen2moe": {"norm_topk_prob": (None, False), "decoder_sparse_step": (None, 1), "mlp_only_layers": (None, [])},
+    "olmoe": {"norm_topk_prob": (None, False), "clip_qkv": (None,)},
+    "bailingmoe2": {"architectures": (["BailingMoeV2ForCausalLM"],), "norm_head": (None, False)},
+    "deepseek": {"norm_topk_prob": (None, False), "moe_layer_freq": (None, 1), "scoring_func": (None, "softmax"),
+                 "routed_scaling_factor": (None, 1)}}
+UNTIED = "qwen2moe", "olmoe", "bailingmoe2", "dots1"  # their files have an output matrix, even if it is the embedding
+SCORES = {"softmax": 1, "sigmoid": 2, "noaux_tc": 2}  # Dots gives the name of the choice with a bias
 
 
 def family_values(c, config, rope):
@@ -335,11 +395,11 @@ def family_values(c, config, rope):
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
     if c.rope and c.architecture != "llama":
-        if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "mistral3"):
+        if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "granitemoe", "mistral3"):
             raise Failure("config.json: rope_scaling: llama3 is not a rule of %s" % c.architecture)
         if rope.get("attention_factor") is not None or c.architecture != "mistral3" and limits != (32, 1):
             raise Failure("config.json: rope_scaling: attention_factor, beta_fast and beta_slow cannot be exported")
-    if c.architecture == "granite":
+    if c.architecture in ("granite", "granitemoe"):
         return {"embedding_scale": float(config.get("embedding_multiplier", 1)),
                 "residual_scale": float(config.get("residual_multiplier", 1)),
                 "attention.scale": float(config.get("attention_multiplier", 1)),
@@ -355,15 +415,68 @@ def family_values(c, config, rope):
     return values
 
 
+def expert_values(c, config):
+    """Sets what the config says of experts. Returns their metadata."""
+    def count(*keys):
+        for key in keys:
+            n = config.get(key)
+            if n is not None and (type(n) is not int or not 0 <= n < 1 << 20):
+                raise Failure("config.json: %s: expected a number, found %s" % (key, ascii(n)[:60]))
+            if n is not None:
+                return n
+        return 0
+
+    for key, values in MOE_CONSTANTS.get(c.architecture, {}).items():
+        if config.get(key) not in values:
+            raise Failure("config.json: %s: expected %s, found %s" % (key, values[-1], ascii(config.get(key))[:60]))
+
+    # Sizes. A checkpoint has the length of the shared expert, or its length in other experts.
+    c.n_experts = count("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    c.n_used, c.n_dense = count("num_experts_per_tok", "moe_k"), count("first_k_dense_replace", "moe_layer_start_index")
+    c.expert_dim = count("moe_intermediate_size") or count("intermediate_size")
+    n_shared = count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    c.shared_dim = n_shared * (count("moe_shared_expert_intermediate_size") or c.expert_dim) or \
+        count("shared_expert_intermediate_size", "shared_intermediate_size")
+    c.has_shared_gate, c.has_fused_qkv = c.architecture == "qwen2moe", c.architecture == "bailingmoe2"
+    if not c.n_experts or c.architecture in ("qwen2moe", "bailingmoe2", "dots1", "deepseek") and not c.shared_dim:
+        raise Failure("config.json: no experts, or no shared expert, which files of %s must have" % c.architecture)
+
+    # Layers with experts: the first one, and all after it.
+    step = count("moe_layer_interval") or 1
+    c.n_dense = -(-(c.n_dense + 1) // step) * step - 1
+    if step > 1 and c.n_dense != c.n_layers - 1 or config.get("moe_layer_end_index") not in (None, -1, c.n_layers - 1):
+        raise Failure("config.json: moe_layer_interval, moe_layer_end_index: dense layers after one with experts")
+
+    score = config.get("score_function") or config.get("scoring_func") or \
+        ("softmax" if c.architecture == "deepseek" else "sigmoid")
+    has_groups = count("n_group") > count("topk_group") > 0
+    n_rotated = int(c.head_dim * float(config.get("partial_rotary_factor", 0.5)))
+    if c.architecture == "bailingmoe2" and (n_rotated % 2 or not 0 < n_rotated <= c.head_dim):
+        raise ValueError("partial_rotary_factor: %d values of a head" % n_rotated)
+    values = {
+        "expert_feed_forward_length": c.expert_dim, "expert_shared_count": n_shared,
+        "expert_shared_feed_forward_length": c.shared_dim // (n_shared if c.architecture == "bailingmoe2" else 1),
+        "leading_dense_block_count": c.n_dense, "interleave_moe_layer_step": step,
+        "expert_gating_func": SCORES[score], "expert_weights_scale": float(config.get("routed_scaling_factor", 1)),
+        "expert_weights_norm": bool(config.get("norm_topk_prob", c.architecture == "bailingmoe2")),
+        "expert_group_count": config["n_group"] if has_groups else 1,
+        "expert_group_used_count": config["topk_group"] if has_groups else 1,
+        "rope.dimension_count": n_rotated}
+    keys = MOE_KEYS[c.architecture].split()
+    return {key: values[key] for key in keys if c.shared_dim or key != "expert_shared_feed_forward_length"}
+
+
 def huggingface_config(directory, options):
     """(Config, content of config.json, or of its text model)"""
     config = read_json(directory, "config.json")
     if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
         config = dict(config["text_config"], has_other_parts=True,
                       tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
-    if config.get("use_sliding_window") is False:
+    has_full_layers = config.get("model_type") == "dots1" and config.get("layer_types")  # checked by family_values
+    if config.get("use_sliding_window") is False or has_full_layers:
         config = dict(config, sliding_window=None)
-    for key, expected in (("model_type", tuple(FAMILIES)), ("hidden_act", ("silu", None)),
+    families = {**FAMILIES, **MOE_FAMILIES}
+    for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
             raise Failure("config.json: %s: expected %s, found %s" %
@@ -375,8 +488,7 @@ def huggingface_config(directory, options):
         c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
         c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
-        c.architecture, c.is_half_order = FAMILIES[config["model_type"]]
-        c.qk_norm = "head" if c.architecture == "qwen3" else None
+        c.architecture, c.is_half_order, c.qk_norm = families[config["model_type"]]
         wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
         c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
@@ -398,6 +510,8 @@ def huggingface_config(directory, options):
         elif kind != "default":
             raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
         c.extra = family_values(c, config, rope)
+        if config["model_type"] in MOE_FAMILIES:
+            c.extra.update(expert_values(c, config))
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
@@ -410,14 +524,49 @@ def read_huggingface(directory, options):
     if config.get("has_other_parts"):  # "language_model.model.layers." or "model.language_model.layers."
         shards = {name.replace("language_model.", "", 1): w for name, w in shards.items() if "language_model." in name or
                   name.startswith("lm_head.")}
-    tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, HF_LAYER).items()}
+    layer_names = HF_LAYER
+    if c.n_experts:
+        shards, layer_names = stack_experts(shards, c), {**HF_LAYER, **MOE_LAYER}
+    tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, layer_names).items()}
+    c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
     if config.get("tie_word_embeddings"):
         tensors.pop("output.weight", None)
+        if c.architecture in UNTIED and "token_embd.weight" in tensors:
+            tensors["output.weight"] = View(tensors["token_embd.weight"])
     elif "output.weight" not in tensors:
         raise Failure("%s: missing tensor lm_head.weight, which config.json does not tie to the embedding" % directory)
     weights = bind(c, tensors, directory)
     weights = [to_meta_order(w, w.name, c) for w in weights]
     return c, weights, huggingface_vocabulary(directory, c.vocab_size)
+
+
+def stack_experts(tensors, c):
+    """One tensor for the experts of a layer, and two for gate and up, under names of MOE_LAYER. Drops the layers that
+    predict further tokens."""
+    out, experts = {}, {}
+    for name, w in tensors.items():
+        layer = re.match(r"model\.layers\.(\d{1,4})\.", name)
+        is_extra = c.architecture == "bailingmoe2" and layer and int(layer.group(1)) >= c.n_layers
+        if is_extra or name.startswith("model.mtp_"):
+            continue
+        name = name.replace("model.word_embeddings.", "model.embed_tokens.")
+        name = re.sub(r"\.(expert|e_score_correction)_bias$", ".choice.bias", name)
+        name = re.sub(r"(\.experts\.(gate_up|down)_proj)$", r"\1.weight", name)
+        expert = re.match(r"(.*\.experts)\.(0|[1-9]\d{0,3})\.(\w+\.weight)$", name)
+        fused = re.match(r"(.*\.)(input_linear|gate_up_proj)\.weight$", name)
+        if expert:
+            experts.setdefault("%s.%s" % expert.group(1, 3), {})[int(expert.group(2))] = w
+        elif fused:
+            out[fused.group(1) + "gate_proj.weight"], out[fused.group(1) + "up_proj.weight"] = Half(w, 0), Half(w, 1)
+        elif name.endswith((".choice.bias", ".shared_expert_gate.weight")) and w.shape[:-1] == (1,):
+            out[name] = View(w, shape=w.shape[1:])
+        else:
+            out[name] = w
+    for name, parts in experts.items():
+        if sorted(parts) != list(range(c.n_experts)):
+            raise Failure("%s: expected experts 0 to %d, found %d" % (ascii(name), c.n_experts - 1, len(parts)))
+        out[name] = Stacked([parts[i] for i in range(c.n_experts)])
+    return out
 
 
 def to_meta_order(weight, name, config):
@@ -463,12 +612,13 @@ def read_pairs(directory, config, is_tied):
     shapes, pairs = dict(config.shapes()), {}
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
-    names = renamed([module + ".weight" for module in modules], HF_NAMES, HF_LAYER)
+    layer_names = {**HF_LAYER, **MOE_LAYER} if config.n_experts else HF_LAYER
+    names = renamed([module + ".weight" for module in modules], HF_NAMES, layer_names)
     for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
         shape = shapes.get(name, ())
-        if len(shape) != 2 or name == "token_embd.weight":
+        if len(shape) != 2 or name == "token_embd.weight" or name.endswith("ffn_gate_inp.weight"):
             raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
                       (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
         if shape != (b.shape[0], a.shape[1]):
@@ -540,11 +690,12 @@ def export(options):
 
     n_weights = {}
     for w in weights:
-        n_weights[w.type] = n_weights.get(w.type, 0) + w.shape[0] * w.shape[-1]
+        n_weights[w.type] = n_weights.get(w.type, 0) + product(w.shape)
     type = options.type or max(n_weights, key=n_weights.get)
     for directory in options.merge:
         merge(weights, directory, config)
-    tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
+    is_f32 = [len(w.shape) == 1 or w.name.endswith("ffn_gate_inp.weight") for w in weights]  # vectors and routers
+    tensors = [convert(w, "f32" if f32 else type) for w, f32 in zip(weights, is_f32)] + config.divisors()
     metadata = config.metadata(FILE_TYPES[type])
     metadata.update(vocabulary)
     inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]

@@ -1239,6 +1239,146 @@ def signals_leave_no_file(tmp):
         same((status, os.listdir(tmp)), (code, []))
 
 
+# Mixtures of experts. A case names the tensors of a checkpoint and their GGUF names, with the shape of the latter, and
+# of the former if it differs. "*": the number of an expert; "+": two tensors in one; a final ".": no ".weight".
+
+BLOCK = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def full_name(layer, name):
+    return "blk.%d.%s" % (layer, name if "." in name else name + ".weight")
+
+
+def expert_tensors(case):
+    """{GGUF name: (type, shape, bytes)} of random numbers, in the shapes of a case."""
+    c, rng, shapes = case["config"], random.Random(1), {}
+    dim, heads, kv_heads = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+    head_dim = c.get("head_dim") or dim // heads
+    for i in range(c["num_hidden_layers"]):
+        layer = {"attn_norm": [dim], "ffn_norm": [dim], "attn_output": [dim, heads * head_dim],
+                 "attn_q": [heads * head_dim, dim], "attn_k": [kv_heads * head_dim, dim],
+                 "attn_v": [kv_heads * head_dim, dim]}
+        if i < case["n_dense"]:
+            hidden = c["intermediate_size"]
+            layer.update({"ffn_gate": [hidden, dim], "ffn_up": [hidden, dim], "ffn_down": [dim, hidden]})
+        for to, shape, *_ in map(str.split, case["tensors"].values()):
+            if to.startswith("attn") or i >= case["n_dense"]:
+                layer.update((name, list(map(int, shape.split("x")))) for name in to.split("+"))
+        if "attn_qkv" in layer:
+            del layer["attn_q"], layer["attn_k"], layer["attn_v"]
+        shapes.update((full_name(i, name), shape) for name, shape in layer.items())
+    shapes.update({"output_norm.weight": [dim], "token_embd.weight": [c["vocab_size"], dim]})
+    if not c["tie_word_embeddings"]:
+        shapes["output.weight"] = [c["vocab_size"], dim]
+    return {name: ("f32", shape, array.array("f", [rng.gauss(0, 1) for _ in range(math.prod(shape))]).tobytes())
+            for name, shape in shapes.items()}
+
+
+def checkpoint_of(case, tensors):
+    """The tensors of the Hugging Face directory that becomes these GGUF tensors."""
+    c, state = case["config"], {}
+    head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    embed = "model.word_embeddings" if c["model_type"] == "bailing_moe" else "model.embed_tokens"
+    for name, to in (embed, "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output"):
+        if to + ".weight" in tensors:
+            state[name + ".weight"] = tensors[to + ".weight"]
+    for i in range(c["num_hidden_layers"]):
+        names = {to: name for name, to in BLOCK.items()}
+        names.update((to, name) for name, to in case["tensors"].items())
+        for spec, name in {to.split()[0]: (to, name) for to, name in names.items()}.values():
+            to, *shapes = spec.split()
+            parts = [full_name(i, part) for part in to.split("+")]
+            if parts[0] not in tensors:
+                continue
+            name = "model.layers.%d.%s" % (i, name)
+            name = name[:-1] if name.endswith(".") else name if name.endswith("bias") else name + ".weight"
+            kind, shape, data = tensors[parts[0]]
+            if "*" in name:
+                size = len(data) // shape[0]
+                state.update((name.replace("*", str(e)), (kind, shape[1:], data[e * size:(e + 1) * size]))
+                             for e in range(shape[0]))
+                continue
+            if len(parts) == 2:  # gate and up of each expert
+                size, up = 4 * shape[-2] * shape[-1], tensors[parts[1]][2]
+                data = b"".join(x[at:at + size] for at in range(0, len(data), size) for x in (data, up))
+                shape = shape[:-2] + [2 * shape[-2], shape[-1]]
+            if case["is_half_order"] and to in ("attn_q", "attn_k"):
+                order, row = [2 * a + b for b in range(2) for a in range(head_dim // 2)], 4 * shape[1]
+                data = b"".join(data[(head + a) * row:][:row] for head in range(0, shape[0], head_dim) for a in order)
+            state[name] = kind, list(map(int, shapes[1].split("x"))) if shapes[1:] else shape, data
+    if c.get("num_nextn_predict_layers"):
+        state["model.layers.%d.eh_proj.weight" % c["num_hidden_layers"]] = "f32", [1], bytes(4)
+    if c["model_type"] == "ernie4_5_moe":
+        state["model.mtp_emb_norm.0.weight"] = "f32", [1], bytes(4)
+    return state
+
+
+def write_experts(source, case, state):
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    words = {word: i for i, word in enumerate(vocabulary.byte_letters() + ["ab"])}
+    tokenizer = {"model": {"type": "BPE", "vocab": words, "merges": ["a b"]}, "pre_tokenizer": level}
+    os.makedirs(source, exist_ok=True)
+    for name, content in ("config.json", case["config"]), ("tokenizer.json", tokenizer):
+        with open(os.path.join(source, name), "w") as f:
+            json.dump(content, f)
+    write_safetensors(os.path.join(source, "model.safetensors"), state)
+
+
+def expert_cases():
+    with open(os.path.join(ROOT, "tests", "export_experts.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+@test
+def experts(tmp):
+    """Mixtures of experts: the tensors and metadata of llama.cpp's files, where they are there, or of random ones."""
+    source = os.path.join(tmp, "source")
+    for case in expert_cases():
+        golden, expected, c = {}, expert_tensors(case), case["config"]
+        path = os.path.join(DATA, "moe", "%s.gguf" % case["file"])
+        if os.path.exists(path):
+            golden, found = read_gguf(path)
+            same({name: t[:2] for name, t in found.items()}, {name: t[:2] for name, t in expected.items()}, path)
+            expected = found
+        write_experts(source, case, checkpoint_of(case, expected))
+        metadata, tensors = exported(source, tmp, "--force")
+        if c["tie_word_embeddings"] and c["model_type"] == "olmoe":
+            expected["output.weight"] = expected["token_embd.weight"]
+        same(sorted(tensors), sorted(expected), c["architectures"])
+        for name, t in expected.items():
+            check(tensors[name] == t, c["architectures"], name, tensors[name][:2], t[:2])
+
+        architecture = metadata["general.architecture"] + "."
+        for key, value in case["metadata"].items():
+            found = metadata.get(architecture + key)
+            is_near = type(value) is float and abs(found - value) < 1e-6 * value
+            check(found == value or is_near, architecture, key, found)
+        for key in golden:
+            if key.startswith(architecture) and not key.endswith("rope.scaling.type"):
+                same(metadata.get(key), golden[key], key)
+    _, tensors = exported(source, tmp, "--force", "--type", "bf16")
+    same([tensors["blk.0.%s.weight" % name][0] for name in ("ffn_gate_inp", "ffn_down_exps", "attn_q_norm")],
+         ["f32", "bf16", "f32"])
+
+
+@test
+def refuses_experts(tmp):
+    """Configurations that files of the architecture cannot express, missing ("-") and further ("+") tensors."""
+    source = os.path.join(tmp, "source")
+    for case in expert_cases():
+        state = checkpoint_of(case, expert_tensors(case)) if case["refusals"] else {}
+        for refusal in case["refusals"]:
+            change = refusal["change"]
+            tensors = {name: t for name, t in state.items() if name != change.get("-")}
+            if "+" in change:
+                tensors[change["+"]] = "f32", [7, 48], bytes(4 * 7 * 48)
+            settings = {key: value for key, value in change.items() if key not in "+-"}
+            write_experts(source, dict(case, config=dict(case["config"], **settings)), tensors)
+            refused(source, tmp, refusal["says"])
+
+
 @test
 def pre_tokenizers(tmp):
     """tokenizer.ggml.pre follows from the expressions in tokenizer.json."""

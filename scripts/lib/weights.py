@@ -100,6 +100,32 @@ class RowShards(View):
             yield from p.pieces()
 
 
+class Stacked(RowShards):
+    """Matrices of the same shape as one tensor: the experts of a layer."""
+
+    def __init__(self, parts):
+        super().__init__(parts)
+        if any((p.shape, p.type) != (parts[0].shape, parts[0].type) for p in parts):
+            raise Failure("%s: experts of inconsistent shapes or types" % parts[0].name)
+        self.shape = (len(parts),) + parts[0].shape
+
+
+class Half(View):
+    """The first or second half of the rows of each matrix: the gate, or up, of a tensor that has both."""
+
+    def __init__(self, source, half):
+        if len(source.shape) < 2 or source.shape[-2] % 2:
+            raise Failure("%s: expected an even number of rows, found shape %s" % (source.name, source.shape))
+        super().__init__(source, shape=source.shape[:-2] + (source.shape[-2] // 2, source.shape[-1]))
+        self.half = half
+
+    def pieces(self):
+        n, step = self.shape[-2], max(1, CHUNK // max(1, self.source.row_bytes))
+        for matrix in range(product(self.shape[:-2])):
+            for i in range(0, n, step):
+                yield self.source.rows((2 * matrix + self.half) * n + i, min(step, n - i))
+
+
 class ColumnShards(View):
     """A tensor split by columns over several files."""
 
