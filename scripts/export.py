@@ -526,7 +526,8 @@ def read_huggingface(directory, options):
                   name.startswith("lm_head.")}
     layer_names = HF_LAYER
     if c.n_experts:
-        shards, layer_names = stack_experts(shards, c), {**HF_LAYER, **MOE_LAYER}
+        n_extra = config.get("num_nextn_predict_layers") or 0
+        shards, layer_names = stack_experts(shards, c, n_extra), {**HF_LAYER, **MOE_LAYER}
     tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, layer_names).items()}
     c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
     if config.get("tie_word_embeddings"):
@@ -540,14 +541,19 @@ def read_huggingface(directory, options):
     return c, weights, huggingface_vocabulary(directory, c.vocab_size)
 
 
-def stack_experts(tensors, c):
-    """One tensor for the experts of a layer, and two for gate and up, under names of MOE_LAYER. Drops the layers that
-    predict further tokens."""
+def stack_experts(tensors, c, n_extra):
+    """One tensor for the experts of a layer, and two for gate and up, under names of MOE_LAYER. Drops the n_extra layers
+    that predict further tokens."""
     out, experts = {}, {}
+
+    def put(name, w):
+        if name in out:
+            raise Failure("%s and %s are the same tensor" % (ascii(out[name].name), ascii(w.name)))
+        out[name] = w
+
     for name, w in tensors.items():
         layer = re.match(r"model\.layers\.(\d{1,4})\.", name)
-        is_extra = c.architecture == "bailingmoe2" and layer and int(layer.group(1)) >= c.n_layers
-        if is_extra or name.startswith("model.mtp_"):
+        if layer and c.n_layers <= int(layer.group(1)) < c.n_layers + n_extra or name.startswith("model.mtp_"):
             continue
         name = name.replace("model.word_embeddings.", "model.embed_tokens.")
         name = re.sub(r"\.(expert|e_score_correction)_bias$", ".choice.bias", name)
@@ -557,15 +563,16 @@ def stack_experts(tensors, c):
         if expert:
             experts.setdefault("%s.%s" % expert.group(1, 3), {})[int(expert.group(2))] = w
         elif fused:
-            out[fused.group(1) + "gate_proj.weight"], out[fused.group(1) + "up_proj.weight"] = Half(w, 0), Half(w, 1)
+            put(fused.group(1) + "gate_proj.weight", Half(w, 0))
+            put(fused.group(1) + "up_proj.weight", Half(w, 1))
         elif name.endswith((".choice.bias", ".shared_expert_gate.weight")) and w.shape[:-1] == (1,):
-            out[name] = View(w, shape=w.shape[1:])
+            put(name, View(w, shape=w.shape[1:]))
         else:
-            out[name] = w
+            put(name, w)
     for name, parts in experts.items():
         if sorted(parts) != list(range(c.n_experts)):
             raise Failure("%s: expected experts 0 to %d, found %d" % (ascii(name), c.n_experts - 1, len(parts)))
-        out[name] = Stacked([parts[i] for i in range(c.n_experts)])
+        put(name, Stacked([parts[i] for i in range(c.n_experts)]))
     return out
 
 
