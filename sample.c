@@ -255,17 +255,15 @@ static bool has_penalty(const SampleOptions *o) {
            (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
 
-// Applies bias and penalties to a copy of the logits. A token of the window is penalized once, at
-// its first occurrence; its count is then reset, which also leaves `counts` zero for the next call.
-static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
-                                  int n_recent) {
-    const SampleOptions *o = &s->options;
+// True if the logits are changed before the temperature.
+static bool has_adjustment(const SampleOptions *o) {
+    return o->n_bias || has_penalty(o) || dry_is_on(&o->dry);
+}
 
-    memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
-    for (int i = 0; i < o->n_bias; i++)
-        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
-            s->adjusted[o->bias[i].id] += o->bias[i].bias;
-    if (!has_penalty(o)) return s->adjusted;
+// Applies the penalties to s->adjusted. A token of the window is penalized once, at its first
+// occurrence; its count is then reset, which also leaves `counts` zero for the next call.
+static void apply_penalties(Sampler *s, const int *recent, int n_recent) {
+    const SampleOptions *o = &s->options;
 
     // Count the tokens of the penalty window.
     int first =
@@ -281,7 +279,18 @@ static const float *adjust_logits(Sampler *s, const float *logits, const int *re
         *x -= o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]];
         s->counts[recent[i]] = 0;
     }
+}
 
+// Applies bias and penalties to a copy of the logits.
+static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
+                                  int n_recent) {
+    const SampleOptions *o = &s->options;
+    memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
+    for (int i = 0; i < o->n_bias; i++)
+        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
+            s->adjusted[o->bias[i].id] += o->bias[i].bias;
+    if (has_penalty(o)) apply_penalties(s, recent, n_recent);
+    if (dry_is_on(&o->dry)) dry_apply(&o->dry, recent, n_recent, s->counts, s->adjusted);
     return s->adjusted;
 }
 
@@ -292,7 +301,7 @@ Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     s->options = *o;
     s->n_vocab = n_vocab;
 
-    if (o->n_bias || has_penalty(o)) {
+    if (has_adjustment(o)) {
         s->adjusted = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->adjusted);
         s->counts = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->counts);
     }
@@ -318,7 +327,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     const SampleOptions *o = &s->options;
 
     // Bias, penalties, and greedy decoding.
-    if (o->n_bias || has_penalty(o)) logits = adjust_logits(s, logits, recent, n_recent);
+    if (has_adjustment(o)) logits = adjust_logits(s, logits, recent, n_recent);
     if (!(o->temp > 1e-30f)) {
         int id = logits_argmax(logits, s->n_vocab);
         return id >= 0 && logits[id] > -INFINITY ? id : -1;

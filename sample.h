@@ -7,19 +7,19 @@
 //                          repeat_last_n (Keskar et al. 2019)
 //   3. presence, frequency l_i -= presence + frequency * count_i, for the same tokens, with their
 //                          number of occurrences count_i (OpenAI's API)
-//   4. temperature T       w_i = exp((l_i - max l) / T); T = 0: the result is the largest l_i
-//   5. top-k               keep the k largest w_i (Fan et al. 2018)
-//   6. min-p               keep w_i >= min_p (Nguyen et al. 2024; the largest w_i is 1)
-//   7. top-p               keep the smallest set of largest w_i that sums to at least top_p times
+//   4. DRY                 l_i -= a penalty if token i would continue a repetition (dry.h)
+//   5. temperature T       w_i = exp((l_i - max l) / T); T = 0: the result is the largest l_i
+//   6. top-k               keep the k largest w_i (Fan et al. 2018)
+//   7. min-p               keep w_i >= min_p (Nguyen et al. 2024; the largest w_i is 1)
+//   8. top-p               keep the smallest set of largest w_i that sums to at least top_p times
 //                          the sum of all w_i left (nucleus sampling, Holtzman et al. 2019)
-//   8. draw                token i with probability w_i / sum w
+//   9. draw                token i with probability w_i / sum w
 //
 // Invariant: the result depends only on the options, the logits, the recent tokens and the number
 // of earlier draws. Among equal values the lower id comes first.
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "dry.h"
 
 typedef struct {
     int id;
@@ -35,7 +35,8 @@ typedef struct {
     float presence_penalty;  // 0: off
     float frequency_penalty; // 0: off
     int repeat_last_n;       // number of latest tokens that penalties apply to; -1: all
-    LogitBias *bias;         // (n_bias)
+    DryOptions dry;
+    LogitBias *bias; // (n_bias)
     int n_bias;
     uint64_t seed;
 } SampleOptions;

@@ -96,6 +96,17 @@ const Option option_table[] = {
      "subtract X from the logits of tokens already used (default 0)"},
     {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
      "subtract X for each use of a token (default 0)"},
+    {{"--dry-multiplier"}, SAMPLE, FLOAT(sample.dry.multiplier, 0, 100, "X"),
+     "penalize tokens that continue a repetition: DRY (default 0: off)"},
+    {{"--dry-base"}, SAMPLE, FLOAT(sample.dry.base, 1, 100, "X"),
+     "DRY: factor of the penalty per repeated token (default 1.75)"},
+    {{"--dry-allowed-length"}, SAMPLE, INT(sample.dry.allowed_length, 0, 1e9, "N"),
+     "DRY: repeated tokens from which it applies (default 2)"},
+    {{"--dry-penalty-last-n"}, SAMPLE, INT(sample.dry.last_n, -1, 1e9, "N"),
+     "DRY: search the last N tokens; -1: all (default -1)"},
+    {{"--dry-sequence-breaker"}, GENERATE, .n_offset = AT(sample.dry.n_breakers),
+     VALUE(OPTION_STRINGS, sample.dry.breakers, "TEXT"),
+     "DRY: repetitions end here; repeatable, none: nowhere"},
     {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, sample.bias, "ID+X"),
      "add X to the logit of token ID (ID-X subtracts); repeatable"},
     // The parts of the prompt, and the end of the text.
@@ -243,6 +254,7 @@ Options options_default(const char *command) {
                                 .min_p = 0.05f,
                                 .repeat_penalty = 1,
                                 .repeat_last_n = 64,
+                                .dry = {.base = 1.75f, .allowed_length = 2, .last_n = -1},
                                 .seed = random_seed()}};
 }
 

@@ -91,6 +91,7 @@ void options_put_settings(const Options *o, Buffer *out) {
         bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
         if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
         const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long name
+        if (o->sample.dry.multiplier == 0 && str_begins_with(str_of(name), "dry-")) continue;
         buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
         if (row->kind == OPTION_INT)
             buffer_printf(out, "%d", *(const int *)field);

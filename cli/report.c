@@ -46,7 +46,7 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     const Request *r = &s->request;
     int times = count_repetitions(buffer_str(&s->text));
     if (times)
-        note(o, "the text ends in %d repetitions; try --repeat-penalty 1.1 or a higher --temp",
+        note(o, "the text ends in %d repetitions; try --dry-multiplier 0.8 or a higher --temp",
              times);
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)

@@ -74,6 +74,7 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
                    .stops = o->stops,
                    .n_stops = o->n_stops,
                    .n_logprobs = o->logprobs};
+    r->sample.dry.tokenizer = p->tokenizer;
     return context_fits(prompt->len, n != 0, r->max_context, err);
 }
 

@@ -169,6 +169,10 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
         buffer_put(&input, o->stops[i]);
         buffer_puts(&input, "|");
     }
+    for (int i = 0; i < o->sample.dry.n_breakers; i++) {
+        buffer_put(&input, o->sample.dry.breakers[i]);
+        buffer_puts(&input, "|");
+    }
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
 

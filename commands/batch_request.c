@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
+enum { MAX_STRINGS = 64 }; // of "stop", for which OpenAI's API allows 4, and of DRY's breakers
 
 // A member that is not null, or NULL.
 static const Json *get(const Json *object, const char *key) {
@@ -91,25 +91,40 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
 // Fields
 
-// The stop strings of a request replace the ones given by --stop.
-static bool parse_stop(Record *r, const Json *v, Error *err) {
+// The strings of a request replace those of the command line.
+static bool parse_strings(const Json *v, Str **list, int *n_list, Error *err) {
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
-        return mismatch(err, "stop", "a string or an array of strings", v);
-    if (n > MAX_STOPS)
-        return error_set(err, EXIT_RUNTIME, "stop: expected at most %d strings, found %d",
-                         MAX_STOPS, n);
-    r->options.stops = xalloc((size_t)n, sizeof *r->options.stops);
-    r->options.n_stops = 0;
+        return mismatch(err, name, "a string or an array of strings", v);
+    if (n > MAX_STRINGS)
+        return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
+                         MAX_STRINGS, n);
+    *list = xalloc((size_t)n, sizeof **list);
+    *n_list = 0;
 
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
-            return mismatch(err, "stop", "strings that are not empty", item);
-        r->options.stops[r->options.n_stops++] = str_copy(item->string);
+            return mismatch(err, name, "strings that are not empty", item);
+        (*list)[(*n_list)++] = str_copy(item->string);
     }
 
     return true;
+}
+
+static bool parse_stop(Record *r, const Json *v, Error *err) {
+    return parse_strings(v, &r->options.stops, &r->options.n_stops, err);
+}
+
+// ["none"] is no breaker; llama.cpp refuses an empty array as well.
+static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
+    DryOptions *dry = &r->options.sample.dry;
+    if (v->kind == JSON_ARRAY && !v->n_items)
+        return error_set(err, EXIT_RUNTIME, "%.*s: expected at least one string", SHOWN(v->key));
+    return parse_strings(v, &dry->breakers, &dry->n_breakers, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
@@ -238,7 +253,7 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_stop}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
@@ -536,6 +551,11 @@ Record *record_new_choice(Record *parent, int index) {
     return r;
 }
 
+static void free_strings(Str *list, int n) {
+    for (int i = 0; i < n; i++) free((char *)list[i].data);
+    free(list);
+}
+
 void record_free(Record *r) {
     const Options *defaults = r->pipeline->options;
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
@@ -544,11 +564,11 @@ void record_free(Record *r) {
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
 
-    // Stop strings and biases belong to the record only if its request has set them.
-    if (r->options.stops != defaults->stops) {
-        for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
-        free(r->options.stops);
-    }
+    // Lists of strings and biases belong to the record only if its request has set them.
+    const DryOptions *dry = &r->options.sample.dry;
+    if (r->options.stops != defaults->stops) free_strings(r->options.stops, r->options.n_stops);
+    if (dry->breakers != defaults->sample.dry.breakers)
+        free_strings(dry->breakers, dry->n_breakers);
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
 
     buffer_free(&r->id);

@@ -123,7 +123,8 @@ def broken_lines():
     yield {"id": "chat", "messages": [{"role": "user", "content": "x"}]}, "template"
     for i, (field, value) in enumerate((("max_tokens", -2), ("max_tokens", 1e99), ("max_tokens", 1.5), ("max_tokens", "8"),
                                         ("temperature", -1), ("temperature", [1]), ("top_p", 2), ("seed", "7"),
-                                        ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("logit_bias", {"x": 1}),
+                                        ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("dry_multiplier", -1),
+                                        ("dry_sequence_breakers", []), ("dry_sequence_breakers", 3), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
                                         ("ignore_eos", 1), ("n", 0), ("stream", True), ("tools", [{}]),
                                         ("response_format", {"type": "xml"}),

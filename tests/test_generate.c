@@ -131,6 +131,10 @@ static void forced_tokens(void) {
     close_model();
 }
 
+static DryOptions dry_options(float multiplier) {
+    return (DryOptions){multiplier, 1.75f, 2, -1, .tokenizer = tokenizer};
+}
+
 // A text that the model repeats, sampled at several temperatures.
 static void prompt_lookup(void) {
     open_model("One day a dog met a cat. The dog said hello. One day a dog met a cat. The dog said "
@@ -146,6 +150,7 @@ static void prompt_lookup(void) {
                                    .top_p = 1,
                                    .repeat_penalty = 1 + 0.1f * (float)i,
                                    .repeat_last_n = -1,
+                                   .dry = dry_options(0.4f * (float)(i % 2)),
                                    .seed = 3};
         Speculation *speculation = speculation_new(&model, NULL, true);
         compare(&r, (TestConstraint){0}, 2, speculation);
@@ -172,6 +177,7 @@ static void draft_model(void) {
                                    .top_p = 0.95f,
                                    .repeat_penalty = 1.1f,
                                    .repeat_last_n = 64,
+                                   .dry = dry_options(0.4f * (float)i),
                                    .seed = 3};
         compare(&r, (TestConstraint){0}, 2, speculation);
     }

@@ -93,6 +93,25 @@ def draft_changes_nothing(cli):
     cli.refuses(2, "expected the vocabulary of", "run", "--draft", os.path.join(ROOT, "models", "stories.gguf"), "a")
 
 
+@test
+def dry_in_every_path(cli):
+    """The same text alone, without lookup, from the cache, and in a batch whose records have other DRY options."""
+    long_context(cli)
+    how = ["--temp", 0, "--deterministic", "-n", 40, "--raw", "-q", "--ignore-eos"]
+    ways = [({}, []), ({"dry_multiplier": 0.8}, ["--dry-multiplier", 0.8]),
+            ({"dry_multiplier": 5, "dry_base": 3, "dry_allowed_length": 1, "dry_penalty_last_n": 500,
+              "dry_sequence_breakers": ["e d", "."]},
+             ["--dry-multiplier", 5, "--dry-base", 3, "--dry-allowed-length", 1, "--dry-penalty-last-n", 500,
+              "--dry-sequence-breaker", "e d", "--dry-sequence-breaker", "."])]
+    texts = [cli.run("run", *how, *way, STORY)[0].decode().rstrip("\n") for _, way in ways]
+    same(len(set(texts)), 3, texts)
+    for more in (["--no-lookup"], ["--cache", cli.path_of("cache")], ["--cache", cli.path_of("cache")]):
+        same(cli.run("run", *how, *ways[1][1], *more, STORY)[0].decode().rstrip("\n"), texts[1], more)
+    records = "".join(json.dumps({"id": i, "prompt": STORY, **ways[i][0]}) + "\n" for i in range(3))
+    answers = cli.run("batch", "--ordered", *how, stdin=records.encode())[0]
+    same([json.loads(line)["text"].rstrip("\n") for line in answers.splitlines()], texts)
+
+
 STORY = "Once upon a time there was a little dog. It ran to the park, saw a red ball and was very happy. " * 30
 
 

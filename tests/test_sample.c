@@ -1,5 +1,6 @@
 // Sampling: frequencies of drawn tokens against a reference in double precision that sorts the
 // whole vocabulary; limits, penalties, seeds, log-probabilities.
+#include "make_gguf.h"
 #include "test.h"
 #include "../sample.h"
 
@@ -202,6 +203,104 @@ static void penalties(void) {
     CHECK(sample_after(o, logits, 5, recent, 6) == 1, "ban");
 }
 
+// DRY by its definition in quadratic time: the penalties (n_vocab) of the tokens (n).
+static void dry_reference(const DryOptions *o, const int *tokens, int n, int n_vocab, double *out) {
+    static const Str defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
+    const Str *breakers = o->n_breakers ? o->breakers : defaults;
+    int first = o->last_n >= 0 && o->last_n < n ? n - o->last_n : 0, limit = n - first;
+    int n_breakers = o->n_breakers ? o->n_breakers : 4;
+    Buffer text = {0};
+    for (int i = 0; i < n_vocab; i++) out[i] = 0;
+
+    // The limit is the number of tokens after the one that completes a breaker.
+    buffer_puts(&text, "");
+    for (int i = first; i < n; i++) {
+        size_t before = text.len;
+        buffer_put(&text, tokenizer_piece(o->tokenizer, tokens[i], true));
+        for (int k = 0; k < n_breakers; k++)
+            for (size_t end = before + 1; end <= text.len; end++)
+                if (end >= breakers[k].len && breakers[k].len &&
+                    !memcmp(text.data + end - breakers[k].len, breakers[k].data, breakers[k].len))
+                    limit = n - 1 - i;
+    }
+
+    for (int i = first + 1; i < n; i++) {
+        int length = 0;
+        while (length < limit && length < i - first &&
+               tokens[i - 1 - length] == tokens[n - 1 - length])
+            length++;
+        Str piece = tokenizer_piece(o->tokenizer, tokens[i], true);
+        bool is_breaker = false;
+        for (int k = 0; k < n_breakers; k++) is_breaker |= str_find(piece, breakers[k]) != SIZE_MAX;
+        int exponent = length - o->allowed_length, most = (int)(88.7228391 / log((double)o->base));
+        if (exponent < 0 || is_breaker) continue;
+        double x = (double)o->multiplier * pow((double)o->base, exponent < most ? exponent : most);
+        out[tokens[i]] = fmax(out[tokens[i]], x);
+    }
+    buffer_free(&text);
+}
+
+// Histories of few tokens with copies of earlier parts. Breakers are cut out of the text, so that
+// many begin and end within tokens.
+static void dry(void) {
+    enum { MOST = 300 };
+    Gguf g;
+    Error err;
+    Buffer file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
+    Tokenizer *t =
+        gguf_parse(&g, file.data, file.len, "dry", &err) ? tokenizer_open(&g, &err) : NULL;
+    CHECK(t, "%s", err.text);
+    if (!t) return;
+    int n_vocab = tokenizer_n_vocab(t), n_penalties = 0;
+    float *logits = xalloc((size_t)n_vocab, sizeof *logits);
+    double *expected = xalloc((size_t)n_vocab, sizeof *expected);
+    int *lengths = xalloc((size_t)n_vocab, sizeof *lengths), tokens[MOST];
+    uint64_t seed = 5;
+    Buffer text = {0};
+
+    for (int trial = 0; trial < 1000; trial++) {
+        int n = 1 + (int)(test_random(&seed) % MOST), n_kinds = 1 + (int)(test_random(&seed) % 8);
+        text.len = 0;
+        for (int i = 0, back = 1; i < n; i++) {
+            if (test_random(&seed) % 8 == 0) back = 1 + (int)(test_random(&seed) % 40);
+            bool is_copy = back <= i && test_random(&seed) % 16;
+            int kind = (int)(test_random(&seed) % (uint64_t)n_kinds);
+            tokens[i] = is_copy ? tokens[i - back] : 250 + kind;
+        }
+        for (int i = 0; i < n; i++) buffer_put(&text, tokenizer_piece(t, tokens[i], true));
+
+        Str breakers[3];
+        DryOptions o = {.base = trial % 3 ? 1.75f : 3, .tokenizer = t, .breakers = breakers};
+        o.multiplier = 0.8f;
+        o.allowed_length = (int)(test_random(&seed) % 4);
+        o.last_n = trial % 5 ? -1 : 64;
+        o.n_breakers = (int)(test_random(&seed) % 4);
+        for (int i = 0; i < o.n_breakers; i++) {
+            size_t at = test_random(&seed) % text.len, len = 1 + test_random(&seed) % 9;
+            breakers[i] = (Str){text.data + at, len < text.len - at ? len : text.len - at};
+        }
+
+        dry_reference(&o, tokens, n, n_vocab, expected);
+        for (int i = 0; i < n_vocab; i++) logits[i] = 0;
+        dry_apply(&o, tokens, n, lengths, logits);
+        for (int i = 0; i < n_vocab; i++) {
+            double x = -(double)logits[i];
+            n_penalties += x > 0;
+            CHECK(fabs(x - expected[i]) <= 1e-6 * fmax(1, expected[i]) && !lengths[i],
+                  "history %d, token %d: %g, expected %g", trial, i, x, expected[i]);
+        }
+    }
+
+    CHECK(n_penalties > 1000, "only %d penalties", n_penalties);
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&file);
+    buffer_free(&text);
+    free(logits);
+    free(expected);
+    free(lengths);
+}
+
 static void seeds(void) {
     float logits[N];
     fill(logits, N, 8);
@@ -245,6 +344,7 @@ void test_sample(void) {
     test_case("sample: top-k selects like a full sort", selection);
     test_case("sample: limits of the options, NaN and infinity", limits);
     test_case("sample: penalties and bias", penalties);
+    test_case("sample: DRY equals its definition on random histories with breakers", dry);
     test_case("sample: a seed determines the draws", seeds);
     test_case("sample: log-probabilities", logprobs);
 }

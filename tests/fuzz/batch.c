@@ -30,7 +30,8 @@ static const char *const messages[] = {
 };
 static const char *const sampling[] = {
     "", ",\"temperature\":0.~", ",\"top_p\":0.~,\"seed\":~", ",\"top_k\":~,\"min_p\":0.~",
-    ",\"repeat_penalty\":1.~", ",\"max_tokens\":~", ",\"ordered_properties\":true",
+    ",\"repeat_penalty\":1.~", ",\"dry_multiplier\":~",
+    ",\"dry_sequence_breakers\":[\"~\"]", ",\"max_tokens\":~", ",\"ordered_properties\":true",
     ",\"think\":true", ",\"ignore_eos\":true", ",\"temperature\":-~", ",\"seed\":1~.5",
     ",\"max_completion_tokens\":1~~~", ",\"presence_penalty\":~,\"unknown\":~",
 };
