@@ -52,17 +52,8 @@ void template_warn_missing(const Options *o, const Template *tpl) {
              tpl->missing.data);
 }
 
-bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
-    for (int i = 0; i < s->n_bias; i++)
-        if (s->bias[i].id >= n_vocab)
-            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
-                             n_vocab, s->bias[i].id);
-    return true;
-}
-
 // System prompt and tools are checked against the template, so it is opened before them.
 void pipeline_open(Pipeline *p, const Options *o) {
-    Error err;
     *p = (Pipeline){.options = o};
     model_open_or_die(o, &p->model, &p->tokenizer);
     template_from_options(o, &p->model.file, p->tokenizer, &p->tpl);
@@ -71,6 +62,5 @@ void pipeline_open(Pipeline *p, const Options *o) {
     p->constraints = constraint_cache_new(p->tokenizer);
     if (o->has_special && !o->is_raw && !p->tpl.is_none)
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
-    if (!logit_bias_check(&o->sample, p->model.config.vocab_size, &err)) die_error(&err);
     template_warn_missing(o, &p->tpl);
 }

@@ -27,5 +27,3 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
 // Warns about special tokens of the template that the vocabulary lacks.
 void template_warn_missing(const Options *o, const Template *tpl);
-// True if the vocabulary has all tokens of the logit biases. False with err (exit 2).
-bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);

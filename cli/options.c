@@ -24,6 +24,10 @@
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
 #define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
 
+// Keys of a model file for the defaults of sampling options, as llama.cpp reads them
+// (LLM_KV_GENERAL_SAMPLING).
+#define SAMPLING_KEY(name) .key = "general.sampling." name
+
 // Initializers of a row from its kind to the placeholder of its value; the help text follows, then
 // the module. FLAG takes no value. The range of a number is inclusive.
 #define AT(field)                      offsetof(Options, field)
@@ -81,17 +85,17 @@ const Option option_table[] = {
     {{"-s", "--seed"}, SAMPLE, VALUE(OPTION_SEED, sample.seed, "N"),
      "random seed (default -1: drawn and printed)"},
     {{"--temp", "--temperature"}, SAMPLE, FLOAT(sample.temp, 0, 100, "T"),
-     "temperature; 0: greedy (default 0.8)"},
+     "temperature; 0: greedy (default 0.8)", SAMPLING_KEY("temp")},
     {{"--top-k"}, SAMPLE, INT(sample.top_k, -1, 1e9, "K"),
-     "keep the K most likely tokens; 0, -1: all (default 40)"},
+     "keep the K most likely tokens; 0, -1: all (default 40)", SAMPLING_KEY("top_k")},
     {{"--top-p"}, SAMPLE, FLOAT(sample.top_p, 0, 1, "P"),
-     "keep top tokens of total probability P (default 0.95)"},
+     "keep top tokens of total probability P (default 0.95)", SAMPLING_KEY("top_p")},
     {{"--min-p"}, SAMPLE, FLOAT(sample.min_p, 0, 1, "P"),
-     "minimum p relative to the best token (default 0.05)"},
+     "minimum p relative to the best token (default 0.05)", SAMPLING_KEY("min_p")},
     {{"--repeat-penalty"}, SAMPLE, FLOAT(sample.repeat_penalty, 0.01, 100, "X"),
-     "divide logits of tokens already used (default 1: off)"},
+     "divide logits of tokens already used (default 1: off)", SAMPLING_KEY("penalty_repeat")},
     {{"--repeat-last-n"}, SAMPLE, INT(sample.repeat_last_n, -1, 1e9, "N"),
-     "penalize the last N tokens; -1: all (default 64)"},
+     "penalize the last N tokens; -1: all (default 64)", SAMPLING_KEY("penalty_last_n")},
     {{"--presence-penalty"}, SAMPLE, FLOAT(sample.presence_penalty, -100, 100, "X"),
      "subtract X from the logits of tokens already used (default 0)"},
     {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
@@ -107,8 +111,10 @@ const Option option_table[] = {
     {{"--dry-sequence-breaker"}, GENERATE, .n_offset = AT(sample.dry.n_breakers),
      VALUE(OPTION_STRINGS, sample.dry.breakers, "TEXT"),
      "DRY: repetitions end here; repeatable, none: nowhere"},
-    {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, sample.bias, "ID+X"),
-     "add X to the logit of token ID (ID-X subtracts); repeatable"},
+    {{"--logit-bias"}, GENERATE, STRINGS(biases, "TOKEN+X"),
+     "add X to the logit of a token (id or text); repeatable"},
+    {{"--no-model-sampling"}, GENERATE, FLAG(no_model_sampling),
+     "ignore the sampling defaults of the model file"},
     // The parts of the prompt, and the end of the text.
     GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
@@ -237,6 +243,7 @@ const Option option_table[] = {
 };
 // clang-format on
 const int n_option_rows = sizeof option_table / sizeof *option_table;
+_Static_assert(sizeof option_table / sizeof *option_table <= MAX_OPTIONS, "Options.is_given");
 
 // The seed is printed, so that a run can be repeated. 32 bits are easier to type than 64.
 static uint64_t random_seed(void) { return random_number() >> 32; }
@@ -271,6 +278,13 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
     if (err)
         error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)",
                   o->command, name, did_you_mean(name, similar, sizeof *similar, n), o->command);
+    return NULL;
+}
+
+const Option *option_of_key(Str key) {
+    const Option *end = option_table + n_option_rows;
+    for (const Option *row = option_table; row < end; row++)
+        if (row->key && str_is(key, row->key)) return row;
     return NULL;
 }
 
@@ -325,24 +339,11 @@ static bool parse_lora(const char *text, LoraOption *out) {
     return out->path.len && (!has_scale || parse_f64(colon + 1, &out->scale));
 }
 
-// --logit-bias: "ID+X" or "ID-X"; "ID-inf" bans the token.
-static bool parse_bias(const char *text, LogitBias *out) {
-    char *sign;
-    long id = strtol(text, &sign, 10);
-    double bias = -INFINITY;
-    bool is_ban = !strcmp(sign, "-inf");
-    if (sign == text || id < 0 || id > INT_MAX || (*sign != '+' && *sign != '-')) return false;
-    if (!is_ban && !parse_f64(*sign == '+' ? sign + 1 : sign, &bias)) return false;
-    *out = (LogitBias){(int)id, (float)bias};
-    return true;
-}
-
 // For command lines and /set, whose values are text.
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     ModelOptions *m = &o->model_options;
     const char *expected = "a whole number";
-    LogitBias bias;
     LoraOption lora;
     int64_t whole = 0;
     double v = 0;
@@ -367,11 +368,6 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         if (!parse_lora(text, &lora)) break;
         m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
         m->adapters[m->n_adapters++] = lora;
-        return true;
-    case OPTION_BIAS:
-        expected = "ID+X or ID-X";
-        if (!parse_bias(text, &bias)) break;
-        options_add_bias(o, bias);
         return true;
     case OPTION_SEED:
         if (!parse_i64(text, &whole)) break;
@@ -423,6 +419,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
 
     *i += option->kind != OPTION_FLAG && !equals;
+    o->is_given[option - option_table] = true;
     return option_set(o, option, typed, value, err);
 }
 

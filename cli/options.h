@@ -11,7 +11,10 @@
 
 #include <limits.h>
 
-enum { MAX_LOGPROBS = 100 }; // alternatives per token; OpenAI's API allows 20
+enum {
+    MAX_LOGPROBS = 100, // alternatives per token; OpenAI's API allows 20
+    MAX_OPTIONS = 160   // rows of the option table
+};
 
 // The commands that accept an option: bits of Option.commands.
 enum {
@@ -37,6 +40,7 @@ typedef struct {
     const char *command; // name of the command, for messages
     const char **args;   // (n_args) positional arguments
     int n_args;
+    bool is_given[MAX_OPTIONS]; // by the command line, for each row of option_table
     bool wants_help, wants_man;
     const char *completion; // shell name
     Buffer ignored;         // llama.cpp options without effect, a space before each
@@ -61,6 +65,9 @@ typedef struct {
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed; // has_seed: sample.seed was given, not drawn
     SampleOptions sample;
+    bool no_model_sampling;
+    Str *biases; // (n_biases) "TOKEN+X"; sampling_complete() adds them to sample.bias
+    int n_biases;
     Str *stops; // (n_stops)
     int n_stops;
 
@@ -116,7 +123,6 @@ typedef enum {
     OPTION_DIRECTORY, // directory to read and write
     OPTION_STRINGS,   // list of Str
     OPTION_LORA,
-    OPTION_BIAS,
     OPTION_SEED
 } OptionKind;
 
@@ -130,6 +136,7 @@ typedef struct {
     double min, max;
     const char *value, *help; // value: placeholder in help, NULL for a flag
     Module module;            // required module
+    const char *key;          // metadata of the model file that is the default, or NULL
 } Option;
 
 extern const Option option_table[];
@@ -142,6 +149,8 @@ Options options_default(const char *command);
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
 // The option of this name, or NULL with err (exit 2; err may be NULL).
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
+// The option whose default is the metadata value of this key, or NULL.
+const Option *option_of_key(Str key);
 // Sets an option from text; sets an option with a numeric value, or a flag (0: false), from a
 // number. `label` names the option in messages. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);

@@ -18,6 +18,7 @@
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 #include "../cli/request.h"
+#include "../cli/sampling.h"
 #include "../os/os.h"
 
 #include <math.h>
@@ -460,6 +461,7 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);
+    sampling_complete(&b->options, &b->pipeline);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 
     // KV caches may use 90 % of the memory that the weights leave. Weights that take more than

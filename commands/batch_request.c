@@ -6,6 +6,7 @@
 #include "batch_record.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
+#include "../cli/sampling.h"
 
 #include <math.h>
 #include <stdio.h>

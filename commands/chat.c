@@ -4,6 +4,7 @@
 #include "chat.h"
 #include "../base/signals.h"
 #include "../cli/request.h"
+#include "../cli/sampling.h"
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 
@@ -28,6 +29,7 @@ static void chat_open(Chat *c, const Options *o) {
     Error err;
     c->options = *o;
     pipeline_open(&c->pipeline, &c->options);
+    sampling_complete(&c->options, &c->pipeline);
 
     int most = c->pipeline.model.config.max_context;
     if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;

@@ -14,6 +14,7 @@
 #include "../cli/prompt.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
+#include "../cli/sampling.h"
 
 enum { MAX_COMPLETIONS = 64 }; // -N
 
@@ -81,7 +82,8 @@ static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constra
     }
 }
 
-int command_run(const Options *o) {
+int command_run(const Options *given) {
+    static Options options;
     static Pipeline p;
     static Buffer prompt;
     static Ids ids;
@@ -90,13 +92,16 @@ int command_run(const Options *o) {
     ConstraintState *constraint;
     Request request;
     Error err;
+    const Options *o = &options;
 
+    options = *given;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
 
     // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
+    sampling_complete(&options, &p);
     if (!constraint_from_options(p.constraints, o, false, &constraint, &err)) die_error(&err);
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache

@@ -113,6 +113,27 @@ static void print_origin(const Gguf *g) {
     }
 }
 
+// Writes the sampling defaults of the file to a text or, as members of an object, to a JSON writer;
+// one of them is NULL. Those that no option uses are named, too.
+static void put_sampling(const Gguf *g, Buffer *text, JsonWriter *w) {
+    static const char prefix[] = "general.sampling.";
+    for (int i = 0; i < g->n_values; i++) {
+        double value = NAN;
+        char key[80];
+        Error err;
+        snprintf(key, sizeof key, "%.*s", SHOWN(g->values[i].key));
+        const char *name = key + strlen(prefix);
+        if (strncmp(key, prefix, strlen(prefix)) || !gguf_get_f64(g, key, &value, &err) ||
+            !isfinite(value))
+            continue;
+
+        if (w) json_write_format(w, name, "%g", value);
+        if (!text) continue;
+        buffer_printf(text, "%s%s %g", text->len ? ", " : "", printable(str_of(name)), value);
+        if (!option_of_key(g->values[i].key)) buffer_puts(text, " (not used)");
+    }
+}
+
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const ExpertConfig *x = &c->experts;
@@ -145,6 +166,11 @@ static void print_model(const Model *m, const Options *o) {
         printf(", factor %g, original context %d", r->factor, r->orig_ctx);
     printf("\n");
     print_types(&m->file);
+
+    Buffer sampling = {0};
+    put_sampling(&m->file, &sampling, NULL);
+    if (sampling.len) printf("%-14s%s\n", "sampling", sampling.data);
+    buffer_free(&sampling);
 
     // Print the memory: weights, KV cache, and the number of positions that fit.
     int context = o->ctx ? o->ctx : c->max_context;
@@ -216,6 +242,10 @@ static void print_json(const Gguf *g, const Model *m) {
         json_write_int(&w, "expert_dim", c->experts.dim);
         json_write_int(&w, "shared_expert_dim", c->experts.shared_dim);
     }
+
+    json_begin_object(&w, "sampling");
+    put_sampling(g, NULL, &w);
+    json_end_object(&w);
 
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
     json_write_int(&w, "weight_bytes_per_token", (int64_t)model_pass_size(m, 1).bytes);

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, requires, same, test
+from cli import PROGRAM, ROOT, Skip, call, check, main, matches, refuses, requires, same, test
 
 ASAN = os.path.join(ROOT, "build-asan", "llama31")
 WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
@@ -173,7 +173,8 @@ def usage():
     refuses(2, "expected", "run", "-m", GOOD, "--top-p", "1.5", "x")
     refuses(2, "no value", "run", "-m", GOOD, "--raw=1", "x")
     refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
-    refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", "99999+1", "x")
+    for bias in ("99999+1", "99999999999+1"):
+        refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", bias, "x")
     refuses(2, "--json", "run", "-m", GOOD, "--logprobs", "2", "x")
     refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
@@ -193,6 +194,51 @@ def usage():
         r = run(*args)
         check(r.code == 0 and r.out and not r.err, args, r)
     check(generate("-q", "--echo", "--", "--help").out.startswith(b"--help"), "arguments after -- are text")
+
+
+@test
+def sampling_defaults_of_a_file():
+    """general.sampling.* are defaults of run, chat and batch. The command line wins; show names what is not used."""
+    keys = {"temp": (F32, 1.5), "top_k": (U32, 7), "top_p": (F32, 0.5), "min_p": (F32, 0.25), "penalty_repeat": (F32, 1.25),
+            "penalty_last_n": (I32, -1), "mirostat": (U32, 2)}
+    path = path_of("sampling.gguf", damaged({"general.sampling." + k: v for k, v in keys.items()}))
+    text = "temp 1.5, top_k 7, top_p 0.5, min_p 0.25, penalty_repeat 1.25, penalty_last_n -1, mirostat 2 (not used)"
+    check(("sampling      " + text + "\n").encode() in run("show", "-m", path, "--bandwidth", "1").out)
+    same(json.loads(run("show", "-m", path, "--json").out)["sampling"], {k: v for k, (_, v) in keys.items()})
+    same(json.loads(run("show", "-m", GOOD, "--json").out)["sampling"], {})
+    explicit = ["--temp", "1.5", "--top-k", "7", "--top-p", "0.5", "--min-p", "0.25", "--repeat-penalty", "1.25",
+                "--repeat-last-n", "-1"]
+    usual = ["--temp", "0.8", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.05", "--repeat-penalty", "1",
+             "--repeat-last-n", "64"]
+
+    def texts(model, *args):
+        how = ["-m", model, "--raw", "-q", "-n", "60", "--seed", "3", "--ignore-eos", *args]
+        return (run("run", *how, "the").out, run("batch", "--lines", *how, stdin=b"the\n").out,
+                run("chat", *[a for a in how if a != "--raw"], stdin=b"the\n").out)
+    for args, expected in (([], explicit), (usual, usual), (["--no-model-sampling"], usual),
+                           (["--temp", "0.8"], explicit[2:] + usual[:2])):
+        same(texts(path, *args), texts(GOOD, *expected), args)
+    check(len({texts(GOOD, *how) for how in (explicit, usual)}) == 2)
+    check(b"temp 1.5, top-k 7" in run("chat", "-m", path, stdin=b"/set\n").err, "/set")
+    for key, value, why in (("top_p", (F32, 7), "from 0 to 1, found 7"), ("temp", (STRING, "hot"), "expected a number"),
+                            ("top_k", (F32, 2.5), "whole number"), ("min_p", (F32, float("nan")), "found nan")):
+        bad = path_of("sampling.gguf", damaged({"general.sampling." + key: value}))
+        r = run("run", "-m", bad, "--raw", "-q", "-n", "9", "--seed", "1", "the")
+        same((r.code, r.out), (0, run("run", "-m", GOOD, "--raw", "-q", "-n", "9", "--seed", "1", "the").out), key)
+        check(matches(r.err.decode(), f"{bad}: general.sampling.{key}: ... {why} ... ignored\n"), r)
+
+
+@test
+def logit_bias_of_texts():
+    """--logit-bias TEXT+X: the tokens of the text, which may contain signs. Digits are an id."""
+    ids = {t: int(run("tokenize", "-m", GOOD, "--ids", "-p", t).out) for t in ("the", "-", "+", "7")}
+    for typed, id in (("the+50", ids["the"]), ("--1e-1", None), ("-+50", ids["-"]), ("+++50", None), ("++50", ids["+"]),
+                      ("7+50", 7), ("the-inf", None)):
+        r = generate("--logit-bias", typed, "the")
+        check(id is None or r.out == generate("--logit-bias", "%d+50" % id, "the").out, typed, r)
+    check(b'"7t" is 2 tokens, each' in generate("--logit-bias", "7t+1", "the").err)
+    r = generate("--logit-bias", "thethe+50", "--logit-bias", "th+50", "x")  # "thethe" is twice the same token
+    check(r.out.startswith(b"the") or r.out.startswith(b"th"), r)
 
 
 @test
@@ -617,8 +663,8 @@ USAGE_ERRORS = [  # message, arguments
      for tests in ("x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
 ] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
-] + [("--logit-bias: expected ID+X or ID-X, found", "run", "--logit-bias=" + bias, "x")
-     for bias in ("", "+1", "-1+1", "99999999999+1", "5", "5*1", "5+x", "5-false")
+] + [("--logit-bias: expected TOKEN+X or TOKEN-X, found", "run", "--logit-bias=" + bias, "x")
+     for bias in ("", "+1", "5", "5*1", "5+x", "5-false", "a++x", "a+inf", "-inf")
 ] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:", ":1")]
 MISSING_FILES = [  # arguments; /none does not exist
     ("tokenize", "--chat", "/none"), ("logits", "--ids", "@/none", "-o", "none"), ("run", "--tools", "/none", "x"),
