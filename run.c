@@ -38,6 +38,20 @@ static void make_stdout_blocking(void) {
     if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(restore_stdout);
 }
 
+// Prints the version. With -v, also prints what determines the bits and the speed of results on
+// this machine: commit, compiler, kernels, threads.
+static int print_version(bool is_verbose) {
+    puts("llama31 " VERSION);
+    if (!is_verbose) return EXIT_OK;
+    Buffer missing = {0};
+    modules_put_missing(&missing);
+    kernels_init(NULL);
+    printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER,
+           kernel.name, kernels_names(), team_default_threads());
+    if (missing.len) printf("without:%s\n", missing.data);
+    return EXIT_OK;
+}
+
 static int call_command(void *arg) {
     const Options *options = arg;
     return command_find(options->command)->run(options);
@@ -55,6 +69,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, command->flag, argc, argv, &err)) die_error(&err);
 
+    if (o.wants_version) return print_version(o.is_verbose);
     if (o.wants_help) {
         command_print_help(command);
         return EXIT_OK;
@@ -83,20 +98,6 @@ static int run_command(const Command *command, int argc, char **argv) {
                       &o);
 }
 
-// Prints the version. With -v, also prints what determines the bits and the speed of results on
-// this machine: commit, compiler, kernels, threads.
-static int print_version(bool is_verbose) {
-    puts("llama31 " VERSION);
-    if (!is_verbose) return EXIT_OK;
-    Buffer missing = {0};
-    modules_put_missing(&missing);
-    kernels_init(NULL);
-    printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER,
-           kernel.name, kernels_names(), team_default_threads());
-    if (missing.len) printf("without:%s\n", missing.data);
-    return EXIT_OK;
-}
-
 // The first argument names the command. --help, --man and --completion run the command help. If the
 // first argument is another option or a model file, the command is `run`.
 int main(int argc, char **argv) {
@@ -112,9 +113,7 @@ int main(int argc, char **argv) {
     bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
     int n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options
     int code;
-    if (!strcmp(name, "--version"))
-        code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
-    else if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
+    if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
         code = run_command(command_find("help"), is_help ? 0 : argc - 1, argv + 1);
     else
         code = run_command(command_find(n == 1 ? "run" : name), argc - n, argv + n);

@@ -207,7 +207,7 @@ const Option option_table[] = {
     {{"--resume"}, CMD_BATCH, FLAG(is_resume), "keep existing results and complete the rest"},
     {{"--strict"}, CMD_BATCH, FLAG(is_strict), "reject unknown fields"},
     {{"--progress-json"}, CMD_BATCH, FLAG(progress_json), "progress as JSON lines on stderr"},
-    {{"--parallel"}, CMD_BATCH | CMD_SCORE, INT(parallel, 1, 1024, "N"),
+    {{"-np", "--parallel"}, CMD_BATCH | CMD_SCORE, INT(parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
     {{"--shard"}, CMD_BATCH, STRING(shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
@@ -235,6 +235,7 @@ const Option option_table[] = {
     {{"--completion"}, CMD_HELP, STRING(completion, "bash|zsh|fish"), "completion script of a shell"},
     GROUP("General"),
     {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
+    {{"--version"}, CMD_ALL, FLAG(wants_version), "version; with -v all that results depend on"},
     {{"--sandbox"}, CMD_ALL & ~CMD_HELP, STRING(sandbox, "auto|none|require"),
      "require: refuse to run without a sandbox (default auto)"},
     {{"--no-sandbox"}, CMD_ALL & ~CMD_HELP, FLAG(no_sandbox), "the same as --sandbox none"},
@@ -402,7 +403,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     // An unknown name may be a spelling of llama.cpp or of an earlier version.
     if (!option) {
         Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
-        if (spelling == SPELLING_REFUSED) return false;
+        if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;
         if (spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE) {
             buffer_printf(&o->ignored, " %s", typed);
             *i += spelling == SPELLING_IGNORED_VALUE && !equals && value;

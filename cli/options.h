@@ -41,7 +41,7 @@ typedef struct {
     const char **args;   // (n_args) positional arguments
     int n_args;
     bool is_given[MAX_OPTIONS]; // by the command line, for each row of option_table
-    bool wants_help, wants_man;
+    bool wants_help, wants_man, wants_version;
     const char *completion; // shell name
     Buffer ignored;         // llama.cpp options without effect, a space before each
 

@@ -2,13 +2,15 @@
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama. --ordered-properties is the former name of a default of llama31.
+// ollama. --ordered-properties is the former name of a default of llama31. The first row that
+// matches decides. An option is accepted without effect only if it cannot change a result: it asks
+// for what is the case anyway, or concerns the speed or the messages of llama.cpp.
 static const struct {
     Spelling kind;
-    const char *names; // separated by spaces
-    const char *text;  // OPTION, FILE: the name in the option table. REFUSED: the reason.
-                       // IGNORED_VALUE: the possible values (NULL: any); any other argument is
-                       // not its value
+    const char *names; // separated by spaces; *PART: all names that contain PART
+    const char *text;  // OPTION, FILE: the name in the option table. REFUSED, SAMPLER: the reason.
+                       // IGNORED_VALUE: the possible values (NULL: any); with any other value, the
+                       // row does not match
 } spellings[] = {
     {SPELLING_OPTION, "--batch-size", "-b"},
     {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
@@ -16,76 +18,136 @@ static const struct {
     {SPELLING_OPTION, "--chat-template --chat-template-file", "--template"},
     {SPELLING_OPTION, "--grammar-file", "--grammar"},
     {SPELLING_OPTION, "-j", "--json-schema"},
-    {SPELLING_OPTION, "-md --model-draft", "--draft"},
+    {SPELLING_OPTION, "-md --model-draft --spec-draft-model", "--draft"},
     {SPELLING_OPTION, "-l", "--logit-bias"},
     {SPELLING_OPTION, "--lora-scaled", "--lora"},
     {SPELLING_OPTION, "-sp", "--special"},
-    {SPELLING_OPTION, "-np", "--parallel"},
     {SPELLING_OPTION, "-no-cnv --no-conversation", "--raw"},
-    {SPELLING_OPTION, "--log-disable", "-q"},
+    {SPELLING_OPTION, "--display-prompt", "--echo"},
+    {SPELLING_OPTION, "--log-disable --no-show-timings", "-q"},
+    {SPELLING_OPTION, "--log-verbose", "-v"},
+    {SPELLING_OPTION, "--usage", "--help"},
     {SPELLING_FILE, "-jf --json-schema-file", "--json-schema"},
     {SPELLING_FILE, "-sysf --system-prompt-file", "-sys"},
     {SPELLING_OPTION, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
+
+    // Without effect.
+    {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn -fit --fit", "on off auto"},
+    {SPELLING_IGNORED_VALUE,
+     "-ngl -ngld *gpu-layers *draft-ngl -fitt --fit-target -fitc --fit-ctx -ncmoe -ncmoed "
+     "*n-cpu-moe *draft-ncmoe -ub --ubatch-size *-prio *-poll -lv --verbosity --log-verbosity "
+     "-np --parallel -dt --defrag-thold -ctxcp *-checkpoints -cram --cache-ram --draft-max "
+     "--draft-min --draft-n --draft-n-min *draft-p- *spec-draft-n-",
+     NULL},
     {SPELLING_IGNORED,
      "-st --single-turn --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
-     "--no-mmap --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
-     "--no-context-shift --jinja --no-host --swa-full --log-timestamps --log-prefix --perf "
-     "--no-perf --offline --ordered-properties "
-     "--allow-requantize -mli --multiline-input",
+     "--no-mmap --no-kv-offload -nkvo --no-op-offload *no-mmproj *no-spec-draft-backend --repack "
+     "-nr --no-repack -cb --cont-batching --no-context-shift --jinja --no-host --swa-full "
+     "*log-timestamps *log-prefix --perf --no-perf --show-timings --offline -ndio --no-direct-io "
+     "-kvu *kv-unified -cmoe -cmoed *cpu-moe --spec-default --no-skip-chat-parsing --log-colors "
+     "-co --color -fa --flash-attn -fit --fit --ordered-properties --allow-requantize -mli "
+     "--multiline-input",
      NULL},
-    {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn", "on off auto"},
-    {SPELLING_IGNORED_VALUE,
-     "-ngl --gpu-layers --n-gpu-layers -ub --ubatch-size --prio --poll -lv "
-     "--log-verbosity --prio-batch --poll-batch --draft-max --draft-min --draft-p-min -dt "
-     "--defrag-thold",
-     NULL},
+
+    // Sampling methods. The second row has parameters of those in the rows below, which are off.
+    {SPELLING_IGNORED_VALUE, "--mirostat --xtc-probability --dynatemp-range", "0 0.0 0.00"},
+    {SPELLING_IGNORED_VALUE, "*mirostat- --xtc-threshold *dynatemp-exp --adaptive-decay", NULL},
+    {SPELLING_IGNORED_VALUE, "--typical --typical-p", "1 1.0 1.00"},
+    {SPELLING_IGNORED_VALUE, "--top-nsigma --top-n-sigma --adaptive-target", "-1 -1.0 -1.00"},
+    {SPELLING_SAMPLER, "--mirostat", "no Mirostat; use --temp with --min-p or --top-p"},
+    {SPELLING_SAMPLER, "--typical --typical-p", "no locally typical sampling; use --top-p"},
+    {SPELLING_SAMPLER, "--top-nsigma --top-n-sigma", "no top-n-sigma sampling; use --min-p"},
+    {SPELLING_SAMPLER, "--xtc-probability", "no XTC; use a higher --temp with --min-p"},
+    {SPELLING_SAMPLER, "--dynatemp-range", "no dynamic temperature; use --temp with --min-p"},
+    {SPELLING_SAMPLER, "--adaptive-target", "no adaptive-p; use --temp with --min-p"},
+    {SPELLING_SAMPLER, "--samplers --sampler-seq --sampling-seq",
+     "the order is fixed: penalties, DRY, temperature, top-k, min-p, top-p"},
+
+    // GPUs, images and sound: one rule by parts of names, and the short names.
     {SPELLING_REFUSED,
-     "-dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu -ot "
-     "--override-tensor",
-     "llama31 runs on the CPU only"},
-    {SPELLING_REFUSED, "-hf --hf-repo", NULL}, // value: REPO or REPO:TYPE
-    {SPELLING_REFUSED, "pull -hff --hf-file -mu --model-url",
+     "*gpu *device *split-mode *tensor-split *override-tensor *offload *backend *rpc *mmproj "
+     "*image "
+     "*audio *video -dev -devd -sm -ts -mg -ot -otd -kvo -bs -mm -mmu -mmdev",
+     "llama31 runs text models on the CPU only"},
+
+    {SPELLING_REFUSED, "-hf -hfr --hf-repo", NULL}, // value: REPO or REPO:TYPE
+    {SPELLING_REFUSED,
+     "pull *hf- *draft-hf -hff -hft -hfd -hfrd -hfv -hfrv -hffv -mu --model-url -dr --docker-repo "
+     "*-default",
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
-    {SPELLING_REFUSED, "list ls", "models are files; llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "list ls -cl --cache-list",
+     "models are files; llama31 show FILE.gguf describes one"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
     {SPELLING_REFUSED, "version -V", "use llama31 --version"},
-    {SPELLING_REFUSED, "serve server --host --port", "not a server; see llama31 help batch"},
-    {SPELLING_REFUSED,
-     "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers "
-     "--top-nsigma",
-     "unsupported sampler; use --temp, --top-k, --top-p, --min-p and penalties"},
-    {SPELLING_REFUSED, "--control-vector", "not supported; LoRA adapters are (--lora)"},
-    {SPELLING_REFUSED, "--mmproj --image", "only text models are supported"},
+    {SPELLING_REFUSED, "--license", "MIT license; see the file LICENSE"},
+    {SPELLING_REFUSED, "--completion-bash", "use llama31 help --completion bash"},
+    {SPELLING_REFUSED, "serve server --host --port --server-base",
+     "not a server; see llama31 help batch"},
+    {SPELLING_REFUSED, "*control-vector", "not supported; LoRA adapters are (--lora)"},
     {SPELLING_REFUSED, "-e --escape", "no escape sequences; use the shell's $'...' or -f FILE"},
+    {SPELLING_REFUSED, "-bf --binary-file", "use -f FILE --keep-newline"},
     {SPELLING_REFUSED, "-cnv --conversation -i --interactive -if --interactive-first",
      "use the command chat, which is interactive; run answers one prompt"},
-    {SPELLING_REFUSED, "--mlock", "not supported; the mapped model stays in the page cache"},
+    {SPELLING_REFUSED, "--mlock -lm --load-mode -dio --direct-io",
+     "no option; the model is memory-mapped and stays in the page cache"},
     {SPELLING_REFUSED, "--numa", "no option; see NUMA in docs/performance.md, and numactl"},
-    {SPELLING_REFUSED, "--keep", "the context is never shifted; see chat --keep-going"},
+    {SPELLING_REFUSED, "*cpu-mask *cpu-range *cpu-strict -C -Cb -Cr -Crb -Cd -Cbd -Crd -Crbd",
+     "use taskset, whose CPUs are respected; -t N sets the number of threads"},
+    {SPELLING_REFUSED, "--keep --context-shift",
+     "the context is never shifted; see chat --keep-going"},
+    {SPELLING_REFUSED, "-gan -gaw *grp-attn", "not supported; see --rope-scaling"},
     {SPELLING_REFUSED, "--check-tensors", "use llama31 show --check -m FILE"},
-    {SPELLING_REFUSED, "--verbose-prompt", "use llama31 tokenize, or chat --show-tokens"},
-    {SPELLING_REFUSED, "--prompt-cache", "use --cache DIR"},
-    {SPELLING_REFUSED, "-o --output", "the text goes to standard output: > FILE"},
+    {SPELLING_REFUSED, "--verbose-prompt --log-prompts-dir",
+     "use llama31 tokenize, or chat --show-tokens"},
+    {SPELLING_REFUSED, "*prompt-cache", "use --cache DIR"},
+    {SPELLING_REFUSED, "-o --output --output-file", "the text goes to standard output: > FILE"},
+    {SPELLING_REFUSED, "--log-file", "messages go to standard error: 2> FILE"},
+    {SPELLING_REFUSED, "-ptc --print-token-count", "see the statistics at the end, or --json"},
     {SPELLING_REFUSED, "-r --repetitions", "no option of this command; bench: -n N"},
     {SPELLING_REFUSED, "-p --n-prompt", "no option of this command; bench: --tests p512,d0"},
     {SPELLING_REFUSED, "--reasoning-budget --reasoning-format",
      "use --template-var enable_thinking=false"},
-    {SPELLING_REFUSED, "--in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},
+    {SPELLING_REFUSED, "--no-jinja",
+     "chat templates are Jinja; --template NAME chooses a built-in one, --raw uses none"},
+    {SPELLING_REFUSED, "--skip-chat-parsing", "only --json parses answers; omit it"},
+    {SPELLING_REFUSED, "*in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},
     {SPELLING_REFUSED, "--override-kv", "not supported, except for RoPE (--rope-...)"},
     {SPELLING_REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
+    {SPELLING_REFUSED, "-td -tbd *threads-draft *threads-batch-draft *draft-threads",
+     "the draft model runs on the threads of -t"},
+    {SPELLING_REFUSED, "-ctkd -ctvd --cache-type-k-draft --cache-type-v-draft *spec-draft-type",
+     "the KV cache of a draft model is f16"},
+    {SPELLING_REFUSED, "*spec-type *spec-ngram",
+     "use --draft FILE or --no-lookup; the number of drafts adapts to their success"},
 };
+
+// True if a name is in a list of names and parts of names.
+static bool has_name(const char *list, Str name) {
+    while (*list) {
+        Str item = {list, strcspn(list, " ")};
+        list += item.len + (list[item.len] == ' ');
+        bool is_part = item.data[0] == '*';
+        if (is_part ? str_find(name, (Str){item.data + 1, item.len - 1}) != SIZE_MAX
+                    : str_eq(name, item))
+            return true;
+    }
+    return false;
+}
 
 Spelling spelling_translate(const char **name, const char **value, const char *kv_type,
                             Error *err) {
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
-    while (i < n && !str_is_one_of(str_of(*name), spellings[i].names)) i++;
+    for (; i < n; i++) {
+        bool takes_any = spellings[i].kind != SPELLING_IGNORED_VALUE || !spellings[i].text;
+        if (has_name(spellings[i].names, str_of(*name)) &&
+            (takes_any || (*value && str_is_one_of(str_of(*value), spellings[i].text))))
+            break;
+    }
     if (i == n) return SPELLING_UNKNOWN;
 
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
-    if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
-        return SPELLING_IGNORED;
 
     // -hf is refused with a command that downloads the model, other options with the text of their
     // row.
@@ -96,7 +158,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                   "%s: llama31 does not download models; run: hf download %.*s --include "
                   "'*%s.gguf' --local-dir .",
                   *name, (int)(type - repo), repo, *type ? type + 1 : "Q4_K_M");
-    } else if (kind == SPELLING_REFUSED) {
+    } else if (kind == SPELLING_REFUSED || kind == SPELLING_SAMPLER) {
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     }
 

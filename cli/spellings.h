@@ -13,7 +13,8 @@ typedef enum {
     SPELLING_FILE,          // the same, and "@" was put before *value, the name of a file
     SPELLING_IGNORED,       // accepted without effect
     SPELLING_IGNORED_VALUE, // accepted without effect, together with its value
-    SPELLING_REFUSED        // no equivalent: err says why (exit 2)
+    SPELLING_REFUSED,       // no equivalent: err says why (exit 2)
+    SPELLING_SAMPLER        // the same; a sampling method, which batch records cannot use either
 } Spelling;
 
 // Looks up *name, an option or a command. *value is the next argument or the text after '=' (NULL:

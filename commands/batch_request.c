@@ -7,6 +7,7 @@
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 #include "../cli/sampling.h"
+#include "../cli/spellings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -270,17 +271,31 @@ static const struct {
     // clang-format on
 };
 
-// The option of the command line that a field sets.
-static const Option *find_option(const Options *o, Str key) {
+// Writes the name of the option of the command line that a field sets.
+static void put_option_name(Str key, char name[40]) {
     static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
                                              {"max_completion_tokens", "n_predict"},
                                              {"repetition_penalty", "repeat_penalty"}};
-    char name[40] = "--";
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
-    for (size_t i = 0; i < key.len && i < sizeof name - 3; i++)
-        name[2 + i] = key.data[i] == '_' ? '-' : key.data[i];
-    return option_find(o, CMD_REQUEST, name, NULL);
+    snprintf(name, 40, "--%.*s", SHOWN(key));
+    for (char *c = name; *c; c++)
+        if (*c == '_') *c = '-';
+}
+
+// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. Other
+// unknown fields cannot change an answer.
+static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
+    char text[40];
+    const char *value = NULL;
+    if (v->kind == JSON_NUMBER) {
+        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
+        value = text;
+    }
+    if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
+        return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
+    return !r->options.is_strict ||
+           error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -291,12 +306,11 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
 
     // All other fields set options of the command line.
-    const Option *option = find_option(&r->options, v->key);
-    if (!option)
-        return !r->options.is_strict ||
-               error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
-
     char name[40], text[40];
+    put_option_name(v->key, name);
+    const Option *option = option_find(&r->options, CMD_REQUEST, name, NULL);
+    if (!option) return check_unknown(r, v, name, err);
+
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     if (is_null) return true;
     if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)

@@ -245,11 +245,35 @@ def llama_cpp_options(tmp):
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download a/b --include '*Q4_K_M.gguf' "),
                         (("-hf", "a/b:Q8_0"), "a/b --include '*Q8_0.gguf' "),
-                        (("--mirostat", "2"), "--top-p"),
                         (("-o", "out.txt"), "> FILE"), (("--reasoning-budget", "0"), "enable_thinking=false"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
+    for option, why in [line.rsplit(": ", 1) for line in """
+            --mirostat 2: use --temp with --min-p or --top-p | --typical-p 0.9: use --top-p | --top-n-sigma 1: use --min-p
+            --xtc-probability 0.5: use a higher --temp | --dynatemp-range 0.5: use --temp | --adaptive-target 0.5: use --temp
+            --samplers top_k: order is fixed | --context-shift x: --keep-going | --output-file out.txt: > FILE
+            --log-file log: 2> FILE | --no-jinja x: --template NAME | --cpu-mask ff: use taskset | -Crb 0-1: use taskset
+            --threads-draft 2: -t | --cache-type-k-draft q8_0: f16 | --prompt-cache-all x: --cache DIR | --load-mode mmap: mapped
+            -bf x: --keep-newline | --completion-bash x: help --completion bash | --hf-repo-draft x: does not download
+            --gpt-oss-20b-default x: does not download | --spec-type ngram-mod: --no-lookup | -ptc 8: --json
+            """.strip().replace("\n", "|").split("|") for line in [line.strip()] if line]:
+        name = option.split()[0]
+        check(why in program("run", *option.split(), "x", code=2)[1], option)
+        check(program("run", *option.split(), "x", code=2)[1].startswith(f"llama31: {name}: "), option)
+    for name in ("--main-gpu", "--device", "-sm", "-mm", "--mmproj-url", "--image", "--audio-some-new-option", "--kv-offload",
+                 "--some-new-gpu-option", "--rpc", "--tensor-split-draft", "--video"):   # a rule, not a list
+        same(program("run", name, "1", "x", code=2)[1], f"llama31: {name}: llama31 runs text models on the CPU only\n")
+    neutral = ["--mirostat", "0", "--mirostat-lr", "0.1", "--typical", "1.0", "--top-nsigma", "-1", "--xtc-probability", "0.0",
+               "--xtc-threshold", "0.1", "--parallel", "2", "-np", "2", "--draft-n", "5", "--verbosity", "3", "--no-mmproj",
+               "--cpu-moe", "--n-cpu-moe", "3", "--fit", "off", "-fa", "--color"]
+    same(program("run", *neutral, *args)[0], expected)
+    same(program("run", "--display-prompt", *args)[0], program("run", "--echo", *args)[0])
+    check("x" not in program("run", "--no-show-timings", *args)[1])
+    same(program("run", "--usage"), program("run", "--help"))
+    for command in ("run", "chat", "batch", "show"):
+        same(program(command, "--version")[0], program("--version")[0])
+    same(program("run", "-m", "none", "--version", "-v")[0], program("--version", "-v")[0])
     for option, why in ("-p", "--tests p512"), ("-r", "-n N"):
         check(why in program("bench", option, "5", code=2)[1], option)
     check("no option of this command" in program("chat", "-p", "hi", code=2)[1])
