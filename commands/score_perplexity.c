@@ -40,8 +40,11 @@ static bool next_task(const Scorer *s, Perplexity *p, ScoreTask *task) {
     task->first_scored = 1; // every token after the first
 
     if (p->source == TEXTS) {
-        if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
-        encode_text(t, lines_text(l, &p->doc), &task->ids);
+        // Without BOS, an empty text has no token.
+        while (task->ids.len == 0) {
+            if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
+            encode_text(t, lines_text(l, &p->doc), &task->ids);
+        }
         if (!context_fits(task->ids.len, false, p->n_ctx, &err))
             die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
         return true;

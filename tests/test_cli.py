@@ -197,6 +197,21 @@ def usage():
 
 
 @test
+def empty_texts_without_bos():
+    """A text of no token is skipped by score --perplexity; one of a single token scores nothing."""
+    path = path_of("no-bos.gguf", damaged({"tokenizer.ggml.add_bos_token": (BOOL, False)}))
+    results = []
+    for name, lines in (("full", ["the x", "the y"]), ("holes", ["", "the x", "", "", "z", "the y", ""])):
+        texts = path_of(name + ".jsonl", "".join(json.dumps(t) + "\n" for t in lines).encode())
+        r = run("score", "-m", path, "--json", "--perplexity", texts, "--deterministic")
+        check(r.code == 0, r)
+        results.append(json.loads(r.out))
+    same(results[1], results[0])
+    empty = path_of("empty.jsonl", b'""\n')
+    refuses(1, "empty.jsonl: no tokens to score", "score", "-m", path, "--perplexity", empty)
+
+
+@test
 def sampling_defaults_of_a_file():
     """general.sampling.* are defaults of run, chat and batch. The command line wins; show names what is not used."""
     keys = {"temp": (F32, 1.5), "top_k": (U32, 7), "top_p": (F32, 0.5), "min_p": (F32, 0.25), "penalty_repeat": (F32, 1.25),
