@@ -33,6 +33,12 @@ static void mark_in_use(const struct stat *st) {
     in_use[n_in_use++] = *st;
 }
 
+// The number of a file that no longer exists may be given to another one.
+static void unmark_in_use(const struct stat *st) {
+    for (size_t i = 0; i < n_in_use; i++)
+        if (is_same_file(&in_use[i], st)) in_use[i] = in_use[--n_in_use];
+}
+
 void file_register_input(const char *path) {
     struct stat st;
     bool is_stdin = !path || !strcmp(path, "-");
@@ -340,6 +346,7 @@ bool journal_replace(Journal *j, Str content, Error *err) {
     ok = ok && commit_output(&f, err);
 
     if (ok) {
+        unmark_in_use(&st);
         close(j->fd);
         *j = (Journal){.path = j->path, .fd = f.fd, .is_file = true};
         f.fd = -1;

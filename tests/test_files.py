@@ -174,6 +174,17 @@ def save_again(tmp):
 
 
 @test
+def save_after_the_session_was_replaced(tmp):
+    """/undo replaces the session. A new file may get the number of the old one, and can then be replaced."""
+    session, names = os.path.join(tmp, "s"), [os.path.join(tmp, "saved%d" % i) for i in range(8)]
+    lines = [b"Hello"] + [b"/undo", b"Again"] * 3 + [b"/save --force " + name.encode() for name in names for _ in range(2)]
+    _, err = chat("--session", session, stdin=b"\n".join(lines) + b"\n/save --force " + session.encode() + b"\n")
+    same(err.count("same file"), 1, err)  # the session itself
+    for name in names:
+        same(len(read_lines(name)), 2)
+
+
+@test
 def inputs_are_not_overwritten(tmp):
     """An output that is also an input is rejected, under any of its names."""
     model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
