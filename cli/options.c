@@ -282,13 +282,6 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
     return NULL;
 }
 
-const Option *option_of_key(Str key) {
-    const Option *end = option_table + n_option_rows;
-    for (const Option *row = option_table; row < end; row++)
-        if (row->key && str_is(key, row->key)) return row;
-    return NULL;
-}
-
 // A seed of -1 is llama.cpp's notation for a random one.
 static void set_seed(Options *o, int64_t seed) {
     o->has_seed = seed != -1;

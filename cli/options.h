@@ -149,8 +149,6 @@ Options options_default(const char *command);
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
 // The option of this name, or NULL with err (exit 2; err may be NULL).
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
-// The option whose default is the metadata value of this key, or NULL.
-const Option *option_of_key(Str key);
 // Sets an option from text; sets an option with a numeric value, or a flag (0: false), from a
 // number. `label` names the option in messages. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);

@@ -14,16 +14,13 @@ bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
 
 // Sets an option to its default in the model file.
 static void use_default(Options *o, const Option *option, const Gguf *g) {
-    char *place = text_format("%s: %s", g->path, option->key);
     double value;
     Error err;
-
     if (!gguf_get_f64(g, option->key, &value, &err) ||
-        !option_set_number(o, option, place, value, &err))
-        warn("%s; ignored", err.text);
+        !option_set_number(o, option, option->key, value, &err))
+        warn("%s: ignored the default of %s: %s", g->path, option->names[0], err.text);
     else if (o->is_verbose)
         note(o, "%s %g (model file)", option->names[0], value);
-    free(place);
 }
 
 // Splits "TOKEN+X" or "TOKEN-X" at the first sign that a number follows. X is -inf for a ban.
@@ -69,11 +66,10 @@ void sampling_complete(Options *o, const Pipeline *p) {
     const Gguf *g = &p->model.file;
     Error err;
 
-    for (int i = 0; i < g->n_values; i++) {
-        const Option *option = option_of_key(g->values[i].key);
-        bool is_open = option && !o->no_model_sampling && !o->is_given[option - option_table];
-        if (is_open) use_default(o, option, g);
-    }
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
+        if (row->key && gguf_find_value(g, row->key) && !o->is_given[row - option_table] &&
+            !o->no_model_sampling)
+            use_default(o, row, g);
 
     for (int i = 0; i < o->n_biases; i++)
         if (!add_bias(o, p->tokenizer, o->biases[i], &err)) die_error(&err);

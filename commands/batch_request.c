@@ -125,7 +125,7 @@ static bool parse_stop(Record *r, const Json *v, Error *err) {
 static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
     DryOptions *dry = &r->options.sample.dry;
     if (v->kind == JSON_ARRAY && !v->n_items)
-        return error_set(err, EXIT_RUNTIME, "%.*s: expected at least one string", SHOWN(v->key));
+        return mismatch(err, "dry_sequence_breakers", "at least one string", v);
     return parse_strings(v, &dry->breakers, &dry->n_breakers, err);
 }
 

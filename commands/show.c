@@ -113,25 +113,15 @@ static void print_origin(const Gguf *g) {
     }
 }
 
-// Writes the sampling defaults of the file to a text or, as members of an object, to a JSON writer;
-// one of them is NULL. Those that no option uses are named, too.
-static void put_sampling(const Gguf *g, Buffer *text, JsonWriter *w) {
-    static const char prefix[] = "general.sampling.";
-    for (int i = 0; i < g->n_values; i++) {
-        double value = NAN;
-        char key[80];
-        Error err;
-        snprintf(key, sizeof key, "%.*s", SHOWN(g->values[i].key));
-        const char *name = key + strlen(prefix);
-        if (strncmp(key, prefix, strlen(prefix)) || !gguf_get_f64(g, key, &value, &err) ||
-            !isfinite(value))
-            continue;
-
-        if (w) json_write_format(w, name, "%g", value);
-        if (!text) continue;
-        buffer_printf(text, "%s%s %g", text->len ? ", " : "", printable(str_of(name)), value);
-        if (!option_of_key(g->values[i].key)) buffer_puts(text, " (not used)");
-    }
+// Prints the file's defaults of sampling options.
+static void print_sampling(const Gguf *g) {
+    double value;
+    Error err;
+    int n = 0;
+    for (const Option *o = option_table; o < option_table + n_option_rows; o++)
+        if (o->key && gguf_get_f64(g, o->key, &value, &err))
+            printf("%s%s %g", n++ ? ", " : "sampling      ", o->names[0] + 2, value);
+    if (n) printf("\n");
 }
 
 static void print_model(const Model *m, const Options *o) {
@@ -166,11 +156,7 @@ static void print_model(const Model *m, const Options *o) {
         printf(", factor %g, original context %d", r->factor, r->orig_ctx);
     printf("\n");
     print_types(&m->file);
-
-    Buffer sampling = {0};
-    put_sampling(&m->file, &sampling, NULL);
-    if (sampling.len) printf("%-14s%s\n", "sampling", sampling.data);
-    buffer_free(&sampling);
+    print_sampling(&m->file);
 
     // Print the memory: weights, KV cache, and the number of positions that fit.
     int context = o->ctx ? o->ctx : c->max_context;
@@ -242,10 +228,6 @@ static void print_json(const Gguf *g, const Model *m) {
         json_write_int(&w, "expert_dim", c->experts.dim);
         json_write_int(&w, "shared_expert_dim", c->experts.shared_dim);
     }
-
-    json_begin_object(&w, "sampling");
-    put_sampling(g, NULL, &w);
-    json_end_object(&w);
 
     json_write_int(&w, "weight_bytes", (int64_t)model_weight_bytes(m));
     json_write_int(&w, "weight_bytes_per_token", (int64_t)model_pass_size(m, 1).bytes);

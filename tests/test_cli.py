@@ -213,14 +213,13 @@ def empty_texts_without_bos():
 
 @test
 def sampling_defaults_of_a_file():
-    """general.sampling.* are defaults of run, chat and batch. The command line wins; show names what is not used."""
+    """general.sampling.* are defaults of run, chat and batch. The command line wins; show prints them."""
     keys = {"temp": (F32, 1.5), "top_k": (U32, 7), "top_p": (F32, 0.5), "min_p": (F32, 0.25), "penalty_repeat": (F32, 1.25),
             "penalty_last_n": (I32, -1), "mirostat": (U32, 2)}
     path = path_of("sampling.gguf", damaged({"general.sampling." + k: v for k, v in keys.items()}))
-    text = "temp 1.5, top_k 7, top_p 0.5, min_p 0.25, penalty_repeat 1.25, penalty_last_n -1, mirostat 2 (not used)"
+    text = "temp 1.5, top-k 7, top-p 0.5, min-p 0.25, repeat-penalty 1.25, repeat-last-n -1"
     check(("sampling      " + text + "\n").encode() in run("show", "-m", path, "--bandwidth", "1").out)
-    same(json.loads(run("show", "-m", path, "--json").out)["sampling"], {k: v for k, (_, v) in keys.items()})
-    same(json.loads(run("show", "-m", GOOD, "--json").out)["sampling"], {})
+    check(b"sampling" not in run("show", "-m", GOOD, "--bandwidth", "1").out)
     explicit = ["--temp", "1.5", "--top-k", "7", "--top-p", "0.5", "--min-p", "0.25", "--repeat-penalty", "1.25",
                 "--repeat-last-n", "-1"]
     usual = ["--temp", "0.8", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.05", "--repeat-penalty", "1",
@@ -240,7 +239,7 @@ def sampling_defaults_of_a_file():
         bad = path_of("sampling.gguf", damaged({"general.sampling." + key: value}))
         r = run("run", "-m", bad, "--raw", "-q", "-n", "9", "--seed", "1", "the")
         same((r.code, r.out), (0, run("run", "-m", GOOD, "--raw", "-q", "-n", "9", "--seed", "1", "the").out), key)
-        check(matches(r.err.decode(), f"{bad}: general.sampling.{key}: ... {why} ... ignored\n"), r)
+        check(matches(r.err.decode(), f"{bad}: ignored the default of -- ... general.sampling.{key}: ... {why}"), r)
 
 
 @test

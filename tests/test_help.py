@@ -256,7 +256,7 @@ def llama_cpp_options(tmp):
             --log-file log: 2> FILE | --no-jinja x: --template NAME | --cpu-mask ff: use taskset | -Crb 0-1: use taskset
             --threads-draft 2: -t | --cache-type-k-draft q8_0: f16 | --prompt-cache-all x: --cache DIR | --load-mode mmap: mapped
             -bf x: --keep-newline | --completion-bash x: help --completion bash | --hf-repo-draft x: does not download
-            --gpt-oss-20b-default x: does not download | --spec-type ngram-mod: --no-lookup | -ptc 8: --json
+            --gpt-oss-20b-default x: does not download | --spec-type ngram-mod: --no-lookup | -ptc 8: not supported
             """.strip().replace("\n", "|").split("|") for line in [line.strip()] if line]:
         name = option.split()[0]
         check(why in program("run", *option.split(), "x", code=2)[1], option)
