@@ -49,7 +49,7 @@ static const struct {
      "--multiline-input",
      NULL},
 
-    // Sampling methods. The second row has parameters of those in the rows below, which are off.
+    // Sampling methods: their neutral values, parameters without effect on others, and the methods.
     {SPELLING_IGNORED_VALUE, "--mirostat --xtc-probability --dynatemp-range", "0 0.0 0.00"},
     {SPELLING_IGNORED_VALUE, "*mirostat- --xtc-threshold *dynatemp-exp --adaptive-decay", NULL},
     {SPELLING_IGNORED_VALUE, "--typical --typical-p", "1 1.0 1.00"},
@@ -63,11 +63,10 @@ static const struct {
     {SPELLING_SAMPLER, "--samplers --sampler-seq --sampling-seq",
      "the order is fixed: penalties, DRY, temperature, top-k, min-p, top-p"},
 
-    // GPUs, images and sound: one rule by parts of names, and the short names.
+    // GPUs, images and sound: one rule by parts of names; short names have none.
     {SPELLING_REFUSED,
      "*gpu *device *split-mode *tensor-split *override-tensor *offload *backend *rpc *mmproj "
-     "*image "
-     "*audio *video -dev -devd -sm -ts -mg -ot -otd -kvo -bs -mm -mmu -mmdev",
+     "*image *audio *video -dev -devd -sm -ts -mg -ot -otd -kvo -bs -mm -mmu -mmdev",
      "llama31 runs text models on the CPU only"},
 
     {SPELLING_REFUSED, "-hf -hfr --hf-repo", NULL}, // value: REPO or REPO:TYPE

@@ -94,10 +94,7 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 // Fields
 
 // The strings of a request replace those of the command line.
-static bool parse_strings(const Json *v, Str **list, int *n_list, Error *err) {
-    char name[40];
-    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
-
+static bool parse_strings(const Json *v, const char *name, Str **list, int *n_list, Error *err) {
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
@@ -118,15 +115,15 @@ static bool parse_strings(const Json *v, Str **list, int *n_list, Error *err) {
 }
 
 static bool parse_stop(Record *r, const Json *v, Error *err) {
-    return parse_strings(v, &r->options.stops, &r->options.n_stops, err);
+    return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
 }
 
 // ["none"] is no breaker; llama.cpp refuses an empty array as well.
 static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
+    static const char name[] = "dry_sequence_breakers";
     DryOptions *dry = &r->options.sample.dry;
-    if (v->kind == JSON_ARRAY && !v->n_items)
-        return mismatch(err, "dry_sequence_breakers", "at least one string", v);
-    return parse_strings(v, &dry->breakers, &dry->n_breakers, err);
+    if (v->kind == JSON_ARRAY && !v->n_items) return mismatch(err, name, "at least one string", v);
+    return parse_strings(v, name, &dry->breakers, &dry->n_breakers, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
