@@ -163,6 +163,9 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     const Request *r = &s->request;
     int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
                                              : sample_token(s, g, logits, n_before);
+    if (token >= 0 && r->constraint && r->constraint->replace_stop && !r->ignore_eos &&
+        tokenizer_is_stop(g->tokenizer, token))
+        token = r->constraint->replace_stop(r->constraint->arg, token);
 
     if (token < 0) {
         s->finish = FINISH_ERROR;

@@ -45,6 +45,9 @@ typedef struct {
     void (*mask)(void *arg, float *logits);
     // Tells the constraint that a token was appended to the text. Not called for stop tokens.
     void (*accept)(void *arg, int token);
+    // Returns the token that continues the text in place of a sampled stop token, or that stop
+    // token if the text may end. NULL: it may end.
+    int (*replace_stop)(void *arg, int stop);
     void *arg;
 } Constraint;
 

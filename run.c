@@ -80,6 +80,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     if (command->flag == CMD_RUN) model_take_argument(&o);
     if (o.thread_counts) bench_take_threads(&o);
     constraint_mark_files(&o);
+    template_kwargs_apply(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);

@@ -167,7 +167,10 @@ static size_t take_blocks(Reply *r, Str s) {
     size_t first = find_tag(s, open);
     for (size_t at = first; at != SIZE_MAX; at = find_tag(s, open)) {
         s = skip(s, at + sizeof open - 1);
-        size_t end = find_tag(s, close), len = end == SIZE_MAX ? s.len : end;
+        size_t n_json = bracketed_length(content_skip_space(s)); // a string may contain the tag
+        size_t end = find_tag(skip(s, n_json), close);
+        if (end != SIZE_MAX) end += n_json;
+        size_t len = end == SIZE_MAX ? s.len : end;
         if (!take_objects(r, (Str){s.data, len})) return SIZE_MAX;
         s = skip(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
     }
@@ -175,17 +178,18 @@ static size_t take_blocks(Reply *r, Str s) {
 }
 
 // Finds the reasoning at the beginning of a text, up to </think>. Returns the number of bytes that
-// the reasoning and its tags take.
-static size_t take_reasoning(Str s, bool in_reasoning, Str *reasoning) {
+// the reasoning and its tags take; the reasoning itself is [*begin, *end).
+static size_t take_reasoning(Str s, bool in_reasoning, size_t *begin, size_t *end) {
     static const char open[] = "<think>", close[] = "</think>";
     Str rest = content_skip_space(s);
+    *begin = *end = 0;
     if (str_begins_with(rest, open))
-        rest = skip(rest, sizeof open - 1);
+        *begin = (size_t)(rest.data - s.data) + sizeof open - 1;
     else if (!in_reasoning)
         return 0;
-    size_t end = find_tag(rest, close);
-    *reasoning = content_strip((Str){rest.data, end == SIZE_MAX ? rest.len : end});
-    return end == SIZE_MAX ? s.len : (size_t)(rest.data - s.data) + end + sizeof close - 1;
+    size_t n = find_tag(skip(s, *begin), close);
+    *end = n == SIZE_MAX ? s.len : *begin + n;
+    return n == SIZE_MAX ? s.len : *end + sizeof close - 1;
 }
 
 bool reply_is_call(Str raw) {
@@ -195,33 +199,40 @@ bool reply_is_call(Str raw) {
 
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
                  bool has_tools, bool is_truncated, int n_calls_before) {
-    Str reasoning = {0}, ignored;
+    size_t begin, end;
     *r = (Reply){.n_calls_before = n_calls_before};
 
     if (tpl->has_reasoning || in_reasoning) {
-        shown = skip(shown, take_reasoning(shown, in_reasoning, &ignored));
-        raw = skip(raw, take_reasoning(raw, in_reasoning, &reasoning));
-        if (reasoning.data) r->reasoning = str_copy(reasoning);
+        shown = skip(shown, take_reasoning(shown, in_reasoning, &begin, &end));
+        r->answer = take_reasoning(raw, in_reasoning, &r->begin, &r->end);
+        if (r->answer || in_reasoning)
+            r->reasoning = str_copy(content_strip((Str){raw.data + r->begin, r->end - r->begin}));
+        raw = skip(raw, r->answer);
     }
 
-    // Tool calls are parsed from the raw text, which contains control tokens by name.
+    // Tool calls are parsed from the raw text, which contains control tokens by name. A tag of Llama
+    // or Mistral may follow text only if tools were offered.
     Str calls = content_strip(raw), content = shown;
-    size_t n_before_blocks = SIZE_MAX;
+    size_t n_before = SIZE_MAX;
+    size_t python = find_tag(calls, python_tag), list = find_tag(calls, tool_calls_tag);
     if (!tpl->takes_calls || (!has_tools && is_truncated)) {
         if (reply_is_call(raw)) content = raw;
-    } else if (str_begins_with(calls, python_tag)) {
-        take_python(r, skip(calls, sizeof python_tag - 1));
-    } else if (str_begins_with(calls, tool_calls_tag)) {
-        take_objects(r, skip(calls, sizeof tool_calls_tag - 1));
-    } else if (has_tools) {
-        n_before_blocks = take_blocks(r, calls);
-        if (n_before_blocks == SIZE_MAX && str_begins_with(calls, "{")) take_objects(r, calls);
+    } else {
+        if (has_tools && python && list) n_before = take_blocks(r, calls);
+        if (has_tools && !r->n_calls && str_begins_with(calls, "{")) take_objects(r, calls);
+        if (!r->n_calls && python != SIZE_MAX && (has_tools || !python)) {
+            n_before = python;
+            take_python(r, skip(calls, python + sizeof python_tag - 1));
+        }
+        if (!r->n_calls && list != SIZE_MAX && (has_tools || !list)) {
+            n_before = list;
+            take_objects(r, skip(calls, list + sizeof tool_calls_tag - 1));
+        }
     }
 
     // The content of a reply with calls is the text before its <tool_call> blocks, if it has any.
     if (r->n_calls) content = (Str){0};
-    if (r->n_calls && n_before_blocks != SIZE_MAX)
-        content = content_strip((Str){calls.data, n_before_blocks});
+    if (r->n_calls && n_before != SIZE_MAX) content = content_strip((Str){calls.data, n_before});
     r->content = str_copy(r->reasoning.data ? content_skip_space(content) : content);
 }
 

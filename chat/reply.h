@@ -11,6 +11,9 @@ typedef struct {
     Str content, reasoning;      // owned; reasoning.data is NULL if there is none
     ToolCall *calls;             // (n_calls)
     int n_calls, n_calls_before; // see reply_parse()
+    // Bytes of the raw text: the reasoning is [begin, end), the answer begins at `answer`.
+    size_t begin, end, answer;
+    int n_reasoning, n_answer; // tokens that begin in them, set by completion_parse()
 } Reply;
 
 // True if a prompt ends with <think>, so that the reply begins inside the reasoning.

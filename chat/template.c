@@ -141,6 +141,52 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     free(ids.data);
 }
 
+// Forms of tool calls: as reply_parse() reads them, and what a template writes for the call of a
+// probe, white space aside.
+static const CallForm call_forms[] = {
+    {"{\"name\"", "", "parameters", false, "{}",
+     "{\"name\":\"probe\",\"parameters\":{\"key\":\"v\"}}"},
+    {"<|python_tag|>", "", "parameters", false, "{\"builtin_tools\":[\"probe\"]}",
+     "<|python_tag|>probe.call(key=\"v\")"},
+    {"<tool_call>", "\n</tool_call>", "arguments", false, "{}",
+     "<tool_call>{\"name\":\"probe\",\"arguments\":{\"key\":\"v\"}}</tool_call>"},
+    {"[TOOL_CALLS]", "", "arguments", true, "{}",
+     "[TOOL_CALLS][{\"name\":\"probe\",\"arguments\":{\"key\":\"v\"}"}};
+
+// Renders the call of a probe with each form's variables, and keeps the forms whose text appears
+// after the question.
+static void find_call_forms(Template *tpl, const Tokenizer *t) {
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"probe\","
+                                "\"description\":\"\",\"parameters\":{\"type\":\"object\","
+                                "\"properties\":{}}}}]";
+    static const char call[] =
+        "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\",\"type\":"
+        "\"function\",\"function\":{\"name\":\"probe\",\"arguments\":{\"key\":\"v\"}}}]}";
+    Message messages[2] = {message_make(str_of("user"), str_of("\x01")), {.json = str_of(call)}};
+
+    for (size_t i = 0; i < sizeof call_forms / sizeof *call_forms; i++) {
+        const CallForm *form = &call_forms[i];
+        TemplateInput in = {.messages = messages,
+                            .n_messages = 2,
+                            .tools = str_of(tools),
+                            .variables = str_of(form->variables)};
+        Buffer text = {0}, mask = {0}, squeezed = {0};
+        Error err;
+
+        bool ok = tpl->takes_calls && template_render(tpl, t, &in, &text, &mask, &err);
+        const char *from = ok ? strchr(text.data, '\x01') : NULL;
+        for (; from && *from; from++)
+            if (!isspace((unsigned char)*from)) buffer_append(&squeezed, from, 1);
+        if (str_contains(buffer_str(&squeezed), form->probe) && tpl->n_call_forms < MAX_CALL_FORMS)
+            tpl->call_forms[tpl->n_call_forms++] = form;
+
+        buffer_free(&text);
+        buffer_free(&mask);
+        buffer_free(&squeezed);
+    }
+    message_free(&messages[0]);
+}
+
 static bool mentions(const Template *tpl, const char *word) {
     return str_contains(jinja_source(tpl->plain), word) ||
            str_contains(jinja_source(tpl->with_tools), word);
@@ -167,6 +213,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
+    find_call_forms(tpl, t);
     return true;
 }
 
@@ -218,6 +265,10 @@ static bool is_role_name(const Json *string) {
 static void write_input(Buffer *out, const TemplateInput *in) {
     JsonWriter w = json_object(out);
     json_write_bool(&w, "add_generation_prompt", in->wants_answer);
+    if (in->reasoning != REASONING_AUTO) { // Qwen's name, and that of DeepSeek and Granite
+        json_write_bool(&w, "enable_thinking", in->reasoning == REASONING_ON);
+        json_write_bool(&w, "thinking", in->reasoning == REASONING_ON);
+    }
     json_write_null(&w, "documents");
     json_write_format(&w, "tools", "%.*s", in->tools.data ? (int)in->tools.len : 4,
                       in->tools.data ? in->tools.data : "null");
@@ -246,6 +297,34 @@ static void write_template_vars(Buffer *out, const Tokenizer *t, const Json *con
     json_end_object(&w);
 }
 
+// Appends an empty block of reasoning, or the rest of one, to a text that ends with the beginning
+// of an answer; not if the template has turned reasoning off, so that its text differs from that
+// with reasoning.
+static void close_reasoning(const Template *tpl, const Tokenizer *t, const TemplateInput *in,
+                            Buffer *text, Buffer *mask) {
+    Str answer = content_strip(buffer_str(text));
+    bool is_open = str_ends_with(answer, "<think>");
+    if (str_ends_with(answer, "</think>") || (!is_open && !tpl->has_reasoning)) return;
+
+    if (is_open) {
+        text->len -= (size_t)(text->data + text->len - (answer.data + answer.len));
+    } else {
+        Buffer other = {0}, other_mask = {0};
+        TemplateInput with_reasoning = *in;
+        with_reasoning.reasoning = REASONING_ON;
+        bool ok = template_render(tpl, t, &with_reasoning, &other, &other_mask, &(Error){0});
+        bool is_off = !ok || !str_eq(buffer_str(text), buffer_str(&other));
+        buffer_free(&other);
+        buffer_free(&other_mask);
+        if (is_off) return;
+        buffer_puts(text, "<think>");
+    }
+
+    buffer_puts(text, "\n\n</think>\n\n");
+    while (mask->len < text->len) buffer_append(mask, "\1", 1);
+    mask->len = text->len;
+}
+
 bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text,
                      Buffer *mask, Error *err) {
     Buffer input = {0}, vars = {0};
@@ -266,6 +345,8 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
          jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
                       &(JinjaInput){objects, 3, docs[3].root, is_role_name, &tpl->today}, text,
                       mask, err);
+    if (ok && in->wants_answer && in->reasoning == REASONING_OFF)
+        close_reasoning(tpl, t, in, text, mask);
 
     for (int i = 0; i < 4; i++) json_free(&docs[i]);
     buffer_free(&input);

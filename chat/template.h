@@ -13,6 +13,20 @@
 #include "../tokenizer.h"
 #include "../jinja/jinja.h"
 
+// A form of tool calls. The text after `opener` is JSON: {"name": ..., KEY: {...}}, or with is_list
+// an array of such objects; then `closer` follows. An opener that begins with a brace is the
+// beginning of that JSON.
+typedef struct {
+    const char *opener, *closer, *key;
+    bool is_list;
+    const char *variables, *probe; // see find_call_forms()
+} CallForm;
+
+enum { MAX_CALL_FORMS = 2 }; // of a template
+
+// Reasoning of the model: as the template does by default, wanted, or not.
+typedef enum { REASONING_AUTO, REASONING_ON, REASONING_OFF } Reasoning;
+
 typedef struct {
     const char *name;
     bool is_none;       // the template "none" for base models, which writes no roles
@@ -22,8 +36,10 @@ typedef struct {
     bool takes_tools;   // mentions "tools"
     bool takes_calls;   // mentions "tool_calls"
     bool has_reasoning; // mentions "</think>": replies may begin with reasoning
-    struct tm today;    // local time, or $SOURCE_DATE_EPOCH in UTC
-    char *stop;         // stop string of replies that no control token ends, or NULL
+    const CallForm *call_forms[MAX_CALL_FORMS]; // (n_call_forms) that the template writes; they
+    int n_call_forms;                           // have the same key, closer and is_list
+    struct tm today;                            // local time, or $SOURCE_DATE_EPOCH in UTC
+    char *stop;     // stop string of replies that no control token ends, or NULL
     Buffer missing; // control tokens that the template writes but the vocabulary lacks, or empty
 } Template;
 
@@ -44,6 +60,9 @@ typedef struct {
     Str variables;     // JSON object of further variables, which override all others, even the
                        // messages; data NULL: none
     bool wants_answer; // append the beginning of the assistant's next message
+    // REASONING_OFF: if the template cannot turn reasoning off, the text ends with an empty block
+    // of reasoning.
+    Reasoning reasoning;
 } TemplateInput;
 
 // Appends the text and its provenance mask. False with err (exit 1) if the template fails.

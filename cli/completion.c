@@ -68,6 +68,14 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     bool in_reasoning = reply_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
     reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);
+
+    // Tokens count where they begin. The tags count as neither.
+    size_t at = 0;
+    for (int i = 0; i < ids.len; i++) {
+        r->n_reasoning += at >= r->begin && at < r->end;
+        r->n_answer += at >= r->answer;
+        at += tokenizer_piece(t, ids.data[i], true).len;
+    }
     buffer_free(&raw);
     free(ids.data);
 }
@@ -80,5 +88,9 @@ void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const
     if (completion_is_incomplete(s)) json_write_bool(w, "incomplete", true);
     json_write_int(w, "n_prompt", n_prompt);
     json_write_int(w, "n_generated", s->n_generated);
+    if (r->reasoning.data) {
+        json_write_int(w, "n_reasoning", r->n_reasoning);
+        json_write_int(w, "n_answer", r->n_answer);
+    }
     json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }

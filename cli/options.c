@@ -126,6 +126,8 @@ const Option option_table[] = {
      "FILE.jinja, built-in name or none (default: model's)"},
     {{"--template-var"}, PROMPTED | CMD_TOKENIZE, STRINGS(template_vars, "NAME=JSON"),
      "template variable (enable_thinking=false); repeatable"},
+    {{"--chat-template-kwargs"}, GENERATE | CMD_TOKENIZE, STRING(template_kwargs, "JSON"),
+     "template variables as a JSON object"},
     {{"--tools"}, GENERATE, INPUT(tools), "JSON array of tools that the model may call"},
     {{"--rendered"}, CMD_TOKENIZE, FLAG(is_rendered),
      "with --chat: print the rendered text instead of ids"},
@@ -138,6 +140,15 @@ const Option option_table[] = {
     {{"-N"}, CMD_RUN, INT(n_choices, 1, 64, "N"),
      "number of completions (default 1; the prompt is prefilled once)"},
     {{"--echo"}, CMD_RUN, FLAG(has_echo), "print the prompt before its completion"},
+    GROUP("Reasoning"),
+    {{"--reasoning", "-rea"}, GENERATE | CMD_TOKENIZE, VALUE(OPTION_REASONING, may_think, "on|off|auto"),
+     "reasoning before the answer (default auto: the template's)", MODULE_CONSTRAIN},
+    {{"--think"}, GENERATE | CMD_TOKENIZE, FLAG(may_think), "the same as --reasoning on", MODULE_CONSTRAIN},
+    {{"--no-think"}, GENERATE | CMD_TOKENIZE, FLAG(no_think), "the same as --reasoning off", MODULE_CONSTRAIN},
+    {{"--reasoning-budget"}, SAMPLE, RANGE(-1, 1e9), VALUE(OPTION_BUDGET, reasoning_budget, "N"),
+     "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n", MODULE_CONSTRAIN},
+    {{"--reasoning-budget-message"}, GENERATE, STRING(reasoning_message, "TEXT"),
+     "text before </think> where the budget ends the reasoning", MODULE_CONSTRAIN},
     // --ids has two meanings: for tokenize it is a flag. --verify serves show here and cache above.
     GROUP("Input and output"),
     {{"--json"}, CMD_RUN | CMD_CHAT | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE, FLAG(is_json),
@@ -174,8 +185,6 @@ const Option option_table[] = {
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
     {{"--choices"}, CMD_RUN | CMD_BATCH, STRING(constraint_choices, "A,B,..."),
      "generate one of these texts", MODULE_CONSTRAIN},
-    {{"--think"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(may_think),
-     "allow unconstrained <think>...</think> first", MODULE_CONSTRAIN},
     // The first five replace values of the model file (rope_params_override); 0 or NULL keeps a
     // value. The options from --dim on belong to the command rope.
     GROUP("Rotary embedding"),
@@ -256,6 +265,7 @@ Options options_default(const char *command) {
                      .model = model && *model ? model : NULL,
                      .cache = getenv("LLAMA31_CACHE"),
                      .n_predict = INT_MIN,
+                     .reasoning_budget = INT_MIN,
                      .sample = {.temp = 0.8f,
                                 .top_k = 40,
                                 .top_p = 0.95f,
@@ -288,6 +298,12 @@ static void set_seed(Options *o, int64_t seed) {
     o->sample.seed = o->has_seed ? (uint64_t)seed : random_seed();
 }
 
+void options_set_think(Options *o, bool is_on) {
+    o->may_think = is_on;
+    o->no_think = !is_on;
+    if (is_on && o->reasoning_budget == 0) o->reasoning_budget = -1;
+}
+
 void options_add_bias(Options *o, LogitBias bias) {
     SampleOptions *s = &o->sample;
     s->bias = xrealloc(s->bias, (size_t)s->n_bias + 1, sizeof *s->bias);
@@ -298,7 +314,7 @@ void options_add_bias(Options *o, LogitBias bias) {
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
     bool is_seed = option->kind == OPTION_SEED;
-    bool is_int = option->kind == OPTION_INT || is_seed;
+    bool is_int = option->kind == OPTION_INT || option->kind == OPTION_BUDGET || is_seed;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
 
@@ -366,6 +382,21 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     case OPTION_SEED:
         if (!parse_i64(text, &whole)) break;
         set_seed(o, whole);
+        return true;
+    case OPTION_REASONING:
+        expected = "on, off or auto";
+        if (!str_is_one_of(str_of(text), "on off auto")) break;
+        if (!strcmp(text, "auto"))
+            o->may_think = o->no_think = false;
+        else
+            options_set_think(o, !strcmp(text, "on"));
+        return true;
+    case OPTION_BUDGET:
+        expected = "a whole number or auto";
+        if (!parse_i64(text, &whole) && strcmp(text, "auto") != 0) break;
+        if (strcmp(text, "auto") != 0)
+            return option_set_number(o, option, label, (double)whole, err);
+        *(int *)field = BUDGET_AUTO;
         return true;
     case OPTION_INT:
         if (!parse_i64(text, &whole)) break;

@@ -15,6 +15,7 @@ enum {
     MAX_LOGPROBS = 100, // alternatives per token; OpenAI's API allows 20
     MAX_OPTIONS = 160   // rows of the option table
 };
+enum { BUDGET_AUTO = -2 }; // reasoning_budget: leaves a quarter of n_predict for the answer
 
 // The commands that accept an option: bits of Option.commands.
 enum {
@@ -73,7 +74,13 @@ typedef struct {
 
     // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;
-    bool any_order, may_think, has_stats;
+    bool any_order, has_stats;
+
+    // Reasoning. At most one of may_think and no_think is set.
+    bool may_think, no_think;
+    int reasoning_budget;          // tokens; INT_MIN: not given, -1: no limit, BUDGET_AUTO
+    const char *reasoning_message; // fed before </think> when the budget ends the reasoning
+    const char *template_kwargs;   // a JSON object of template variables
 
     // Output.
     bool is_json, is_quiet, is_verbose, no_sandbox;
@@ -123,6 +130,8 @@ typedef enum {
     OPTION_DIRECTORY, // directory to read and write
     OPTION_STRINGS,   // list of Str
     OPTION_LORA,
+    OPTION_BUDGET,    // whole number, or "auto"
+    OPTION_REASONING, // "on", "off" or "auto", for options_set_think()
     OPTION_SEED
 } OptionKind;
 
@@ -153,4 +162,6 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
 // number. `label` names the option in messages. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
+// Turns reasoning on or off.
+void options_set_think(Options *o, bool is_on);
 void options_add_bias(Options *o, LogitBias bias);

@@ -88,12 +88,13 @@ void note(const Options *o, const char *fmt, ...) {
 void options_put_settings(const Options *o, Buffer *out) {
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
         const void *field = (const char *)o + row->offset;
-        bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
+        bool is_int = row->kind == OPTION_INT || row->kind == OPTION_BUDGET;
+        bool is_unset = is_int && *(const int *)field == INT_MIN;
         if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
         const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long name
         if (o->sample.dry.multiplier == 0 && str_begins_with(str_of(name), "dry-")) continue;
         buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
-        if (row->kind == OPTION_INT)
+        if (is_int)
             buffer_printf(out, "%d", *(const int *)field);
         else if (row->kind == OPTION_FLOAT)
             buffer_printf(out, "%g", (double)*(const float *)field);

@@ -10,7 +10,50 @@
 
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 
-bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err) {
+Reasoning reasoning_from_options(const Options *o) {
+    if (o->no_think || o->reasoning_budget == 0) return REASONING_OFF;
+    return o->may_think || o->reasoning_budget != INT_MIN ? REASONING_ON : REASONING_AUTO;
+}
+
+bool template_kwargs_read(Options *o, const Json *kwargs, Error *err) {
+    static const char reserved[] = "messages tools add_generation_prompt bos_token eos_token";
+    static const char budgets[] = "reasoning_budget thinking_budget thinking_budget_tokens";
+    const Option *budget = option_find(o, CMD_SET, "--reasoning-budget", NULL);
+
+    for (const Json *m = kwargs->child; m; m = m->next) {
+        if (str_is_one_of(m->key, reserved))
+            return error_set(err, EXIT_USAGE, "\"%.*s\" cannot be set", SHOWN(m->key));
+        if (m->kind == JSON_BOOL && str_is_one_of(m->key, "enable_thinking thinking"))
+            options_set_think(o, m->boolean);
+        if (m->kind == JSON_NUMBER && str_is_one_of(m->key, budgets) &&
+            !option_set_number(o, budget, "thinking_budget", m->number, err))
+            return false;
+    }
+    return kwargs->kind == JSON_OBJECT || error_set(err, EXIT_USAGE, "expected a JSON object");
+}
+
+void template_kwargs_apply(Options *o) {
+    const Option *variable = option_find(o, CMD_RUN, "--template-var", NULL);
+    JsonDoc doc = {0};
+    Error err;
+    if (!o->template_kwargs) return;
+    if (!json_parse(&doc, o->template_kwargs, strlen(o->template_kwargs), &err) ||
+        !template_kwargs_read(o, doc.root, &err))
+        die(EXIT_USAGE, "--chat-template-kwargs: %s", err.text);
+
+    for (const Json *m = doc.root->child; m; m = m->next) {
+        Buffer text = {0}; // stays, as the value of the option
+        buffer_put(&text, m->key);
+        buffer_puts(&text, "=");
+        json_write_value(&(JsonWriter){.out = &text}, NULL, m, NULL);
+        option_set(o, variable, "--template-var", text.data, &err);
+    }
+    json_free(&doc);
+    o->template_kwargs = NULL;
+}
+
+bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
+                   Error *err) {
     const Tokenizer *t = p->tokenizer;
 
     if (!is_plain && !p->tpl.is_none) {
@@ -20,7 +63,9 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
         TemplateInput in = {.messages = messages + !has_system,
                             .n_messages = 1 + has_system,
                             .tools = p->tools,
-                            .wants_answer = true};
+                            .variables = str_of(o->template_kwargs ? o->template_kwargs : ""),
+                            .wants_answer = true,
+                            .reasoning = reasoning_from_options(o)};
         bool ok = template_encode(&p->tpl, t, &in, out, err);
 
         message_free(&messages[0]);
@@ -127,31 +172,160 @@ static bool read_constraint_files(const Options *o, Error *err) {
            read_once(o->grammar, &grammar_file, err);
 }
 
-bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
-                             ConstraintState **out, Error *err) {
-    ConstraintSpec spec = {.is_ordered = !o->any_order && !is_checked,
-                           .is_checked = is_checked,
-                           .may_think = o->may_think};
-    Buffer unknown = {0};
+// Sets the constraint of the options. Their files have been read.
+static void use_option_source(const Options *o, ConstraintSpec *spec) {
+    if (o->json_schema)
+        spec->schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
+    if (o->grammar)
+        spec->grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
+    if (o->regex) spec->regex = str_of(o->regex);
+    if (o->constraint_choices) spec->choices = list_split(o->constraint_choices, &spec->n_choices);
+}
+
+bool constraint_is_requested(const ConstraintSpec *s) {
+    return s->schema || s->schema_text.data || s->grammar.data || s->regex.data || s->choices;
+}
+
+// Writes the parameters of a tool. A reference like "#/$defs/x" is one within the parameters, so
+// they get a base URI of their own.
+static void write_parameters(JsonWriter *w, const Json *parameters, int i) {
+    Buffer text = {0};
+    json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
+    if (parameters->kind != JSON_OBJECT || json_get(parameters, "$id") ||
+        !str_contains(buffer_str(&text), "\"$ref\"")) {
+        json_write_format(w, NULL, "%s", text.data);
+    } else {
+        json_begin_object(w, NULL);
+        json_write_format(w, "$id", "\"tool:/%d\"", i);
+        for (const Json *m = parameters->child; m; m = m->next) {
+            json_write_key(w, m->key);
+            json_write_value(w, NULL, m, NULL);
+        }
+        json_end_object(w);
+    }
+    buffer_free(&text);
+}
+
+int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
+                     bool is_list) {
+    JsonWriter w = json_object(out);
+    int n = 0;
+    if (is_list) {
+        json_write_format(&w, "type", "\"array\",\"minItems\":1");
+        json_begin_object(&w, "items");
+    }
+    json_begin_array(&w, "anyOf");
+
+    // {"name": NAME, KEY: PARAMETERS}
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
+        const Json *function = json_get(tool, "function");
+        const Json *name = json_get_string(function, "name");
+        const Json *parameters = json_get(function, "parameters");
+        if (wanted && !str_eq(*wanted, name->string)) continue;
+
+        json_begin_object(&w, NULL);
+        json_write_string(&w, "type", str_of("object"));
+        json_begin_object(&w, "properties");
+        json_begin_object(&w, "name");
+        json_write_string(&w, "const", name->string);
+        json_end_object(&w);
+        json_write_key(&w, str_of(key));
+        if (parameters && parameters->kind != JSON_NULL)
+            write_parameters(&w, parameters, n);
+        else
+            json_write_format(&w, NULL, "{\"type\":\"object\"}");
+        json_end_object(&w);
+        json_write_format(&w, "required", "[\"name\",\"%s\"]", key);
+        json_write_bool(&w, "additionalProperties", false);
+        json_end_object(&w);
+        n++;
+    }
+
+    json_end_array(&w);
+    if (is_list) json_end_object(&w);
+    json_end_object(&w);
+    return n;
+}
+
+// Prints a note that is the same for all requests, once.
+static void note_once(const Options *o, bool *was_noted, const char *text, const char *why) {
+    if (!*was_noted) note(o, "%s%s", text, why);
+    *was_noted = true;
+}
+
+// Constrains tool calls in a free answer, or bans them. `schema` becomes the source.
+static void constrain_calls(const Template *tpl, const Json *tools, bool is_banned,
+                            ConstraintSpec *spec, Buffer *schema) {
+    const CallForm *form = tpl->call_forms[0];
+    spec->n_openers = tpl->n_call_forms;
+    for (int i = 0; i < tpl->n_call_forms; i++)
+        spec->openers[i] = str_of(tpl->call_forms[i]->opener);
+    if (is_banned || !form) return;
+
+    tools_put_schema(schema, tools, NULL, form->key, form->is_list);
+    spec->schema_text = buffer_str(schema);
+    spec->is_ordered = true; // the name of the tool comes before its parameters
+    spec->closer = str_of(form->closer);
+    spec->has_more = !form->is_list && !*form->closer;
+}
+
+bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, Str tools,
+                     bool bans_calls, Request *r, ConstraintState **out, Error *err) {
+    static bool noted[3];
+    const Template *tpl = &p->tpl;
+    bool is_own = constraint_is_requested(spec);
+    Buffer unknown = {0}, schema = {0};
+    JsonDoc doc = {0};
     *out = NULL;
 
-    // The source of the constraint is the content of the file or the text of the option.
+    // Reasoning before the answer.
+    Reasoning reasoning = reasoning_from_options(o);
+    spec->may_think = reasoning == REASONING_ON || tpl->has_reasoning;
+    spec->no_think = reasoning == REASONING_OFF;
+    spec->has_budget = o->reasoning_budget >= 0 || o->reasoning_budget == BUDGET_AUTO;
+    spec->budget = o->reasoning_budget;
+    if (o->reasoning_message) spec->message = str_of(o->reasoning_message);
+    if (spec->no_think) spec->may_think = spec->has_budget = false;
+
+    // The constraint of the request, or else of the options, or else of the offered tools.
     if (!read_constraint_files(o, err)) return false;
-    if (o->json_schema)
-        spec.schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
-    if (o->grammar)
-        spec.grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
-    if (o->regex) spec.regex = str_of(o->regex);
-    if (o->constraint_choices) spec.choices = list_split(o->constraint_choices, &spec.n_choices);
+    spec->is_ordered = !o->any_order && !spec->is_checked;
+    if (!is_own) use_option_source(o, spec);
+    bool has_answer = constraint_is_requested(spec);
+    if (has_answer && o->ignore_eos)
+        return error_set(err, EXIT_USAGE,
+                         "expected either --ignore-eos or a constraint, which ends its text");
+    if (!has_answer &&
+        json_parse(&doc, tools.data ? tools.data : "[]", tools.data ? tools.len : 2, &(Error){0}) &&
+        doc.root->n_items) {
+        constrain_calls(tpl, doc.root, bans_calls, spec, &schema);
+        if (!tpl->n_call_forms)
+            note_once(o, &noted[0],
+                      "tool calls are not enforced: ", "unknown form of the template");
+    }
 
-    bool ok = constraint_new(cache, &spec, out, &unknown, err);
-    if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
-    if (ok && *out && o->ignore_eos)
-        ok = error_set(err, EXIT_USAGE,
-                       "expected either --ignore-eos or a constraint, which ends its text");
+    bool ok = constraint_new(p->constraints, spec, out, is_own ? NULL : &unknown, err);
+    if (!ok && !has_answer && spec->n_openers) { // the schemas of the tools
+        note_once(o, &noted[0], "tool calls are not enforced: ", err->text);
+        spec->n_openers = 0;
+        spec->schema_text = (Str){0};
+        ok = constraint_new(p->constraints, spec, out, NULL, err);
+    }
+    if (ok && has_answer && unknown.len)
+        note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
 
-    free((void *)spec.choices);
+    if (*out && r) constraint_attach(*out, r);
+    if (*out && r && has_answer && constraint_may_think(*out))
+        note_once(o, &noted[1], "the constraint begins after the reasoning", "");
+    else if (*out && r && has_answer && tpl->has_reasoning)
+        note_once(o, &noted[2], "the constraint begins with the first token",
+                  ", without reasoning");
+
+    if (!is_own) free((void *)spec->choices);
+    if (!is_own) spec->choices = NULL;
+    json_free(&doc);
     buffer_free(&unknown);
+    buffer_free(&schema);
     return ok;
 }
 

@@ -11,9 +11,17 @@ enum {
     MAX_LOGITS_BYTES = 128 << 20 // logits of a forward pass, in commands that need all positions
 };
 
+// What --reasoning, --think, --no-think and a budget of 0 ask of the template.
+Reasoning reasoning_from_options(const Options *o);
+// Checks an object of template variables, and applies those that concern reasoning to the options:
+// enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).
+bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
+// Replaces --chat-template-kwargs by the variables that it contains. Dies if it is invalid.
+void template_kwargs_apply(Options *o);
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
 // is_plain or without a template, BOS and the text. False with err if the template rejects it.
-bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error *err);
+bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
+                   Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.
 bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // False with err (exit 4) if n_bytes of text exceed the context in any tokenization. The text is
@@ -34,12 +42,21 @@ bool kv_memory_check(const Model *m, size_t n_positions, Error *err);
 Str *list_split(const char *list, int *n);
 // Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
 void constraint_mark_files(Options *o);
-// Compiles the constraint of --json-schema, --grammar, --regex or --choices, and reads its file if
-// it names one; *out is NULL without a constraint. Prints a note about unknown JSON Schema
-// keywords. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be
-// read.
-bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
-                             ConstraintState **out, Error *err);
+// True if a spec has a source.
+bool constraint_is_requested(const ConstraintSpec *s);
+// Appends the JSON Schema of calls of the offered tools, or only of the tool `wanted` (NULL: any):
+// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. Returns the number of tools.
+int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
+                     bool is_list);
+// Compiles the constraint of `spec` or, if it has no source, of --json-schema, --grammar, --regex
+// or --choices; reads its file if it names one. Without these, calls of `tools` (a JSON array; data
+// NULL: none) are constrained in the form of the template, or with bans_calls excluded. Adds the
+// reasoning options, and attaches the result to a request (NULL: to none). *out is NULL if nothing
+// is constrained. Prints notes: unknown JSON Schema keywords, where the constraint begins, calls
+// that are not enforced. False with err: exit 2 for an invalid constraint, exit 1 for a file that
+// cannot be read.
+bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, Str tools,
+                     bool bans_calls, Request *r, ConstraintState **out, Error *err);
 
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.

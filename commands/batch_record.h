@@ -33,6 +33,8 @@ typedef struct Record {
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
     ConstraintSpec spec; // the requested constraint, while the request is parsed
     Buffer tool_schema;  // JSON Schema of a forced tool call, to which `spec` points
+    Buffer tools;        // JSON array of the tools of the request, while it is parsed
+    Buffer kwargs;       // JSON object of template variables
     Ids prompt;
     bool is_plain;  // no chat template was used, so the text is not searched for tool calls
     bool has_tools; // the model was offered tools

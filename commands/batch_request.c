@@ -241,6 +241,20 @@ static bool is_neutral(const Json *v) {
            json_is(v, "none") || json_is(json_get(v, "type"), "text");
 }
 
+// Variables of the template, some of which concern reasoning.
+static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
+    json_write_value(&(JsonWriter){.out = &r->kwargs}, NULL, v, NULL);
+    r->options.template_kwargs = r->kwargs.data;
+    Error why;
+    return template_kwargs_read(&r->options, v, &why) ||
+           error_set(err, EXIT_RUNTIME, "chat_template_kwargs: %s", why.text);
+}
+
+static bool parse_think(Record *r, const Json *v, Error *err) {
+    options_set_think(&r->options, v->boolean);
+    return v->kind == JSON_BOOL || mismatch(err, "think", "true or false", v);
+}
+
 static bool check_neutral(Record *r, const Json *v, Error *err) {
     (void)r;
     return is_neutral(v) ||
@@ -256,7 +270,8 @@ static const struct {
     {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
-    {"ordered_properties", parse_ordered},
+    {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
+    {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
     {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
@@ -272,7 +287,8 @@ static const struct {
 static void put_option_name(Str key, char name[40]) {
     static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
                                              {"max_completion_tokens", "n_predict"},
-                                             {"repetition_penalty", "repeat_penalty"}};
+                                             {"repetition_penalty", "repeat_penalty"},
+                                             {"thinking_budget", "reasoning_budget"}};
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
     snprintf(name, 40, "--%.*s", SHOWN(key));
@@ -310,6 +326,8 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     if (is_null) return true;
+    if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
+        return option_set(&r->options, option, name, "auto", err);
     if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
         return mismatch(err, name, "a number or a boolean", v);
 
@@ -329,74 +347,37 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
 // Prompts
 
-// Writes the schema of the calls of a tool: {"name": NAME, "parameters": {...}}.
-static void write_call_schema(JsonWriter *w, Str name, const Json *parameters) {
-    json_begin_object(w, NULL);
-    json_write_string(w, "type", str_of("object"));
-
-    json_begin_object(w, "properties");
-    json_begin_object(w, "name");
-    json_write_string(w, "const", name);
-    json_end_object(w);
-    json_write_key(w, str_of("parameters"));
-    if (parameters)
-        json_write_value(w, NULL, parameters, NULL);
-    else
-        json_write_format(w, NULL, "{\"type\":\"object\"}");
-    json_end_object(w);
-
-    json_write_format(w, "required", "[\"name\",\"parameters\"]");
-    json_write_bool(w, "additionalProperties", false);
-    json_end_object(w);
-}
-
-static bool has_constraint(const ConstraintSpec *s) {
-    return s->schema || s->schema_text.data || s->grammar.data || s->regex.data || s->choices;
-}
-
 // Constrains the text to a call of any tool, or of the tool that `choice` names. The call has the
 // JSON form of Llama 3.1, which reply_parse() accepts for every template with tools.
 static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
     const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
-    int n_calls = 0;
 
     if (!wanted && !json_is(choice, "required"))
         return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
                         choice);
-    if (has_constraint(&r->spec))
+    if (constraint_is_requested(&r->spec))
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
 
-    JsonWriter w = json_object(&r->tool_schema);
-    json_begin_array(&w, "anyOf");
-    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
-        const Json *function = json_get(tool, "function");
-        Str name = json_get_string(function, "name")->string;
-        if (wanted && !str_eq(wanted->string, name)) continue;
-        write_call_schema(&w, name, get(function, "parameters"));
-        n_calls++;
-    }
-    json_end_array(&w);
-    json_end_object(&w);
-
+    int n_calls = tools_put_schema(&r->tool_schema, tools, wanted ? &wanted->string : NULL,
+                                   "parameters", false);
     r->spec.schema_text = buffer_str(&r->tool_schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
     return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
-// Appends the tools of the request, or of the command line, unless "tool_choice" is "none".
-static bool parse_tools(Record *r, const Json *body, Buffer *out, Error *err) {
+// Sets r->tools: the tools of the request, or of the command line.
+static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
     const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
-    if (is_none) return true;
     if (tools && tools->n_items)
-        json_write_value(&(JsonWriter){.out = out}, NULL, tools, NULL);
+        json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
     else if (!tools && p->tools.data)
-        buffer_put(out, p->tools);
-    r->has_tools = out->len;
+        buffer_put(&r->tools, p->tools);
+    r->has_tools = r->tools.len && !is_none;
     return true;
 }
 
@@ -411,8 +392,7 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
                          "messages: the model has no chat template; choose one with --template");
 
     Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
-    Buffer tools = {0};
-    bool ok = parse_tools(r, body, &tools, err);
+    bool ok = parse_tools(r, body, err);
     int n = 0;
 
     if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
@@ -428,20 +408,24 @@ static bool parse_messages(Record *r, const Json *body, Error *err) {
         if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
 
-    TemplateInput in = {
-        .messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
+    TemplateInput in = {.messages = messages,
+                        .n_messages = n,
+                        .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
+                        .variables = buffer_str(&r->kwargs),
+                        .wants_answer = true,
+                        .reasoning = reasoning_from_options(&r->options)};
     ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
 
     while (n--) message_free(&messages[n]);
     free(messages);
-    buffer_free(&tools);
     return ok;
 }
 
 static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
     r->is_plain = is_plain;
     r->has_tools = !is_plain && r->pipeline->tools.data;
-    return prompt_encode(r->pipeline, text, is_plain, &r->prompt, err);
+    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
+    return prompt_encode(r->pipeline, &r->options, text, is_plain, &r->prompt, err);
 }
 
 // A string, an array of one string, or an array of token ids.
@@ -492,23 +476,14 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
     return prompt ? parse_prompt(r, prompt, err) : parse_messages(r, body, err);
 }
 
-// Compiles the constraint of the request or, if it has none, of the command line.
+// Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
-    ConstraintSpec *spec = &r->spec;
-    ConstraintCache *cache = r->pipeline->constraints;
-    spec->is_ordered = !r->options.any_order;
-    spec->may_think = r->options.may_think;
-
-    bool ok = constraint_new(cache, spec, &r->constraint, NULL, err);
-    if (ok && !r->constraint)
-        ok = constraint_from_options(cache, &r->options, false, &r->constraint, err);
-    if (ok && r->constraint && r->options.ignore_eos)
-        ok = error_set(err, EXIT_RUNTIME, "ignore_eos: cannot be combined with a constraint");
-    if (r->constraint) constraint_attach(r->constraint, &r->request);
-    free((void *)spec->choices);
-    *spec = (ConstraintSpec){0};
+    bool ok = constraint_open(r->pipeline, &r->options, &r->spec, buffer_str(&r->tools),
+                              !r->has_tools, &r->request, &r->constraint, err);
+    free((void *)r->spec.choices);
+    r->spec = (ConstraintSpec){0};
     buffer_free(&r->tool_schema);
-
+    buffer_free(&r->tools);
     return ok;
 }
 
@@ -575,6 +550,8 @@ void record_free(Record *r) {
     constraint_free(r->constraint);
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
+    buffer_free(&r->tools);
+    buffer_free(&r->kwargs);
 
     // Lists of strings and biases belong to the record only if its request has set them.
     const DryOptions *dry = &r->options.sample.dry;

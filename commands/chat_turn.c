@@ -80,7 +80,11 @@ void chat_save(Chat *c, bool is_appended) {
 // template fails.
 static int update_stream(Chat *c) {
     const Pipeline *p = &c->pipeline;
-    TemplateInput in = {c->dialogue.messages, c->dialogue.n, p->tools, .wants_answer = true};
+    TemplateInput in = {.messages = c->dialogue.messages,
+                        .n_messages = c->dialogue.n,
+                        .tools = p->tools,
+                        .wants_answer = true,
+                        .reasoning = reasoning_from_options(&c->options)};
     Buffer text = {0}, mask = {0};
     Error err;
     bool ok = template_render(&p->tpl, p->tokenizer, &in, &text, &mask, &err);
@@ -206,7 +210,10 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
-    if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error)) {
+    ConstraintState *constraint = NULL;
+    if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
+        !constraint_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tools, false, &r,
+                         &constraint, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }
@@ -221,6 +228,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     while (generate_step(&c->generator, &s, 1)) {
     }
 
+    constraint_free(constraint);
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");

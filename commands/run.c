@@ -102,17 +102,16 @@ int command_run(const Options *given) {
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
     sampling_complete(&options, &p);
-    if (!constraint_from_options(p.constraints, o, false, &constraint, &err)) die_error(&err);
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.
     if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
-        !prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
+        !prompt_encode(&p, o, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
         !kv_memory_check(&p.model,
-                         (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err))
+                         (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
+        !constraint_open(&p, o, &(ConstraintSpec){0}, p.tools, false, &request, &constraint, &err))
         die_error(&err);
-    if (constraint) constraint_attach(constraint, &request);
 
     // A single text is printed while it is generated. From here on no file is opened, so the
     // process gives up the rights to do so. An interrupt stops the generation, not the program:

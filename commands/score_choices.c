@@ -41,7 +41,7 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
     Error err;
 
     q->choices = xalloc((size_t)q->n, sizeof *q->choices);
-    if (!prompt_encode(p, prompt, p->options->is_raw, &alone, &err)) die_error(&err);
+    if (!prompt_encode(p, p->options, prompt, p->options->is_raw, &alone, &err)) die_error(&err);
     q->n_shared = alone.len;
 
     for (int i = 0; i < q->n; i++) {
@@ -50,7 +50,8 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
             Buffer joint = {0};
             buffer_put(&joint, prompt);
             buffer_put(&joint, q->texts[i]);
-            prompt_encode(p, buffer_str(&joint), true, ids, &err); // plain text cannot fail
+            prompt_encode(p, p->options, buffer_str(&joint), true, ids,
+                          &err); // plain text cannot fail
             buffer_free(&joint);
 
             int k = 0;

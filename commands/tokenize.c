@@ -47,7 +47,7 @@ static void read_conversation(const Options *o, TemplateInput *in) {
 static void encode_conversation(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids) {
     static Template tpl;
     static Buffer text, mask;
-    TemplateInput in = {0};
+    TemplateInput in = {.reasoning = reasoning_from_options(o)};
     Error err;
     template_from_options(o, g, t, &tpl);
     template_warn_missing(o, &tpl);
@@ -186,9 +186,12 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static ConstraintState *constraint;
     Error err;
 
-    if (has_constraint &&
-        !constraint_from_options(constraint_cache_new(t), o, true, &constraint, &err))
-        die_error(&err);
+    if (has_constraint) {
+        Pipeline p = {.constraints = constraint_cache_new(t)};
+        ConstraintSpec spec = {.is_checked = true};
+        if (!constraint_open(&p, o, &spec, p.tools, false, NULL, &constraint, &err))
+            die_error(&err);
+    }
 
     lines_open(&lines, o->file, MAX_LINE);
     close_file_access(o);

@@ -22,24 +22,34 @@ struct ConstraintCache {
     CompiledConstraint *newest; // the most recently requested
 };
 
-// The current position in a text that may begin with <think>...</think>.
+// The current position in a text.
 typedef enum {
-    REASONING_NONE,   // in the constrained text
-    REASONING_START,  // before <think> is complete
-    REASONING_INSIDE, // before </think> is complete
-    REASONING_SPACE   // after </think>; up to two white space characters may follow
-} ReasoningPhase;
+    PHASE_TEXT,   // in constrained text: the answer, or an open tool call
+    PHASE_FREE,   // in a free answer
+    PHASE_START,  // before <think> is complete
+    PHASE_INSIDE, // before </think> is complete
+    PHASE_SPACE   // before constrained text; up to two characters of white space may follow
+} Phase;
 
 struct ConstraintState {
     Constraint hook;
     ConstraintCache *cache;
-    CompiledConstraint *compiled;
-    Matcher *matcher;
-    bool may_think;
+    CompiledConstraint *compiled; // NULL: no source
+    Matcher *matcher;             // NULL without a source
+    ConstraintSpec spec;          // without its source
     bool drops_space; // a space at the beginning of the next token is not part of the text
-    ReasoningPhase phase;
-    Buffer tail;    // the text of this phase; in REASONING_INSIDE, only its end
-    int last_token; // of the constrained text, or -1
+    Phase phase;
+    Buffer tail;        // the text of this phase, or at least its last bytes
+    int last_token;     // of the text since the prompt or the reasoning, or -1
+    int budget;         // most reasoning tokens; negative: no limit
+    int n_reasoning;    // reasoning tokens so far
+    bool is_line_end;   // the last reasoning token ended a line
+    bool needs_text;    // stop tokens are not allowed yet, so that the answer is not empty
+    bool is_beginning;  // PHASE_FREE: a call without a tag can still begin; `tail` is all
+    bool is_after_call; // PHASE_SPACE: the answer may also end
+    Ids fed;            // tokens to feed next; n_fed of them are in the text
+    int n_fed;
+    Ids whole; // tokens that contain an opener
 };
 
 enum { MAX_BYTES = 256 << 20 }; // of all compiled constraints, without tables
@@ -170,15 +180,22 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
 
 // States.
 
+// A matcher at the beginning of a constrained text.
+static Matcher *new_matcher(const ConstraintState *s) {
+    return matcher_new(s->compiled->grammar, find_tokens(s->cache), s->compiled->tables);
+}
+
 static ConstraintState *new_state(ConstraintCache *cache, CompiledConstraint *compiled,
-                                  bool may_think) {
+                                  const ConstraintSpec *spec) {
     ConstraintState *s = xalloc(1, sizeof *s);
     *s = (ConstraintState){.cache = cache,
                            .compiled = compiled,
-                           .may_think = may_think,
+                           .spec = *spec,
                            .drops_space = tokenizer_has_space_prefix(cache->tokenizer),
-                           .last_token = -1};
-    s->matcher = matcher_new(compiled->grammar, find_tokens(cache), compiled->tables);
+                           .last_token = -1,
+                           .budget = -1};
+    if (!compiled) return s;
+    s->matcher = new_matcher(s);
     compiled->n_users++;
     return s;
 }
@@ -192,13 +209,16 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
         return error_set(err, EXIT_USAGE,
                          "more than one constraint; use one of a JSON Schema, a grammar, a regular "
                          "expression and choices");
-    if (n == 0) return true;
+    if (n == 0) {
+        if (spec->n_openers || spec->has_budget) *out = new_state(cache, NULL, spec);
+        return true;
+    }
 
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
     if (!compiled) return false;
 
     // Check the limits after the new state has become a user of its constraint.
-    *out = new_state(cache, compiled, spec->may_think);
+    *out = new_state(cache, compiled, spec);
     if (keep_within_limits(cache)) return true;
 
     constraint_free(*out);
@@ -209,27 +229,35 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
 }
 
 ConstraintState *constraint_clone(const ConstraintState *s) {
-    return new_state(s->cache, s->compiled, s->may_think);
+    return new_state(s->cache, s->compiled, &s->spec);
 }
 
 void constraint_free(ConstraintState *s) {
     if (!s) return;
     matcher_free(s->matcher);
-    s->compiled->n_users--;
+    if (s->compiled) s->compiled->n_users--;
     buffer_free(&s->tail);
+    free(s->fed.data);
+    free(s->whole.data);
     free(s);
 }
 
 double constraint_compile_sec(const ConstraintState *s) { return s->compiled->compile_sec; }
 
+// True if the constraint, if there is one, applies to tool calls only.
+static bool is_free(const ConstraintState *s) { return !s->compiled || s->spec.n_openers; }
+
 bool constraint_is_complete(const ConstraintState *s) {
-    return s->phase == REASONING_NONE && matcher_is_end(s->matcher);
+    if (s->phase == PHASE_TEXT) return matcher_is_end(s->matcher);
+    return is_free(s) && (s->phase != PHASE_SPACE || s->is_after_call);
 }
+
+bool constraint_may_think(const ConstraintState *s) { return s->spec.may_think; }
 
 bool constraint_is_exact(const ConstraintState *s) { return matcher_is_exact(s->matcher); }
 
 bool constraint_matches(const ConstraintState *s, Str text) {
-    if (s->may_think) return constraint_is_complete(s);
+    if (s->spec.may_think || is_free(s)) return constraint_is_complete(s);
     ConstraintState *other = constraint_clone(s);
     bool is_match =
         matcher_accept(other->matcher, text) == text.len && matcher_is_end(other->matcher);
@@ -237,10 +265,15 @@ bool constraint_matches(const ConstraintState *s, Str text) {
     return is_match;
 }
 
-// Reasoning.
+// Reasoning, and tool calls in a free answer.
 
 static const char think_open[] = "<think>", think_close[] = "</think>";
-enum { N_OPEN = sizeof think_open - 1, N_CLOSE = sizeof think_close - 1, MAX_SPACE = 2 };
+enum {
+    N_OPEN = sizeof think_open - 1,
+    N_CLOSE = sizeof think_close - 1,
+    MAX_SPACE = 2, // characters of white space before constrained text
+    MAX_TAG = 32   // bytes of an opener
+};
 
 static bool is_space(Str s) {
     for (size_t i = 0; i < s.len; i++)
@@ -248,52 +281,156 @@ static bool is_space(Str s) {
     return true;
 }
 
-// True if a token may come next as part of the reasoning, rather than of the constrained text.
-static bool reasoning_allows(const ConstraintState *s, int id) {
-    const Tokenizer *t = s->cache->tokenizer;
-    Str piece = tokenizer_piece(t, id, s->phase == REASONING_START);
-    switch (s->phase) {
-    case REASONING_START: // the token continues or completes <think>
-        return piece.len && piece.len <= N_OPEN - s->tail.len &&
-               !memcmp(piece.data, think_open + s->tail.len, piece.len);
-    case REASONING_INSIDE: return !tokenizer_is_stop(t, id);
-    case REASONING_SPACE:
-        return s->tail.len < MAX_SPACE && is_space(piece) && !tokenizer_is_control(t, id);
-    default: return false;
-    }
+// Removes the bytes of the tail except for the last n.
+static void keep_tail(ConstraintState *s, size_t n) {
+    if (s->tail.len <= n) return;
+    memmove(s->tail.data, s->tail.data + s->tail.len - n, n);
+    s->tail.len = n;
 }
 
-// Adds a token to the reasoning. False if it belongs to the constrained text.
-static bool reasoning_accept(ConstraintState *s, int id) {
-    if (s->phase != REASONING_INSIDE && !reasoning_allows(s, id)) s->phase = REASONING_NONE;
-    if (s->phase == REASONING_NONE) return false;
+// True if a token may come next before constrained text: as part of <think>, or as white space
+// after </think> or around a call. Calls in a row may have semicolons between them.
+static bool reasoning_allows(const ConstraintState *s, int id) {
+    const Tokenizer *t = s->cache->tokenizer;
+    Str piece = tokenizer_piece(t, id, s->phase == PHASE_START);
+    if (s->phase == PHASE_START)
+        return piece.len && piece.len <= N_OPEN - s->tail.len &&
+               !memcmp(piece.data, think_open + s->tail.len, piece.len);
+    bool is_separator = s->is_after_call && str_begins_with(piece, ";") && !s->tail.len;
+    if (is_separator) piece = (Str){piece.data + 1, piece.len - 1};
+    return s->phase == PHASE_SPACE && s->tail.len < MAX_SPACE && piece.len <= MAX_SPACE &&
+           is_space(piece) && !tokenizer_is_control(t, id);
+}
 
-    if (s->phase == REASONING_INSIDE && s->tail.len > N_CLOSE) { // </think> may span tokens
-        memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
-        s->tail.len = N_CLOSE;
+// The number of bytes of a tag, at most all, with which a text ends.
+static size_t count_begun(Str text, Str tag) {
+    size_t n = text.len < tag.len ? text.len : tag.len;
+    while (n && memcmp(text.data + text.len - n, tag.data, n) != 0) n--;
+    return n;
+}
+
+// Compares a free answer with the opener of a call without a tag; white space does not count.
+// Returns the number of bytes of the opener that the answer has, or SIZE_MAX if they differ.
+static size_t count_bare(Str answer, Str opener) {
+    size_t n = 0;
+    for (size_t i = 0; i < answer.len && n < opener.len; i++) {
+        if (is_space((Str){answer.data + i, 1})) continue;
+        if (answer.data[i] != opener.data[n++]) return SIZE_MAX;
+    }
+    return n;
+}
+
+static bool is_bare(Str opener) { return opener.data[0] == '{'; }
+
+// The offset of the constrained text of a call that is opened in the end of a free answer, or
+// SIZE_MAX.
+static size_t find_call(const ConstraintState *s, Str answer) {
+    for (int i = 0; i < s->spec.n_openers; i++) {
+        Str opener = s->spec.openers[i];
+        if (!is_bare(opener)) {
+            size_t at = str_find(answer, opener);
+            if (at != SIZE_MAX) return at + opener.len;
+        } else if (s->is_beginning && count_bare(answer, opener) == opener.len) {
+            return str_find(answer, (Str){"{", 1});
+        }
+    }
+    return SIZE_MAX;
+}
+
+// The matcher of a call after `text`, with which it begins; NULL if the call cannot be completed.
+// *n_space is the length of white space before the call.
+static Matcher *begin_call(const ConstraintState *s, Str text, size_t *n_space) {
+    *n_space = 0;
+    while (*n_space < text.len && *n_space < MAX_SPACE && is_space((Str){text.data + *n_space, 1}))
+        ++*n_space;
+    if (!s->compiled) return NULL;
+
+    Matcher *m = new_matcher(s);
+    Str call = {text.data + *n_space, text.len - *n_space};
+    if (matcher_accept(m, call) == call.len) return m;
+    matcher_free(m);
+    return NULL;
+}
+
+// Examines the tail of a free answer after a token: the token may open a call.
+static void accept_free(ConstraintState *s) {
+    Str answer = buffer_str(&s->tail);
+    size_t n_space, at = find_call(s, answer);
+    bool may_be_bare = false;
+
+    // A call without a tag can open only at the beginning.
+    for (int i = 0; i < s->spec.n_openers; i++)
+        may_be_bare |=
+            is_bare(s->spec.openers[i]) && count_bare(answer, s->spec.openers[i]) != SIZE_MAX;
+    s->is_beginning = s->is_beginning && may_be_bare && at == SIZE_MAX;
+    s->needs_text = s->needs_text && is_space(answer);
+
+    if (at != SIZE_MAX) {
+        Matcher *m = begin_call(s, (Str){answer.data + at, answer.len - at}, &n_space);
+        if (m) {
+            matcher_free(s->matcher);
+            s->matcher = m;
+            s->phase = n_space < answer.len - at ? PHASE_TEXT : PHASE_SPACE;
+            s->is_after_call = false;
+        }
+        keep_tail(s, m ? n_space : 0);
+    }
+    if (!s->is_beginning) keep_tail(s, MAX_TAG);
+}
+
+// Begins the answer after the reasoning. The tail is what follows </think> in its last token.
+static void begin_answer(ConstraintState *s) {
+    s->phase = is_free(s) ? PHASE_FREE : PHASE_SPACE;
+    s->is_beginning = true;
+    if (is_free(s)) accept_free(s);
+}
+
+// Appends a token to the text before constrained text. False if it belongs to constrained text.
+static bool accept_unconstrained(ConstraintState *s, int id) {
+    Str piece = tokenizer_piece(s->cache->tokenizer, id, true);
+    bool is_strict = s->phase == PHASE_SPACE || (s->phase == PHASE_START && !is_free(s));
+    bool was_inside = s->phase == PHASE_INSIDE;
+
+    if (is_strict && !reasoning_allows(s, id)) s->phase = PHASE_TEXT;
+    if (s->phase == PHASE_TEXT) return false;
+    buffer_put(&s->tail, piece);
+    s->last_token = id;
+
+    if (s->phase == PHASE_START) {
+        Str text = buffer_str(&s->tail);
+        size_t n = count_bare(text, str_of(think_open));
+        if (n == N_OPEN) {
+            s->phase = PHASE_INSIDE;
+            keep_tail(s, text.len - str_find(text, (Str){">", 1}) - 1);
+        } else if (n == SIZE_MAX) {
+            begin_answer(s);
+        }
+    } else if (s->phase == PHASE_FREE) {
+        accept_free(s);
     }
 
-    // A complete tag ends the phase.
-    buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
-    if (s->phase == REASONING_START && s->tail.len == N_OPEN) {
-        s->phase = REASONING_INSIDE;
-        s->tail.len = 0;
+    // </think> may span tokens.
+    if (s->phase == PHASE_INSIDE) {
+        Str text = buffer_str(&s->tail);
+        size_t at = str_find(text, str_of(think_close));
+        s->n_reasoning += was_inside;
+        s->is_line_end = memchr(piece.data, '\n', piece.len);
+        keep_tail(s, at == SIZE_MAX ? N_CLOSE : text.len - at - N_CLOSE);
+        s->needs_text = at != SIZE_MAX && s->budget >= 0;
+        if (at != SIZE_MAX) begin_answer(s);
     }
-    if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close)) {
-        s->phase = REASONING_SPACE;
-        s->tail.len = 0;
-    }
+
     return true;
 }
 
-// True if a prompt ends with <think> and optional white space.
-static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
-    enum { MAX_TOKENS = 16 }; // enough for <think> and white space
+// True if a prompt ends with a tag and optional white space.
+static bool prompt_ends_with(const Tokenizer *t, const int *ids, int n, const char *tag) {
+    enum { MAX_TOKENS = 16 }; // enough for a tag and white space
     Buffer text = {0};
     for (int i = n > MAX_TOKENS ? n - MAX_TOKENS : 0; i < n; i++)
         buffer_put(&text, tokenizer_piece(t, ids[i], true));
     while (text.len && is_space((Str){text.data + text.len - 1, 1})) text.len--;
-    bool found = str_ends_with(buffer_str(&text), think_open);
+    bool found = str_ends_with(buffer_str(&text), tag);
     buffer_free(&text);
     return found;
 }
@@ -304,20 +441,77 @@ const uint64_t *constraint_mask(ConstraintState *s) {
     return matcher_mask(s->matcher, s->drops_space);
 }
 
+// True if a token may follow unconstrained text. It must not complete a tag after which its other
+// bytes, as the beginning of constrained text, do not fit.
+static bool tag_allows(const ConstraintState *s, int id) {
+    Buffer text = {0};
+    buffer_put(&text, buffer_str(&s->tail));
+    buffer_put(&text, tokenizer_piece(s->cache->tokenizer, id, true));
+
+    // The text after the tag.
+    size_t at, n_space;
+    if (s->phase == PHASE_FREE) {
+        at = find_call(s, buffer_str(&text));
+    } else {
+        at = str_find(buffer_str(&text), str_of(think_close));
+        if (at != SIZE_MAX) at += N_CLOSE;
+    }
+    bool is_allowed = at == SIZE_MAX;
+
+    if (!is_allowed) {
+        Str rest = {text.data + at, text.len - at};
+        Matcher *m = begin_call(s, rest, &n_space);
+        is_allowed = s->phase == PHASE_FREE ? m != NULL : n_space == rest.len;
+        matcher_free(m);
+    }
+
+    buffer_free(&text);
+    return is_allowed;
+}
+
+// Excludes the few tokens that cannot follow unconstrained text. Only tokens that can complete a
+// tag are looked at.
+static void mask_unconstrained(const ConstraintState *s, float *logits) {
+    const Tokenizer *t = s->cache->tokenizer;
+    bool is_answer = s->phase == PHASE_FREE;
+    int n_tags = is_answer ? s->spec.n_openers : !is_free(s);
+
+    for (int i = 0; i < n_tags; i++) {
+        Str tag = is_answer ? s->spec.openers[i] : str_of(think_close);
+        bool is_begun = is_bare(tag) ? s->is_beginning : count_begun(buffer_str(&s->tail), tag);
+        for (int id = 0; is_begun && id < tokenizer_n_vocab(t); id++) {
+            Str piece = tokenizer_piece(t, id, true);
+            if (piece.len && memchr(piece.data, tag.data[tag.len - 1], piece.len) &&
+                !tag_allows(s, id))
+                logits[id] = -INFINITY;
+        }
+    }
+
+    for (int i = 0; is_answer && i < s->whole.len; i++)
+        if (!tag_allows(s, s->whole.data[i])) logits[s->whole.data[i]] = -INFINITY;
+    for (int id = 0; s->needs_text && id < tokenizer_n_vocab(t); id++)
+        if (tokenizer_is_stop(t, id)) logits[id] = -INFINITY;
+}
+
 static void mask_logits(void *arg, float *logits) {
     ConstraintState *s = arg;
     const Tokenizer *t = s->cache->tokenizer;
     int n = tokenizer_n_vocab(t);
 
-    // The constrained text may begin in place of <think>, and in place of white space after
-    // </think>.
-    bool is_text = s->phase != REASONING_INSIDE && (s->phase == REASONING_NONE || !s->tail.len);
+    if (s->phase == PHASE_INSIDE || s->phase == PHASE_FREE ||
+        (s->phase == PHASE_START && is_free(s))) {
+        mask_unconstrained(s, logits);
+        return;
+    }
+
+    // The constrained text may begin in place of <think> and of white space.
+    bool is_text = s->phase != PHASE_START || !s->tail.len;
     bool is_end = constraint_is_complete(s);
     const uint64_t *mask = constraint_mask(s);
 
     for (int id = 0; id < n; id++) {
         bool is_allowed = (is_text && mask[id / 64] >> (id & 63) & 1) ||
-                          (s->phase != REASONING_NONE && reasoning_allows(s, id)) ||
+                          (s->phase != PHASE_TEXT && reasoning_allows(s, id)) ||
                           (is_end && tokenizer_is_stop(t, id));
         if (!is_allowed) logits[id] = -INFINITY;
     }
@@ -326,7 +520,8 @@ static void mask_logits(void *arg, float *logits) {
 bool constraint_accept(ConstraintState *s, int token, size_t *n_accepted) {
     Str piece = tokenizer_piece(s->cache->tokenizer, token, false);
     *n_accepted = 0;
-    if (reasoning_accept(s, token)) return true;
+    if (s->n_fed < s->fed.len) s->n_fed += s->fed.data[s->n_fed] == token;
+    if (accept_unconstrained(s, token)) return true;
     if (s->drops_space && piece.len && piece.data[0] == ' ')
         piece = (Str){piece.data + 1, piece.len - 1};
     s->drops_space = s->drops_space && piece.len == 0;
@@ -342,7 +537,7 @@ static void accept_token(void *arg, int token) { constraint_accept(arg, token, &
 // SentencePiece, which adds a space at the beginning of a text, a line break replaces the last
 // token. If one token spans both texts, encodes the new text alone; with SentencePiece, returns no
 // ids instead.
-static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
+static void encode_continuation(const ConstraintState *s, Str text, bool parse_special, Ids *out) {
     const Tokenizer *t = s->cache->tokenizer;
     bool has_space_prefix = tokenizer_has_space_prefix(t);
     Buffer all = {0};
@@ -352,7 +547,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     if (has_space_prefix) before = (Str){"\n", 1};
     buffer_put(&all, before);
     buffer_put(&all, text);
-    tokenizer_encode(t, buffer_str(&all), false, out);
+    tokenizer_encode(t, buffer_str(&all), parse_special, out);
 
     // Drop the tokens of `before`, if no token spans both texts.
     size_t n_before = before.len + has_space_prefix, n = 0; // bytes
@@ -363,7 +558,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
     } else {
         out->len = 0;
-        if (!has_space_prefix) tokenizer_encode(t, text, false, out);
+        if (!has_space_prefix) tokenizer_encode(t, text, parse_special, out);
     }
     buffer_free(&all);
 }
@@ -380,18 +575,58 @@ static int count_matching(const ConstraintState *s, Str text, const Ids *ids) {
     return n;
 }
 
+// Appends a text to those that are fed next. A tag may be a special token.
+static void feed_text(ConstraintState *s, Str text, bool is_tag) {
+    Ids ids = {0};
+    encode_continuation(s, text, is_tag, &ids);
+    if (!ids.len) tokenizer_encode(s->cache->tokenizer, text, is_tag, &ids);
+    for (int i = 0; i < ids.len; i++) ids_push(&s->fed, s->last_token = ids.data[i]);
+    free(ids.data);
+}
+
+// True if the reasoning has used up its budget and, if a line ends soon, is at the end of a line.
+static bool is_over_budget(const ConstraintState *s) {
+    if (s->phase != PHASE_INSIDE || s->budget < 0 || s->n_reasoning < s->budget) return false;
+    return s->is_line_end || s->n_reasoning - s->budget >= s->budget / 10;
+}
+
+// Continues after a complete call. False if the answer ends with it.
+static bool end_call(ConstraintState *s) {
+    if (!s->spec.closer.len && !s->spec.has_more) return false;
+    s->tail.len = 0;
+    if (s->spec.closer.len) {
+        s->phase = PHASE_FREE;
+        feed_text(s, s->spec.closer, true);
+    } else {
+        matcher_free(s->matcher);
+        s->matcher = new_matcher(s);
+        s->phase = PHASE_SPACE;
+        s->is_after_call = true;
+    }
+    return true;
+}
+
 static int force_tokens(void *arg, int *out) {
     ConstraintState *s = arg;
     Buffer text = {0};
     Ids ids = {0};
     int n = 0;
-    if (s->phase != REASONING_NONE || s->drops_space) return 0;
-    if (matcher_is_done(s->matcher)) return -1;
+
+    // Text that is fed: the end of the reasoning, or of a call.
+    bool is_done = s->phase == PHASE_TEXT && !s->drops_space && matcher_is_done(s->matcher);
+    if (s->n_fed == s->fed.len && is_over_budget(s)) {
+        if (s->spec.message.len) feed_text(s, s->spec.message, false);
+        feed_text(s, str_of(think_close), true);
+    }
+    if (is_done && (!is_free(s) || !end_call(s))) return -1;
+    for (; n < GENERATE_LOOKAHEAD && s->n_fed + n < s->fed.len; n++)
+        out[n] = s->fed.data[s->n_fed + n];
+    if (n || s->phase != PHASE_TEXT || s->drops_space) return n;
 
     // Leave out the last token, because the text after it may change its tokenization.
     matcher_forced(s->matcher, &text);
     if (text.len > 1) {
-        encode_continuation(s, buffer_str(&text), &ids);
+        encode_continuation(s, buffer_str(&text), false, &ids);
         n = count_matching(s, buffer_str(&text), &ids) - 1;
     }
 
@@ -403,11 +638,45 @@ static int force_tokens(void *arg, int *out) {
     return n > 0 ? n : 0;
 }
 
+// Ends the reasoning where the model would end the text without an answer.
+static int replace_stop(void *arg, int token) {
+    ConstraintState *s = arg;
+    if (s->phase != PHASE_INSIDE || (is_free(s) && s->budget < 0)) return token;
+    feed_text(s, str_of(think_close), true);
+    return s->fed.data[s->n_fed];
+}
+
+// The budget that leaves a quarter of the tokens of a request for the answer, the tags aside.
+static int automatic_budget(const Tokenizer *t, const Request *r) {
+    int n = r->max_tokens >= 0 ? r->max_tokens : r->max_context - r->n_prompt;
+    Ids tags = {0};
+    tokenizer_encode(t, str_of("<think></think>"), true, &tags);
+    int n_reasoning = n - n / 4 - tags.len;
+    free(tags.data);
+    return n_reasoning > 0 ? (int)(n_reasoning / 1.1) : 0; // the end of a line may be awaited
+}
+
 void constraint_attach(ConstraintState *s, Request *r) {
     const Tokenizer *t = s->cache->tokenizer;
-    s->hook = (Constraint){force_tokens, mask_logits, accept_token, s};
-    s->drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t);
-    if (s->may_think)
-        s->phase = prompt_ends_open(t, r->prompt, r->n_prompt) ? REASONING_INSIDE : REASONING_START;
+    const ConstraintSpec *spec = &s->spec;
+
+    s->hook = (Constraint){force_tokens, mask_logits, accept_token, replace_stop, s};
+    s->drops_space = s->matcher && r->n_prompt <= 1 && tokenizer_has_space_prefix(t);
+    if (spec->has_budget) s->budget = spec->budget < 0 ? automatic_budget(t, r) : spec->budget;
+    s->phase = is_free(s) ? PHASE_FREE : PHASE_TEXT;
+    s->is_beginning = true;
+    if (!spec->no_think && prompt_ends_with(t, r->prompt, r->n_prompt, think_open))
+        s->phase = PHASE_INSIDE;
+    else if (spec->may_think && !prompt_ends_with(t, r->prompt, r->n_prompt, think_close))
+        s->phase = PHASE_START;
+    s->spec.may_think = s->phase >= PHASE_START;
+
+    // The tokens that contain an opener. A control token usually is one.
+    for (int i = 0; i < spec->n_openers; i++)
+        for (int id = 0; id < tokenizer_n_vocab(t); id++) {
+            Str piece = tokenizer_piece(t, id, true);
+            if (piece.len >= spec->openers[i].len && str_find(piece, spec->openers[i]) != SIZE_MAX)
+                ids_push(&s->whole, id);
+        }
     r->constraint = &s->hook;
 }
