@@ -64,14 +64,15 @@ void note_unread_stdin(const Options *o) {
         note(o, "standard input was not read; the argument - inserts it into the prompt");
 }
 
-// The line must fit 80 columns: no decimals from 100 tok/s on.
+// The line must fit 80 columns unless there is reasoning: no decimals from 100 tok/s on.
 static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
     double per_sec = sec > 0 ? (double)n / sec : 0;
     buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s",
                   before, (unsigned long long)n, per_sec);
 }
 
-void note_stats(const Options *o, const Generator *g, uint64_t seed) {
+void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer,
+                uint64_t seed) {
     SpeculationStats speculation = speculation_take_stats(g->speculation);
     Buffer text = {0};
 
@@ -90,6 +91,7 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
                       (unsigned long long)speculation.n_accepted,
                       (unsigned long long)speculation.n_drafted);
 
+    if (n_reasoning) buffer_printf(&text, " | reasoning %d, answer %d tok", n_reasoning, n_answer);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
 
     note(o, "%s", text.data);

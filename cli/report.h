@@ -13,7 +13,7 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s);
 // the input of a shell loop. Call it at the end of a run, when the writer has had time to write.
 void note_unread_stdin(const Options *o);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
-// draft tokens.
-void note_stats(const Options *o, const Generator *g, uint64_t seed);
+// draft tokens. n_reasoning, n_answer: tokens of the texts, noted if there was reasoning.
+void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer, uint64_t seed);
 // The reason for n threads: "performance cores: 8 of 16, SMT siblings left out". Static text.
 const char *threads_reason(const Options *o, int n);

@@ -280,7 +280,8 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
 
     // Reasoning before the answer.
     Reasoning reasoning = reasoning_from_options(o);
-    spec->may_think = reasoning == REASONING_ON || tpl->has_reasoning;
+    bool is_known = spec->may_think; // the template knows <think>
+    spec->may_think |= reasoning == REASONING_ON;
     spec->no_think = reasoning == REASONING_OFF;
     spec->has_budget = o->reasoning_budget >= 0 || o->reasoning_budget == BUDGET_AUTO;
     spec->budget = o->reasoning_budget;
@@ -317,7 +318,7 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
     if (*out && r) constraint_attach(*out, r);
     if (*out && r && has_answer && constraint_may_think(*out))
         note_once(o, &noted[1], "the constraint begins after the reasoning", "");
-    else if (*out && r && has_answer && tpl->has_reasoning)
+    else if (*out && r && has_answer && is_known)
         note_once(o, &noted[2], "the constraint begins with the first token",
                   ", without reasoning");
 

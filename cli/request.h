@@ -50,7 +50,8 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
                      bool is_list);
 // Compiles the constraint of `spec` or, if it has no source, of --json-schema, --grammar, --regex
 // or --choices; reads its file if it names one. Without these, calls of `tools` (a JSON array; data
-// NULL: none) are constrained in the form of the template, or with bans_calls excluded. Adds the
+// NULL: none) are constrained in the form of the template, or with bans_calls excluded.
+// spec->may_think: the template knows <think>. Adds the
 // reasoning options, and attaches the result to a request (NULL: to none). *out is NULL if nothing
 // is constrained. Prints notes: unknown JSON Schema keywords, where the constraint begins, calls
 // that are not enforced. False with err: exit 2 for an invalid constraint, exit 1 for a file that

@@ -61,10 +61,10 @@ typedef struct {
     size_t kv_memory; // bytes that KV caches may use
 
     // Statistics
-    long n_total;                             // records of the input; 0: unknown
-    long n_done, n_failed, n_skipped;         // n_skipped: records already in the output
-    uint64_t n_prompt, n_shared, n_generated; // tokens
-    double start, last_progress;              // now_sec()
+    long n_total;                     // records of the input; 0: unknown
+    long n_done, n_failed, n_skipped; // n_skipped: records already in the output
+    uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
+    double start, last_progress;                           // now_sec()
     bool shows_progress;
 } Batch;
 
@@ -150,6 +150,7 @@ static void print_summary(const Batch *b) {
     fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok",
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
+    if (b->n_reasoning) fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->n_reasoning);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
     if (speculation.n_drafted && b->options.is_verbose)
         fprintf(stderr, " | accepted %llu of %llu draft tok",
@@ -407,6 +408,7 @@ static void write_done(Batch *b) {
             batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
             b->n_failed += r->has_failed;
+            b->n_reasoning += (uint64_t)r->n_reasoning;
             b->output.n_incomplete += r->is_incomplete && !r->has_failed;
         }
 

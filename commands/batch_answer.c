@@ -132,6 +132,7 @@ static void write_choice(const Record *r) {
     }
     json_end_object(&w);
 
+    parent->n_reasoning += reply.n_reasoning;
     reply_free(&reply);
 }
 
@@ -161,6 +162,11 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_int(w, "prompt_tokens", r->prompt.len);
     json_write_int(w, "completion_tokens", r->n_generated);
     json_write_int(w, "total_tokens", r->prompt.len + r->n_generated);
+    if (r->n_reasoning) {
+        json_begin_object(w, "completion_tokens_details");
+        json_write_int(w, "reasoning_tokens", r->n_reasoning);
+        json_end_object(w);
+    }
     json_end_object(w);
     json_end_object(w);
 

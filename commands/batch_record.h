@@ -53,7 +53,7 @@ typedef struct Record {
     // In a parent only:
     int n_choices, n_unfinished;    // records of the request; those without a result
     Buffer choices[MAX_CHOICES];    // each finished choice as a JSON object
-    int n_generated;                // tokens of all choices
+    int n_generated, n_reasoning;   // tokens of all choices
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
 } Record;

@@ -478,6 +478,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
+    r->spec.may_think = r->pipeline->tpl.has_reasoning && !r->is_plain;
     bool ok = constraint_open(r->pipeline, &r->options, &r->spec, buffer_str(&r->tools),
                               !r->has_tools, &r->request, &r->constraint, err);
     free((void *)r->spec.choices);

@@ -211,9 +211,10 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
     ConstraintState *constraint = NULL;
+    ConstraintSpec spec = {.may_think = c->pipeline.tpl.has_reasoning};
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
-        !constraint_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tools, false, &r,
-                         &constraint, &s->error)) {
+        !constraint_open(&c->pipeline, o, &spec, c->pipeline.tools, false, &r, &constraint,
+                         &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }
@@ -289,7 +290,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         text_print_json(&w);
     }
 
-    note_stats(&c->options, g, s->request.sample.seed);
+    note_stats(&c->options, g, r->n_reasoning, r->n_answer, s->request.sample.seed);
 
     // Add the counters of this answer to those of the chat, and reset them.
     c->n_prefill += g->n_prefill;

@@ -103,6 +103,8 @@ int command_run(const Options *given) {
     pipeline_open(&p, o);
     sampling_complete(&options, &p);
 
+    ConstraintSpec spec = {.may_think = p.tpl.has_reasoning && !o->is_raw};
+
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.
     if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
@@ -110,7 +112,7 @@ int command_run(const Options *given) {
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
-        !constraint_open(&p, o, &(ConstraintSpec){0}, p.tools, false, &request, &constraint, &err))
+        !constraint_open(&p, o, &spec, p.tools, false, &request, &constraint, &err))
         die_error(&err);
 
     // A single text is printed while it is generated. From here on no file is opened, so the
@@ -138,9 +140,19 @@ int command_run(const Options *given) {
     else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
 
+    int n_reasoning = 0, n_answer = 0;
+    for (int i = 0; i < n; i++) {
+        Reply r;
+        completion_parse(&r, o->is_raw ? NULL : &p.tpl, p.tokenizer, &completions[i], p.tools.data,
+                         0);
+        n_reasoning += r.n_reasoning;
+        n_answer += r.n_answer;
+        reply_free(&r);
+    }
+
     if (n == 1) note_ending(o, &g, s);
     note_unread_stdin(o);
-    note_stats(o, &g, o->sample.seed);
+    note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
     if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
     // The warning is printed even with -q: no script may take an incomplete text for an answer.

@@ -245,7 +245,7 @@ def llama_cpp_options(tmp):
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download a/b --include '*Q4_K_M.gguf' "),
                         (("-hf", "a/b:Q8_0"), "a/b --include '*Q8_0.gguf' "),
-                        (("-o", "out.txt"), "> FILE"), (("--reasoning-budget", "0"), "enable_thinking=false"),
+                        (("-o", "out.txt"), "> FILE"), (("--reasoning-format", "none"), "--reasoning off"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
