@@ -210,8 +210,8 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         raw = skip(raw, r->answer);
     }
 
-    // Tool calls are parsed from the raw text, which contains control tokens by name. A tag of Llama
-    // or Mistral may follow text only if tools were offered.
+    // Tool calls are parsed from the raw text, which contains control tokens by name. A tag of
+    // Llama or Mistral may follow text only if tools were offered.
     Str calls = content_strip(raw), content = shown;
     size_t n_before = SIZE_MAX;
     size_t python = find_tag(calls, python_tag), list = find_tag(calls, tool_calls_tag);
