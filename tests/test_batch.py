@@ -693,7 +693,7 @@ def refused_values():
              ({"choices": "a"}, 'choices: expected ... found "a"'),
              ({"choices": "a" * 99}, 'found "' + "a" * 60 + '"'),
              ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
-             ({"regex": "a", "ignore_eos": True}, "ignore_eos: cannot be combined with a constraint"),
+             ({"regex": "a", "ignore_eos": True}, "expected either --ignore-eos or a constraint"),
              ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, "best_of: this value is not supported"))
     chat = ((dict(messages=[]), "messages: expected at least one"),
             (dict(messages="x"), 'messages: expected ... found "x"'),
