@@ -227,6 +227,33 @@ def forced_calls():
 
 
 @test
+def resident_process(cli):
+    """With -i - -o -, each answer comes before the next request is written; so it does with the example in sh."""
+    command = cli.command("batch", "-q", "-i", "-", "-o", "-")
+    for extra in [], ["--ordered"]:
+        p = subprocess.Popen(command + extra, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        for i in range(20):
+            p.stdin.write('{"prompt": "x", "max_tokens": %d}\n' % (i % 3) if i != 7 else "not JSON\n")
+            p.stdin.flush()
+            answer = json.loads(p.stdout.readline())
+            check("error" in answer if i == 7 else answer["id"] == i + 1, answer)
+        p.stdin.close()
+        same((p.stdout.read(), p.wait()), ("", 5))
+    script = """mkfifo requests answers
+        "$@" < requests > answers &
+        exec 3> requests 4< answers
+        for i in 1 2; do
+            echo '{"prompt": "x", "max_tokens": 1}' >&3
+            read -r answer <&4
+            echo "$answer"
+        done
+        exec 3>&-
+        wait"""
+    out = subprocess.run(["sh", "-c", script, "sh"] + command, cwd=cli.tmp, capture_output=True, timeout=60).stdout
+    same([json.loads(line)["id"] for line in out.splitlines()], [1, 2])
+
+
+@test
 def bad_records(cli):
     """A bad record gives an error with its line and the reason; the others are answered; exit 5. --resume repeats none."""
     lines, expected = [], {}

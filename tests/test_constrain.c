@@ -582,6 +582,111 @@ static void reasoning(void) {
     free(ids.data);
 }
 
+// Accepts the tokens that are fed next, as their text appears in `expected`.
+static void check_fed(const Constrained *c, const char *expected) {
+    const Constraint *hook = c->request.constraint;
+    Buffer text = {0};
+    int ids[GENERATE_LOOKAHEAD];
+    buffer_puts(&text, "");
+    for (int n; (n = hook->force(hook->arg, ids)) > 0;)
+        for (int i = 0; i < n; i++) {
+            buffer_put(&text, tokenizer_piece(c->tokenizer, ids[i], true));
+            hook->accept(hook->arg, ids[i]);
+        }
+    CHECK(!strcmp(text.data, expected), "fed \"%s\", expected \"%s\"", text.data, expected);
+    buffer_free(&text);
+}
+
+// A budget ends the reasoning at the end of a line that comes within a tenth, or else after a tenth
+// more. A stop token ends it as well, and the answer then cannot be empty.
+static void budgets(void) {
+    ConstraintSpec spec = {.may_think = true, .has_budget = true, .budget = 20};
+    Constrained *c = begin_text(false, spec, NULL, 0);
+    int eos = tokenizer_eos(c->tokenizer);
+    accept_bytes(c, "<think>");
+    accept_bytes(c, "nine\nnine\nnine\nnin"); // 18 tokens
+    check_fed(c, "");
+    accept_bytes(c, "nin");
+    check_fed(c, "");
+    accept_bytes(c, "\n");
+    check_fed(c, "</think>");
+    CHECK(!allows(c, eos) && allows(c, token_of(c, "a")), "an empty answer");
+    accept_bytes(c, " a");
+    CHECK(allows(c, eos) && constraint_is_complete(c->state), "the end of an answer");
+
+    spec.message = str_of("so");
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "<think>nine, nine, nine, nine");
+    check_fed(c, "so</think>");
+
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "<think>a");
+    const Constraint *hook = c->request.constraint;
+    CHECK(allows(c, eos) && hook->replace_stop(hook->arg, eos) != eos, "a stop token is kept");
+    check_fed(c, "</think>");
+    CHECK(hook->replace_stop(hook->arg, eos) == eos, "a stop token of the answer is replaced");
+
+    spec = (ConstraintSpec){.may_think = true, .has_budget = true, .budget = -1};
+    begin_text(false, spec, NULL, 0);
+    c->request.max_tokens = 100;
+    constraint_attach(c->state, &c->request);
+    accept_bytes(c, "<think>");
+    for (int i = 0; i < 48; i++) accept_bytes(c, "a");
+    check_fed(c, "");
+    for (int i = 0; i < 20; i++) accept_bytes(c, "a");
+    check_fed(c, "</think>"); // within 75 tokens
+}
+
+// A call that is opened in a free answer is constrained until it is closed. A token that opens one
+// and continues in another way is excluded, all other tokens are free.
+static void tool_calls(void) {
+    ConstraintSpec spec = {.regex = str_of("h[0-9]b"),
+                           .openers = {{"<t", 2}},
+                           .n_openers = 1,
+                           .closer = str_of("!</t>")};
+    Constrained *c = begin_text(false, spec, NULL, 0);
+    int eos = tokenizer_eos(c->tokenizer), the = token_of(c, "the"), th = token_of(c, "th");
+    CHECK(allows(c, eos) && allows(c, the) && allows(c, th), "a free answer");
+    accept_bytes(c, "h2 the <");
+    CHECK(allows(c, eos) && !allows(c, the) && allows(c, th), "tokens that open a call");
+    check_next(c, "t<ah ", "");
+    accept_bytes(c, "t");
+    check_next(c, "h \n", "a<t");
+    CHECK(!allows(c, eos) && !constraint_is_complete(c->state), "an open call");
+    accept_bytes(c, "\nh1");
+    check_next(c, "b", "h1 ");
+    accept_bytes(c, "b");
+    check_fed(c, "!</t>");
+    CHECK(allows(c, eos) && allows(c, the) && constraint_is_complete(c->state), "a closed call");
+    accept_bytes(c, "and <");
+    CHECK(!allows(c, the), "a second call");
+    c->request.constraint->accept(c->request.constraint->arg, th);
+    check_next(c, "07", "hb ");
+
+    // Calls without a tag, only at the beginning, several in a row.
+    spec = (ConstraintSpec){
+        .regex = str_of("\\{t[0-9]b"), .openers = {{"{t", 2}}, .n_openers = 1, .has_more = true};
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "\n{t1");
+    check_next(c, "b", "a");
+    accept_bytes(c, "b");
+    check_fed(c, "");
+    CHECK(allows(c, eos), "the end after a call");
+    check_next(c, "{; \n", "at");
+    accept_bytes(c, "; {t");
+    check_next(c, "1", "b{");
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "a {t");
+    check_next(c, "ab{", "");
+
+    // Without a source, no call can be opened.
+    spec = (ConstraintSpec){.openers = {{"<t", 2}}, .n_openers = 1};
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "a <");
+    check_next(c, "a<", "t");
+    CHECK(!allows(c, the) && allows(c, eos), "a banned call");
+}
+
 // Forced tokens are those of the tokenizer for the forced text, without the last one. The first
 // token of a SentencePiece text may have a space that is not part of the text.
 static void forced_tokens(void) {
@@ -640,6 +745,8 @@ void test_constrain(void) {
     test_case("constrain_forced_text", forced_text);
     test_case("constrain_flushes", flushes);
     test_case("constrain_reasoning", reasoning);
+    test_case("constrain_budgets", budgets);
+    test_case("constrain_tool_calls", tool_calls);
     test_case("constrain_forced_tokens", forced_tokens);
     test_case("constrain_many_constraints", many_constraints);
 }
