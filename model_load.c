@@ -143,9 +143,9 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
     return t;
 }
 
-// Loads the n matrices of a tensor. On AMX, small float32 matrices are not rounded to bf16: in small
-// models the rounding gave the logits an NMSE of up to 2.3e-4. Dense Llama files are still rounded,
-// so that their results do not change.
+// Loads the n matrices of a tensor. On AMX, small float32 matrices are not rounded to bf16: in
+// small models the rounding gave the logits an NMSE of up to 2.3e-4. Dense Llama files are still
+// rounded, so that their results do not change.
 static bool load_matrices(Loader *l, TensorName name, int n, int rows, int cols, Tensor *out) {
     const GgufTensor *t = tensor_find(&l->m->file, name.text, n, rows, cols, out, l->err);
     if (!t) return false;
