@@ -9,7 +9,7 @@ static const Str default_breakers[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}}
 
 bool dry_is_on(const DryOptions *o) { return o->multiplier != 0 && o->base >= 1 && o->last_n != 0; }
 
-// Sequence breakers
+// Sequence breakers.
 
 // True if a breaker ends at byte `end` of the text of the last of n tokens. It may begin in an
 // earlier one of them.
@@ -40,7 +40,7 @@ static bool has_breaker(const DryOptions *o, const int *tokens, int n) {
     return false;
 }
 
-// Repetitions
+// Repetitions.
 
 // Writes to match[k], for each 0 < k < n, how many of the last tokens also end k tokens earlier,
 // and returns the largest. [begin, end) is the match found so far that reaches furthest; within it
@@ -72,12 +72,14 @@ void dry_apply(const DryOptions *o, const int *recent, int n_recent, int *length
 
     // No repetition extends over a breaker.
     int *match = xalloc((size_t)n, sizeof *match);
-    int longest = find_matches(tokens, n, match), limit = 0;
+    int longest = find_matches(tokens, n, match);
+    int limit = 0;
     while (limit < longest && !has_breaker(o, tokens, n - limit)) limit++;
 
     // tokens[n - k] followed the earlier occurrence. Lengths are stored plus 1, because 0 is none.
     for (int k = 1; k < n; k++) {
-        int length = match[k] < limit ? match[k] : limit, *most = &lengths[tokens[n - k]];
+        int length = match[k] < limit ? match[k] : limit;
+        int *most = &lengths[tokens[n - k]];
         if (length >= o->allowed_length && length >= *most) *most = length + 1;
     }
     free(match);
@@ -86,7 +88,8 @@ void dry_apply(const DryOptions *o, const int *recent, int n_recent, int *length
     float log_base = logf(o->base);
     int max_exponent = log_base > 1e-6f ? (int)(88.7228391f / log_base) : n;
     for (int k = 1; k < n; k++) {
-        int token = tokens[n - k], exponent = lengths[token] - 1 - o->allowed_length;
+        int token = tokens[n - k];
+        int exponent = lengths[token] - 1 - o->allowed_length;
         bool is_penalized = lengths[token] > 0 && !has_breaker(o, &token, 1);
         lengths[token] = 0;
         if (!is_penalized) continue;

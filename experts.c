@@ -94,7 +94,8 @@ double experts_touched(const ExpertConfig *c, int n) {
 
 // The choice of one step.
 
-// The index of the greatest of n values that is not taken, and takes it; the first of equal ones.
+// Takes the greatest of the n values that are not taken yet, the first of equal ones. Returns its
+// index.
 static int take_greatest(const float *values, bool *is_taken, int n) {
     int best = -1;
     for (int i = 0; i < n; i++)
@@ -115,8 +116,8 @@ static void probabilities(float *p, int n, bool is_sigmoid) {
     for (int e = 0; !is_sigmoid && e < n; e++) p[e] /= sum;
 }
 
-// Makes the values of all experts outside the best groups the least. The value of a group is the
-// sum of its two greatest values.
+// Excludes the experts outside the best groups: their values become -INFINITY. The value of a group
+// is the sum of its two greatest values.
 static void keep_best_groups(const ExpertConfig *c, float *values) {
     float sums[MAX_EXPERTS];
     bool is_kept[MAX_EXPERTS] = {false};

@@ -2,16 +2,16 @@
 // that chooses k of them for each token.
 //
 //     p = softmax(Wr h) or sigmoid(Wr h)    (E)
-//     T = the k experts with the greatest p + b, of equal ones the first
+//     T = the k experts with the greatest p + b; of equal values the lower index wins
 //     w = p of T, divided by its sum if the family normalizes it, times a factor
 //     y = sum over e in T, in ascending order, of w_e FFN_e(h)
 //
-// b, a bias for the choice alone, is optional. In some families the experts are divided into
-// groups, and only those in the groups with the greatest values are candidates.
+// The bias b is optional and affects the choice only. In some families the experts are divided into
+// groups, and only experts of the groups with the greatest values are candidates.
 //
-// Here are the parameters of a file, the choice, and the weighted sum; expert_ffn() of model.c has
-// the products. A row is an expert's share of a step: n steps have n * k rows, sorted by expert, so
-// that the weights of an expert are read once per forward pass.
+// This module has the metadata, the choice and the weighted sum; expert_ffn() of model.c has the
+// products. A row is a pair of a step and one of its experts, so n steps have n * k rows. Rows are
+// sorted by expert: the weights of an expert are read once per forward pass.
 #pragma once
 
 #include "family.h"

@@ -185,7 +185,8 @@ static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Erro
     const char *slash = strrchr(f->target, '/');
     int n = slash ? (int)(slash + 1 - f->target) : 1;
     f->directory = text_format("%.*s", n, slash ? f->target : ".");
-    mode_t mode = !f->is_new ? st->st_mode & 0777 : flags & FILE_PRIVATE ? 0600 : 0666;
+    mode_t mode = flags & FILE_PRIVATE ? 0600 : 0666;
+    if (!f->is_new) mode = st->st_mode & 0777;
     bool ok = create_temporary(f, mode, err);
     if (ok && !f->is_new && fchmod(f->fd, mode)) ok = error_file(err, f->path);
     if (!ok) outfile_discard(f);

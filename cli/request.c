@@ -211,7 +211,8 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
     JsonWriter w = json_object(out);
     int n = 0;
     if (is_list) {
-        json_write_format(&w, "type", "\"array\",\"minItems\":1");
+        json_write_string(&w, "type", str_of("array"));
+        json_write_int(&w, "minItems", 1);
         json_begin_object(&w, "items");
     }
     json_begin_array(&w, "anyOf");

@@ -11,7 +11,7 @@ enum {
     MAX_LOGITS_BYTES = 128 << 20 // logits of a forward pass, in commands that need all positions
 };
 
-// What --reasoning, --think, --no-think and a budget of 0 ask of the template.
+// The reasoning that --reasoning, --think, --no-think and --reasoning-budget request.
 Reasoning reasoning_from_options(const Options *o);
 // Checks an object of template variables, and applies those that concern reasoning to the options:
 // enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).
@@ -49,13 +49,14 @@ bool constraint_is_requested(const ConstraintSpec *s);
 int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
                      bool is_list);
 // Compiles the constraint of `spec` or, if it has no source, of --json-schema, --grammar, --regex
-// or --choices; reads its file if it names one. Without these, calls of `tools` (a JSON array; data
-// NULL: none) are constrained in the form of the template, or with bans_calls excluded.
-// spec->may_think: the template knows <think>. Adds the
-// reasoning options, and attaches the result to a request (NULL: to none). *out is NULL if nothing
-// is constrained. Prints notes: unknown JSON Schema keywords, where the constraint begins, calls
-// that are not enforced. False with err: exit 2 for an invalid constraint, exit 1 for a file that
-// cannot be read.
+// or --choices, whose file it reads. Without any of these, constrains the calls of `tools` (a JSON
+// array; data NULL: none) in the form of the template, or excludes calls if bans_calls is set.
+// spec->may_think: the template knows <think>; the reasoning options complete the spec.
+//
+// Attaches the result to the request r, if it is not NULL. *out is NULL if nothing is constrained.
+// Prints notes: unknown JSON Schema keywords, where the constraint begins, calls that are not
+// enforced. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be
+// read.
 bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, Str tools,
                      bool bans_calls, Request *r, ConstraintState **out, Error *err);
 

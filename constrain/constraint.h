@@ -54,10 +54,9 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t);
 typedef struct ConstraintState ConstraintState;
 
 // Compiles the constraint unless it is cached. *out is NULL if neither a constraint nor a budget is
-// requested. The strings outside the source must outlive the state. The
-// places of unknown keywords of a schema are appended to `unknown` (may be NULL) when it is
-// compiled. Returns false and sets err (exit 2) if the constraint is invalid, or if the constraints
-// in use take more than 256 MB.
+// requested. The message, openers and closer must outlive the state. The places of unknown keywords
+// of a schema are appended to `unknown` (may be NULL) when it is compiled. Returns false and sets
+// err (exit 2) if the constraint is invalid, or if the constraints in use take more than 256 MB.
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err);
 ConstraintState *constraint_clone(const ConstraintState *s); // at the beginning of a new text

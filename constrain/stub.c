@@ -2,42 +2,33 @@
 // the option table refuses the options, and constraint_new() the fields of batch records.
 #include "constraint.h"
 
-ConstraintCache *constraint_cache_new(const Tokenizer *t) {
-    (void)t;
-    return NULL;
-}
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+ConstraintCache *constraint_cache_new(const Tokenizer *t) { return NULL; }
 
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err) {
-    (void)cache;
-    (void)unknown;
     *out = NULL;
     if (!spec->schema && !spec->schema_text.data && !spec->grammar.data && !spec->regex.data &&
-        !spec->n_choices)
+        !spec->n_choices && !spec->has_budget)
         return true;
-    return error_set(err, EXIT_USAGE,
-                     "this build has no constrained generation (built with WITHOUT=constrain)");
+    return error_set(
+        err, EXIT_USAGE,
+        "this build has no constrained generation and no reasoning budgets (built with "
+        "WITHOUT=constrain)");
 }
 
 // No ConstraintState exists, so the following functions are never called with one.
-ConstraintState *constraint_clone(const ConstraintState *g) {
-    (void)g;
-    return NULL;
-}
-void constraint_free(ConstraintState *g) { (void)g; }
-void constraint_attach(ConstraintState *g, Request *r) { (void)g, (void)r; }
-bool constraint_may_think(const ConstraintState *g) { return (void)g, false; }
-bool constraint_is_complete(const ConstraintState *g) { return (void)g, true; }
-bool constraint_is_exact(const ConstraintState *g) { return (void)g, true; }
-bool constraint_matches(const ConstraintState *g, Str text) { return (void)g, (void)text, true; }
-const uint64_t *constraint_mask(ConstraintState *g) { return (void)g, NULL; }
+ConstraintState *constraint_clone(const ConstraintState *g) { return NULL; }
+void constraint_free(ConstraintState *g) {}
+void constraint_attach(ConstraintState *g, Request *r) {}
+bool constraint_may_think(const ConstraintState *g) { return false; }
+bool constraint_is_complete(const ConstraintState *g) { return true; }
+bool constraint_is_exact(const ConstraintState *g) { return true; }
+bool constraint_matches(const ConstraintState *g, Str text) { return true; }
+const uint64_t *constraint_mask(ConstraintState *g) { return NULL; }
 bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
-    (void)g;
-    (void)token;
     *n_accepted = 0;
     return false;
 }
-double constraint_compile_sec(const ConstraintState *g) {
-    (void)g;
-    return 0;
-}
+double constraint_compile_sec(const ConstraintState *g) { return 0; }

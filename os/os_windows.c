@@ -218,7 +218,10 @@ int posix_mkdir(const char *path, int mode) {
 // fstatat() refers to the directory of the last dirfd() call.
 static _Thread_local const char *directory_pattern; // "NAME/*"
 
-int dirfd(DIR *d) { return directory_pattern = d->dd_name, 0; }
+int dirfd(DIR *d) {
+    directory_pattern = d->dd_name;
+    return 0;
+}
 
 int fstatat(int directory, const char *name, struct posix_stat *st, int flags) {
     char path[4096];

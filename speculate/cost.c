@@ -9,9 +9,8 @@ void cost_record(CostModel *c, int n, double sec) {
 
 // Interpolates linearly between measured lengths. Beyond the longest measured one, the time grows
 // with the weights that are read, and each further token is assumed to cost a tenth of a one-token
-// pass. The assumption is optimistic on purpose: a
-// longer pass gets tried when its drafts are likely to be accepted, and from then on it is
-// measured.
+// pass. The assumption is optimistic on purpose: a longer pass gets tried when its drafts are
+// likely to be accepted, and from then on it is measured.
 double cost_estimate(const CostModel *c, int n) {
     if (n > COST_MAX_TOKENS) n = COST_MAX_TOKENS;
     int below = n, above = n; // nearest measured lengths

@@ -23,7 +23,8 @@ Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup
     if (!draft && !has_lookup) return NULL;
     Speculation *sp = xalloc(1, sizeof *sp);
     *sp = (Speculation){.draft_model = draft ? draft_new(draft) : NULL, .has_lookup = has_lookup};
-    for (int n = 1; n <= COST_MAX_TOKENS; n++) sp->cost.bytes[n] = model_pass_size(m, n).bytes;
+    for (int n = 1; m->config.experts.n_experts && n <= COST_MAX_TOKENS; n++)
+        sp->cost.bytes[n] = model_pass_size(m, n).bytes;
     return sp;
 }
 
