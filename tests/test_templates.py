@@ -5,6 +5,7 @@ With $LLAMA31_PEER (a directory with `npm install tiktoken@1.0.22`) the ids are 
 of Jinja2; otherwise with those of `tokenize --special`."""
 import json
 import os
+import re
 import subprocess
 
 from cli import DATA, Skip, call, check, main, refuses, same, test
@@ -47,7 +48,10 @@ def tokenize(tmp, template, dialogue, *args, code=0):
 def names(model):
     """Ids of the control tokens of Llama 3's vocabulary, by name."""
     ids = range(128000, 128256)
-    return {call("tokenize", "-m", model, "--decode", "--special", str(i))[0].decode(): i for i in ids}
+    text = call("tokenize", "-m", model, "--decode", "--special", *map(str, ids))[0].decode()
+    found = re.findall(r"<\|.*?\|>", text)
+    same(("".join(found), len(found)), (text, len(ids)), "control tokens")
+    return dict(zip(found, ids))
 
 
 def tiktoken_ids(texts):
