@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the unit tests and every tests/test_*.py, JOBS suites at a time (default: the number of cores).
+# Runs the unit tests and every tests/test_*.py, or the suites given as arguments (`unit`, files), JOBS suites at a time
+# (default: the number of cores).
 # Prints a line per suite as it ends, followed by its failures, then the skipped tests grouped by reason. The last line is
 # "N passed, N failed, N skipped". Each test prints "ok NAME", "FAIL NAME: message" or "skip NAME: reason". BUILD is the
 # build directory.
@@ -31,8 +32,9 @@ trap 'rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
 jobs=${JOBS:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)}
 # Large files first: their tests tend to take longest.
-# shellcheck disable=SC2012
-{ echo unit; ls -S tests/test_*.py; } | xargs -n 1 -P "$jobs" sh tests/run.sh --suite "$logs"
+# shellcheck disable=SC2046
+[ $# -gt 0 ] || set -- unit $(ls -S tests/test_*.py)
+printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh tests/run.sh --suite "$logs"
 
 # Skipped tests by reason. The reason begins after the first colon of a line, in unit.log after the last one. A missing
 # file has one reason, whatever its name.
