@@ -96,6 +96,7 @@ def draft_changes_nothing(cli):
 @test
 def dry_in_every_path(cli):
     """The same text alone, without lookup, from the cache, and in a batch whose records have other DRY options."""
+    requires("cache")
     long_context(cli)
     how = ["--temp", 0, "--deterministic", "-n", 40, "--raw", "-q", "--ignore-eos"]
     ways = [({}, []), ({"dry_multiplier": 0.8}, ["--dry-multiplier", 0.8]),
