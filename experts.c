@@ -138,9 +138,8 @@ static void keep_best_groups(const ExpertConfig *c, float *values) {
 // Chooses n_used experts by their scores, which become probabilities.
 static void choose(const ExpertConfig *c, float *scores, const float *bias, int *chosen,
                    float *weights) {
-    enum {
-        SMALLEST_SUM = 1 << 14
-    }; // 1 / least divisor: the smallest normal float16, as in llama.cpp
+    // The least divisor is the smallest normal float16, as in llama.cpp.
+    static const float least_divisor = 1.0f / (1 << 14);
     float values[MAX_EXPERTS], sum = 0;
     bool is_chosen[MAX_EXPERTS] = {false};
     int n = 0;
@@ -160,7 +159,7 @@ static void choose(const ExpertConfig *c, float *scores, const float *bias, int 
     // The weights: the bias decides the choice alone.
     sum = 0;
     for (int i = 0; i < n; i++) sum += scores[chosen[i]];
-    float divisor = c->is_normalized ? fmaxf(sum, 1.0f / SMALLEST_SUM) : 1;
+    float divisor = c->is_normalized ? fmaxf(sum, least_divisor) : 1;
     for (int i = 0; i < n; i++)
         weights[i] = is_finite ? scores[chosen[i]] / divisor * c->weight_scale : NAN;
 }

@@ -35,7 +35,6 @@ static void add_tool_call(Reply *r, Str name, Buffer *arguments) {
 
 static void drop_calls(Reply *r) {
     for (int i = 0; i < r->n_calls; i++) {
-
         free((char *)r->calls[i].name.data);
         free((char *)r->calls[i].arguments.data);
     }
