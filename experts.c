@@ -166,8 +166,9 @@ static void choose(const ExpertConfig *c, float *scores, const float *bias, int 
 
 // Operations.
 
-Routing routing_new(const ExpertConfig *c, int max_steps) {
+Routing routing_new(const ExpertConfig *c, int n_layers, int max_steps) {
     size_t n = (size_t)max_steps, n_rows = n * (size_t)c->n_used;
+    size_t n_bounds = (size_t)n_layers * ((size_t)c->n_experts + 1);
     if (!c->n_experts) return (Routing){0};
     return (Routing){.scores = xalloc(n * (size_t)c->n_experts, sizeof(float)),
                      .shared_scores = xalloc(n, sizeof(float)),
@@ -175,7 +176,7 @@ Routing routing_new(const ExpertConfig *c, int max_steps) {
                      .weights = xalloc(n_rows, sizeof(float)),
                      .rows = xalloc(n_rows, sizeof(int)),
                      .steps = xalloc(n_rows, sizeof(int)),
-                     .first_row = xalloc((size_t)c->n_experts + 1, sizeof(int))};
+                     .first_row = xalloc(n_bounds, sizeof(int))};
 }
 
 void routing_free(Routing *r) {
@@ -185,15 +186,19 @@ void routing_free(Routing *r) {
     *r = (Routing){0};
 }
 
+int *routing_first_row(const Routing *r, const ExpertConfig *c, int layer) {
+    return r->first_row + (size_t)layer * ((size_t)c->n_experts + 1);
+}
+
 // Counting sort: numbers the rows by expert, those of an expert by step.
-static void sort_rows(Routing *r, const ExpertConfig *c, int n_rows) {
+static void sort_rows(Routing *r, const ExpertConfig *c, int *first_row, int n_rows) {
     int next[MAX_EXPERTS]; // next free row of each expert
 
-    memset(r->first_row, 0, ((size_t)c->n_experts + 1) * sizeof *r->first_row);
-    for (int i = 0; i < n_rows; i++) r->first_row[r->chosen[i] + 1]++;
+    memset(first_row, 0, ((size_t)c->n_experts + 1) * sizeof *first_row);
+    for (int i = 0; i < n_rows; i++) first_row[r->chosen[i] + 1]++;
     for (int e = 0; e < c->n_experts; e++) {
-        next[e] = r->first_row[e];
-        r->first_row[e + 1] += r->first_row[e];
+        next[e] = first_row[e];
+        first_row[e + 1] += first_row[e];
     }
 
     for (int i = 0; i < n_rows; i++) {
@@ -202,7 +207,7 @@ static void sort_rows(Routing *r, const ExpertConfig *c, int n_rows) {
     }
 }
 
-void experts_route(Routing *r, const ExpertConfig *c, const float *bias, int n) {
+void experts_route(Routing *r, const ExpertConfig *c, int layer, const float *bias, int n) {
     size_t n_experts = (size_t)c->n_experts, n_used = (size_t)c->n_used;
 
     for (int i; team_next(n, &i);)
@@ -210,7 +215,7 @@ void experts_route(Routing *r, const ExpertConfig *c, const float *bias, int n) 
                r->weights + (size_t)i * n_used);
     team_end_op(OP_ROUTE);
 
-    for (int i; team_next(1, &i);) sort_rows(r, c, n * c->n_used);
+    for (int i; team_next(1, &i);) sort_rows(r, c, routing_first_row(r, c, layer), n * c->n_used);
     team_end_op(OP_ROUTE);
 }
 

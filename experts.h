@@ -39,7 +39,9 @@ bool experts_in_layer(const ExpertConfig *c, int layer);
 // Mean number of experts that n tokens choose together, if all are equally likely.
 double experts_touched(const ExpertConfig *c, int n);
 
-// The choice of the experts for the steps of a forward pass.
+// The choice of the experts for the steps of a forward pass. Buffers are those of the current
+// layer, except first_row, which decides how many work items an operation has: a late thread
+// (kernels/team.h) reads it while the others are already in a later layer.
 typedef struct {
     float *scores;        // (n, E) Wr h, then p
     float *shared_scores; // (n) v . h, see Layer.shared_gate
@@ -47,17 +49,19 @@ typedef struct {
     float *weights;       // (n, k)
     int *rows;            // (n, k) the row of each choice
     int *steps;           // (n * k) the step of each row
-    int *first_row;       // (E + 1) expert e has the rows [first_row[e], first_row[e + 1])
+    int *first_row;       // (n_layers, E + 1) see routing_first_row()
 } Routing;
 
-Routing routing_new(const ExpertConfig *c, int max_steps);
+Routing routing_new(const ExpertConfig *c, int n_layers, int max_steps);
 void routing_free(Routing *r);
+// In a layer, expert e has the rows [first_row[e], first_row[e + 1]).
+int *routing_first_row(const Routing *r, const ExpertConfig *c, int layer);
 
 // Operations (kernels/ops.h).
 
 // Chooses the experts of n steps by r->scores, and sorts the rows. bias: b, NULL for none. A step
 // whose scores are not finite gets the weight NaN, which makes its logits NaN.
-void experts_route(Routing *r, const ExpertConfig *c, const float *bias, int n);
+void experts_route(Routing *r, const ExpertConfig *c, int layer, const float *bias, int n);
 // h (n, dim) = the weighted sum of the rows of y (n * k, dim), plus the shared expert's output,
 // which h holds, times sigmoid(shared_scores) if has_shared_gate. Overwrites y.
 void experts_combine(float *h, float *y, const Routing *r, const ExpertConfig *c,

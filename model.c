@@ -132,7 +132,7 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->expert_h = xalloc(n * n_used * dim, sizeof(float));
     ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
 
-    ws->routing = routing_new(&c->experts, max_steps);
+    ws->routing = routing_new(&c->experts, c->n_layers, max_steps);
     rope_init(&ws->rope, &m->rope);
 
     // Scratch memory for the largest call of multiply().
@@ -263,7 +263,7 @@ static void dense_ffn(const Forward *f, const Layer *l, float *h, int n) {
 static void multiply_experts(const Forward *f, float *const *out, const Tensor *const *experts,
                              int n_matrices, const float *x, int n) {
     const ExpertConfig *c = &f->model->config.experts;
-    const int *first_row = f->ws->routing.first_row;
+    const int *first_row = routing_first_row(&f->ws->routing, c, f->layer);
     Product products[2 * c->n_experts];
     int n_products = 0;
 
@@ -295,7 +295,7 @@ static void expert_ffn(const Forward *f, const Layer *l, float *h, int n) {
     multiply(f,
              (Product[]){{r->scores, &l->router, h, n}, {r->shared_scores, &l->shared_gate, h, n}},
              1 + has_shared_gate, (Exactness){.kernel_rows = 1});
-    experts_route(r, x, l->choice_bias, n);
+    experts_route(r, x, f->layer, l->choice_bias, n);
 
     // The experts, for their rows.
     ops_gather(ws->expert_h, h, r->steps, n_rows, c->dim);

@@ -11,7 +11,8 @@
 // compute any item, so the result of an item must not depend on the thread.
 //
 // If another process occupies the core of a thread, the other threads do not wait for it: they
-// compute all items, and the late thread skips the operations that are over.
+// compute all items, and the late thread skips the operations that are over. To skip the right
+// ones it needs their n, so n must not come from memory that a later operation of the job writes.
 #pragma once
 
 #include <stdbool.h>

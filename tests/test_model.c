@@ -2,13 +2,17 @@
 // promises, for any chunk size and batch.
 #include "make_gguf.h"
 #include "test.h"
+#include "../experts.h"
 #include "../kernels/attention.h"
+#include "../kernels/team.h"
 #include "../model_load.h"
 #include "../quantize/encode.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N_TOKENS = 600, VOCAB_USED = 256 };
 
@@ -99,9 +103,10 @@ static void chunks(void) {
             float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
             for (int i = 0; i < 3; i++) {
                 float *parts = logits_of(&m, tokens, N_TOKENS, sizes[i]);
-                // A rounding error may change the choice of an expert.
+                // A rounding error may change the choice of an expert in some rows. Wrong rows
+                // would differ by about 1.
                 double limit = !strcmp(kernel.name, "amx") ? 1e-4 : 1e-6;
-                if (m.config.experts.n_experts && !invariant) limit = 0.02;
+                if (m.config.experts.n_experts && !invariant) limit = 0.1;
                 CHECK(test_nmse(parts, whole, n) <= limit, "shape %d, chunks of %d: %g", k,
                       sizes[i], test_nmse(parts, whole, n));
                 if (invariant)
@@ -305,6 +310,53 @@ static void rotation(void) {
     }
 }
 
+// A job that routes two steps in each of several layers. The worker is late in each of them.
+enum { LATE_LAYERS = 8, LATE_EXPERTS = 9, LATE_STEPS = 2 };
+
+typedef struct {
+    Routing routing;
+    ExpertConfig config;
+    pthread_t main_thread;
+    _Atomic bool is_worker_here;
+    int n_wrong; // layers in which the worker found other rows than those of the layer
+} LateThread;
+
+static void route_layers(void *arg) {
+    LateThread *late = arg;
+    bool is_worker = !pthread_equal(pthread_self(), late->main_thread);
+    if (is_worker) late->is_worker_here = true;
+    while (!late->is_worker_here) usleep(100);
+
+    for (int layer = 0; layer < LATE_LAYERS; layer++) {
+        // In layer l, both steps choose the experts l and l + 1.
+        for (int i; team_next(LATE_STEPS * LATE_EXPERTS, &i);) {
+            int e = i % LATE_EXPERTS;
+            late->routing.scores[i] = e == layer || e == layer + 1;
+        }
+        team_end_op(OP_REST);
+        experts_route(&late->routing, &late->config, layer, NULL, LATE_STEPS);
+
+        if (!is_worker) continue;
+        usleep(2000);
+        const int *first = routing_first_row(&late->routing, &late->config, layer);
+        bool is_right = first[layer] == 0 && first[layer + 1] == LATE_STEPS;
+        for (int e = layer + 2; e <= LATE_EXPERTS; e++) is_right &= first[e] == 2 * LATE_STEPS;
+        late->n_wrong += !is_right;
+    }
+}
+
+// A thread that is late by some layers finds the rows of its own layer, and so the number of work
+// items. With another number it would wait for an operation that nobody completes.
+static void late_thread(void) {
+    LateThread late = {
+        .config = {.n_experts = LATE_EXPERTS, .n_used = 2, .n_groups = 1, .weight_scale = 1},
+        .main_thread = pthread_self()};
+    late.routing = routing_new(&late.config, LATE_LAYERS, LATE_STEPS);
+    team_run(2, route_layers, &late);
+    CHECK(late.n_wrong == 0, "wrong rows in %d layers", late.n_wrong);
+    routing_free(&late.routing);
+}
+
 void test_model(void) {
     test_case("model: bit-identical for any number of threads", threads);
     test_case("model: prefill in chunks", chunks);
@@ -314,5 +366,6 @@ void test_model(void) {
     test_case("model: logits after a rewind", rewind_session);
     test_case("model: types of KV cache", kv_types);
     test_case("model: rotation of a Q4_0 cache", rotation);
+    test_case("model: experts of a late thread", late_thread);
     buffer_free(&file);
 }
