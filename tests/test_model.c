@@ -144,11 +144,9 @@ static void batches(void) {
     model_forward(&m, ws, 0);
     Session *c = session_fork(a, PREFIX - 3);
     CHECK(c && c->n_tokens == PREFIX - 3, "fork");
-
-    // A pass has one token of each sequence that is not finished.
-
     Session *all[] = {b, a, c};
 
+    // A pass has one token of each sequence that is not finished.
     for (int i = 0; i < N; i++) {
         int pos[3], n = 0;
         for (int k = 0; k < 3; k++)
