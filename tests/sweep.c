@@ -45,7 +45,8 @@ static void multiply_all(void *arg) {
 // to force the choice.
 static double time_kernel(KernelSweep *s, int kind) {
     Type type = s->list[0]->type;
-    MatmulKernel *gemm = &kernel.gemm[type], *large = &kernel.gemm_large[type];
+    MatmulKernel *gemm = &kernel.gemm[type];
+    MatmulKernel *large = &kernel.gemm_large[type];
     MatmulKernel saved[] = {*gemm, *large};
     double best = INFINITY, n_weights = 0;
 

@@ -349,7 +349,7 @@ static void size_limit(void) {
     // The size of one page.
     compare(257, 512, 256);
     int n = cache_list(dir, &files, &err);
-    uint64_t bytes = files[0].bytes, total = 0;
+    uint64_t bytes = files[0].bytes;
     free(files);
 
     // A cache for four pages, of prompts with two pages each. Both of the last prompt are present.
@@ -359,7 +359,7 @@ static void size_limit(void) {
         run_prompt(out, 700, 512, c);
         CHECK(run_prompt(out, 700, 512, c) == 512, "prompt %d was removed", i);
         n = cache_list(dir, &files, &err);
-        total = 0;
+        uint64_t total = 0;
         for (int k = 0; k < n; k++) total += files[k].bytes;
         free(files);
         CHECK(total <= 4 * bytes + 8192, "%d files, %llu bytes", n, (unsigned long long)total);

@@ -318,7 +318,8 @@ static void rotation(void) {
     uint64_t seed = 4;
 
     for (int c = 0; c < 5; c++) {
-        int dim = dims[c], n = 3 * dim;
+        int dim = dims[c];
+        int n = 3 * dim; // floats of three heads
         double dot[2] = {0};
 
         // x[1] is the last unit vector of the first rotated part, in each of three heads.

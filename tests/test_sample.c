@@ -32,7 +32,8 @@ static void reference(const SampleOptions *o, const float *logits, int n, double
 
     // Insertion sort by descending logit; equal logits keep the order of their ids.
     for (int i = 1; i < n; i++) {
-        int at = i, id = order[i];
+        int at = i;
+        int id = order[i];
         for (; at > 0 && logits[id] > logits[order[at - 1]]; at--) order[at] = order[at - 1];
         order[at] = id;
     }
@@ -328,7 +329,8 @@ static void dry(void) {
     CHECK(t, "%s", err.text);
     if (!t) return;
 
-    int n_vocab = tokenizer_n_vocab(t), n_penalties = 0;
+    int n_vocab = tokenizer_n_vocab(t);
+    int n_penalties = 0;
     float *logits = xalloc((size_t)n_vocab, sizeof *logits);
     double *expected = xalloc((size_t)n_vocab, sizeof *expected);
     int *lengths = xalloc((size_t)n_vocab, sizeof *lengths), tokens[MOST];
@@ -418,7 +420,8 @@ static void logprobs(void) {
 
     // The most probable tokens: in order, equal ones by id, -1 where there are no more.
     Alternative top[8];
-    logits[5] = logits[750] = 40;
+    logits[5] = 40;
+    logits[750] = 40;
     logits_top(logits, N, top, 8);
     CHECK(top[0].id == 5 && top[1].id == 750, "%d %d", top[0].id, top[1].id);
     CHECK(fabs((double)top[0].logprob - log(0.5)) < 1e-5, "%g", (double)top[0].logprob);

@@ -55,18 +55,24 @@ static size_t random_text(uint64_t *state, char *out, size_t max, bool is_valid)
         "!",        "...",        "\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x8e\x89",
         "\xc2\xa0", "<|eot_id|>", "</s>"};
     size_t n = 0;
+
+    // No piece is longer than 16 bytes.
     while (n + 16 < max && test_random(state) % 40) {
         uint64_t r = test_random(state);
         const char *s = some[r % (sizeof some / sizeof *some)];
+        uint32_t code = (uint32_t)((r >> 34) % 0x110000);
+        bool is_surrogate = code - 0xd800 < 0x800;
+
         if (r >> 32 & 1) {
             memcpy(out + n, s, strlen(s));
             n += strlen(s);
         } else if (!is_valid && r >> 33 & 1) {
             out[n++] = (char)(r >> 40);
-        } else if ((r >> 34) % 0x110000 - 0xd800 >= 0x800 && (r >> 34) % 0x110000 != 0x2581) {
-            n += (size_t)utf8_encode((uint32_t)((r >> 34) % 0x110000), out + n);
+        } else if (!is_surrogate && code != 0x2581) {
+            n += (size_t)utf8_encode(code, out + n);
         }
     }
+
     return n;
 }
 
