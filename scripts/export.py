@@ -116,6 +116,7 @@ class Config:
             "rope.dimension_count": self.head_dim,
             "rope.freq_base": float(self.rope_theta),
         }
+
         if self.n_experts:
             m.update({"expert_count": self.n_experts, "expert_used_count": self.n_used})
         # No type and factor for llama3: rope_freqs.weight has the scaling, and a factor would be applied on top of it.
@@ -125,6 +126,7 @@ class Config:
                 m["rope.scaling.factor"] = float(self.rope["factor"])
             if "original_max_position_embeddings" in self.rope:
                 m["rope.scaling.original_context_length"] = self.rope["original_max_position_embeddings"]
+
         m.update(self.extra)
         m = {self.architecture + "." + key: value for key, value in m.items()}
         m.update({"general.architecture": self.architecture, "general.name": self.name.encode("utf-8", "replace"),
@@ -389,21 +391,28 @@ def family_values(c, config, rope):
     windowed = [t for t in config.get("layer_types") or [] if t != "full_attention"]
     no_rope = config.get("no_rope_layers") or []
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
+
     if windowed:
         raise Failure("config.json: layer_types: expected full_attention, found %s" % ascii(windowed[0]))
     if c.architecture == "smollm3" and no_rope and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
+
+    # Scaling rules of RoPE.
     if c.rope and c.architecture != "llama":
         if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "granitemoe", "mistral3"):
             raise Failure("config.json: rope_scaling: llama3 is not a rule of %s" % c.architecture)
         if rope.get("attention_factor") is not None or c.architecture != "mistral3" and limits != (32, 1):
             raise Failure("config.json: rope_scaling: attention_factor, beta_fast and beta_slow cannot be exported")
+
+    # Factors of Granite.
     if c.architecture in ("granite", "granitemoe"):
         return {"embedding_scale": float(config.get("embedding_multiplier", 1)),
                 "residual_scale": float(config.get("residual_multiplier", 1)),
                 "attention.scale": float(config.get("attention_multiplier", 1)),
                 "logit_scale": float(config.get("logits_scaling", 1))}
+
+    # Temperature of attention, and YaRN.
     if c.architecture != "mistral3":
         return {}
     if rope.get("mscale", 1) != 1:
@@ -469,31 +478,41 @@ def expert_values(c, config):
 def huggingface_config(directory, options):
     """(Config, content of config.json, or of its text model)"""
     config = read_json(directory, "config.json")
+
+    # The text model of Mistral 3, and windows that are not used.
     if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
         config = dict(config["text_config"], has_other_parts=True,
                       tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
     has_full_layers = config.get("model_type") == "dots1" and config.get("layer_types")  # checked by family_values
     if config.get("use_sliding_window") is False or has_full_layers:
         config = dict(config, sliding_window=None)
+
+    # Unsupported values.
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
             raise Failure("config.json: %s: expected %s, found %s" %
                           (key, expected[0] or "none", str(config.get(key))[:60]))
+
     c = Config()
     c.name = os.path.basename(os.path.abspath(directory))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     try:
+        # Shape and names.
         c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
         c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
         c.architecture, c.is_half_order, c.qk_norm = families[config["model_type"]]
+
         wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
         c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
+
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
         c.norm_eps = config["rms_norm_eps"]
         c.rope_theta = config.get("rope_theta") or rope.get("rope_theta") or c.rope_theta
+
+        # RoPE scaling.
         kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind in ("llama3", "linear", "yarn"):
             c.rope = dict(rope, rope_type=kind)
@@ -509,11 +528,13 @@ def huggingface_config(directory, options):
                 c.rope.setdefault("original_max_position_embeddings", 8192)
         elif kind != "default":
             raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
+
         c.extra = family_values(c, config, rope)
         if config["model_type"] in MOE_FAMILIES:
             c.extra.update(expert_values(c, config))
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
+
     c.check("config.json")
     return c, config
 
@@ -585,6 +606,8 @@ def to_meta_order(weight, name, config):
 def read_shards(directory):
     """The tensors of all safetensors files of a directory, checked against its index if it has one."""
     index = "model.safetensors.index.json"
+
+    # The files: those of the index, or all.
     if os.path.lexists(os.path.join(directory, index)):
         where = read_json(directory, index).get("weight_map")
         if type(where) is not dict or not all(type(f) is str for f in where.values()):
@@ -599,12 +622,14 @@ def read_shards(directory):
         if len(files) != (int(m.group(1)) if m else 1):
             raise Failure("%s: expected %s safetensors files, found %d" %
                           (directory, int(m.group(1)) if m else 1, len(files)))
+
     tensors = {}
     for f in files:
         for name, w in read_safetensors(inside(directory, f)).items():
             if name in tensors or where is not None and where.get(name) != f:
                 raise Failure("%s: %s: duplicate tensor, or not in the file that the index names" % (f, ascii(name)))
             tensors[name] = w
+
     for name in sorted(set(where or ()) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where[name], ascii(name)))
     return tensors

@@ -47,11 +47,14 @@ def package(directory):
     """The same from the npm package, which encodes alternating gaps and lengths in base 64, 1 to 4 digits each."""
     version = re.search(r'"@unicode/unicode-([0-9.]+)"', read(directory, "package.json")).group(1)
     ranges = []
+
     for path, kind in (("General_Category/Letter", LETTER), ("General_Category/Uppercase_Letter", UPPER),
                        ("General_Category/Titlecase_Letter", UPPER), ("General_Category/Lowercase_Letter", LOWER),
                        ("General_Category/Number", NUMBER), ("General_Category/Mark", MARK),
                        ("Binary_Property/White_Space", SPACE)):
         text = re.search(r"decodeRanges\('([^']+)'\)", read(directory, path, "ranges.mjs")).group(1)
+
+        # The first digit of a number determines how many digits follow and how many of its own bits count.
         digits = [DIGITS.index(c) for c in text]
         numbers, i = [], 0
         while i < len(digits):
@@ -62,6 +65,8 @@ def package(directory):
                 x = x << 6 | d
             numbers.append(x)
             i += 1 + more
+
+        # Ranges. `end` is the first code point after the last one.
         end = -1
         for gap, extra in zip(numbers[::2], numbers[1::2]):
             begin = end + 1 + gap

@@ -186,27 +186,35 @@ def heat(table):
 def rotation(table):
     """A circle for each of up to eight pairs, with the rotated pair at every position; later positions are darker."""
     n, rows = table["dim"] // 2, table["rows"]
+
+    # Up to eight pairs that are not zero, evenly chosen.
     nonzero = [k for k in range(n) if rows[k]["x"] or rows[k]["y"]] or [0]
     shown = [nonzero[k * (len(nonzero) - 1) // max(min(len(nonzero), 8) - 1, 1)] for k in range(min(len(nonzero), 8))]
+
     positions = [row["pos"] for row in rows][::n]
     size, across = 180, 4
+
     svg = Svg(60 + 215 * ((len(shown) + across - 1) // across))
     svg.text(WIDTH / 2, 22, "Pairs of a vector turned at positions %s (rule %s, theta %g); darker is later"
              % (", ".join(map(str, positions)) if len(positions) <= 8 else "%d to %d" % (positions[0], positions[-1]),
                 table["rules"][0], table["theta"]))
+
     key = "" if "rotated_x" in rows[0] else table["rules"][0] + "."
     for k, i in enumerate(shown):
         cx, cy = 20 + size * (k % across) + size / 2, 60 + 215 * (k // across) + 80
         scale = 68 / max(math.hypot(rows[i][key + "x"], rows[i][key + "y"]), 1e-30)
+
         svg.out.append("<circle cx='%s' cy='%s' r='68' fill='none' stroke='#b0b0b0'/>" % (number(cx), number(cy)))
         svg.line(cx - 74, cy, cx + 74, cy, "#d8d8d8")
         svg.line(cx, cy - 74, cx, cy + 74, "#d8d8d8")
+
         for p in range(len(positions)):
             row = rows[p * n + i]
             dx, dy = row[key + "rotated_x"] * scale, -row[key + "rotated_y"] * scale
             color = "#%02x%02x%02x" % tuple(round(200 - c * p / max(len(positions) - 1, 1)) for c in (200, 160, 90))
             svg.line(cx, cy, cx + dx, cy + dy, color, 2)
             svg.out.append("<circle cx='%s' cy='%s' r='3.5' fill='%s'/>" % (number(cx + dx), number(cy + dy), color))
+
         svg.text(cx, cy + 96, "pair %d" % i)
     return svg.end()
 

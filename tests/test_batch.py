@@ -478,7 +478,6 @@ def resume(cli):
 @test
 def exact_integers(cli):
     """Ids and seeds are exact beyond 2^53, also through --resume; other numbers are exact or refused by name."""
-
     # Ids.
     big = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64 - 1, -2**63, -2**53 - 1, 10**30, 10**30 + 1, 0, 5]
     lines = ['{"id":%d,"prompt":"a","max_tokens":1}' % i for i in big]

@@ -263,14 +263,20 @@ def last_chat():
     """--continue resumes the last chat on a terminal, which is saved after each message, except without a history."""
     shutil.rmtree(STATE, ignore_errors=True)
     name = os.path.join(STATE, "llama31", "history.last-chat")
+
+    # No chat is saved yet.
     _, err = piped(BUILT_IN, ["x"], "--continue", code=1)
     assert "history.last-chat: No such file" in err, err
+
+    # A killed chat is saved.
     t = chat(BUILT_IN, "-q", "-n", "2")
     ask(t, "first")
     os.kill(t.pid, signal.SIGKILL)
     t.status()
     same(os.stat(name).st_mode & 0o777, 0o600)
-    chat(BUILT_IN, "-q", "-n", "2").close()                       # no message: the saved chat stays
+
+    # These chats do not replace it: no message, no history, a named session, no terminal.
+    chat(BUILT_IN, "-q", "-n", "2").close()
     t = chat(BUILT_IN, "-q", "-n", "2", "--no-history")
     ask(t, "secret")
     t.close()
@@ -278,12 +284,16 @@ def last_chat():
     ask(t, "named")
     t.close()
     piped(BUILT_IN, ["from a pipe"], "-q", "-n", "2")
+
+    # --continue resumes it, on a terminal and from a pipe.
     t = chat(BUILT_IN, "-n", "2", "--continue")
     assert "2 messages so far" in t.text(), t.text()
     ask(t, "second")
     t.close()
     piped(BUILT_IN, ["third"], "-q", "-n", "2", "--continue")
     same(user_texts(name), ["first", "second", "third"])
+
+    # Without a history there is no last chat.
     for options, says in (["--no-history"], "the history is disabled"), (["--session", path("s")], "either --session or --cont"):
         _, err = piped(BUILT_IN, ["x"], "--continue", *options, code=2)
         assert says in err, err

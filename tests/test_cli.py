@@ -162,6 +162,8 @@ def generate(*args, **kw):
 @test
 def usage():
     refuses(2, "expected a command")
+
+    # Unknown commands and options, and values of a wrong kind or range.
     refuses(2, "did you mean tokenize", "tokenise")
     refuses(2, "did you mean --temp", "run", "-m", GOOD, "--tmep", "0", "x")
     refuses(2, "unknown option", "run", "-m", GOOD, "--completely-different", "x")
@@ -175,6 +177,7 @@ def usage():
     refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
     for bias in ("99999+1", "99999999999+1"):
         refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", bias, "x")
+
     refuses(2, "--json", "run", "-m", GOOD, "--logprobs", "2", "x")
     refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
@@ -182,13 +185,19 @@ def usage():
         refuses(2, GOOD, command, GOOD)
     refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
+
+    # Types of the KV cache.
     refuses(2, "--kv q3: expected f16", "run", "-m", GOOD, "--kv", "q3", "x")
     for kv in "q3,f16", "f16,q3", "f16,", ",f16", ",", "", "f16,f16,f16":
         refuses(2, f"--kv {kv}: expected f16", "run", "-m", GOOD, "--kv", kv, "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "f16,q8_0", "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "q4_0", "x")  # the built-in model has heads of 48
+
+    # Environment variables.
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
     check(run("show", "-m", GOOD, env={"LLAMA31_ISA": ""}).code == 0, "an empty variable")
+
+    # Help and version, which take precedence over other errors. Arguments after -- are text.
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
                  ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):
         r = run(*args)
@@ -436,23 +445,32 @@ def json_output():
         o = json.loads(r.out.decode())
         check(o["n_generated"] == 12 and o["finish_reason"] == "length" and isinstance(o["text"], str), o)
         check(o["n_prompt"] >= 1 and o["prefill_sec"] >= 0 and o["decode_sec"] >= 0 and "seed" in o, o)
+
         check(len(o["logprobs"]) == 12, o)
         for t in o["logprobs"]:
             tops = [x["logprob"] for x in t["top"]]
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
+
+    # show describes the file and the kernels.
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
-    for isa in "scalar", "avx2":  # the F32 matrices of this model: gemv and gemm of AVX2 add in different orders
+
+    # The F32 matrices of this model: gemv and gemm of AVX2 add in different orders.
+    for isa in "scalar", "avx2":
         r = run("show", "-m", GOOD, "-v", env={"LLAMA31_ISA": isa})
         depends = b"\nkernels       avx2" in r.out
         check((b"\nexactness     same bits for any batch\n" in r.out) != depends, r)
         r = run("show", "-m", GOOD, "--json", env={"LLAMA31_ISA": isa})
         check(json.loads(r.out)["batch_invariant"] != depends, r)
+
+    # The metadata of the file, escaped and truncated.
     named = path_of("named.gguf", damaged({"general.file_type": (U32, 15)}))
     shown = run("show", "-m", named).out
     check(b"\nmixture       Q4_K_M\n" in shown and b'\nlicense       "llama3.1"\n' in shown, shown)
     check(b'\nsource        "https://a.b/c\\u001b[2Jxxx' in shown and b"x" * 200 not in shown, shown)
     check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
+
+    # A file without tensors.
     r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
     check(r.code == 0 and json.loads(r.out)["n_tensors"] == 0, r)
 

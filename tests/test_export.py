@@ -229,14 +229,18 @@ def golden_logits(name, tmp):
     best one (which may round activations to bf16)."""
     with open(os.path.join(find(name), "golden.json")) as f:
         golden = json.load(f)
+
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
+
     n_vocab = golden["params"]["vocab_size"]
     own = os.environ.get("LLAMA31_ISA")
     for form, isa, limit in ((name, own or "scalar", 1e-6), (name + "-hf", own, 1e-4)):
         environment = dict(os.environ, LLAMA31_ISA=isa) if isa else dict(os.environ)
+
         model, out, ids = (os.path.join(tmp, n) for n in ("m.gguf", "logits.f32", "ids"))
         same(run_export(find(form), model).returncode, 0)
+
         for case in golden["cases"]:
             tokens = case["tokens"] + case["greedy"][:-1]
             with open(ids, "w") as f:
@@ -244,11 +248,13 @@ def golden_logits(name, tmp):
             p = subprocess.run([PROGRAM, "logits", "-m", model, "--ids", "@" + ids, "-o", out], stderr=subprocess.PIPE,
                                universal_newlines=True, env=environment)
             check(p.returncode == 0, p.stderr)
+
             found, expected = array.array("f"), array.array("f")
             with open(out, "rb") as f:
                 found.frombytes(f.read())
             with open(os.path.join(find(name), case["logits_file"]), "rb") as f:
                 expected.frombytes(f.read())
+
             same(len(found), len(tokens) * n_vocab)
             rows = [found[i * n_vocab:(i + 1) * n_vocab] for i in range(len(tokens))]
             error = size = 0.0
@@ -257,7 +263,8 @@ def golden_logits(name, tmp):
                     error += (a - b) ** 2
                     size += b * b
             check(error <= limit * size, form, isa or "own", len(case["tokens"]), "tokens: NMSE", error / size)
-            # near ties may be decided by the error
+
+            # The error may decide near ties.
             slack = 6 * (error / (len(case["positions"]) * n_vocab)) ** 0.5
             for row, best in zip(rows[len(case["tokens"]) - 1:], case["greedy"]):
                 check(row[best] >= max(row) - slack, "greedy id", best, row[best], max(row))
@@ -276,9 +283,12 @@ def meta_shards(tmp):
     """Several consolidated files, with the embedding split by rows (Llama 3) and by columns (Llama 2)."""
     _, expected = exported(find("small31"), tmp)
     whole = read_pth(os.path.join(find("small31"), "consolidated.00.pth"))
+
     for embedding in ("rows", "columns"):
         source = os.path.join(tmp, embedding)
         shutil.copytree(find("small31"), source)
+
+        # wo, w2 and, for Llama 2, the embedding are split by columns, the other matrices by rows.
         for k in range(2):
             shard = {"rope.freqs": ("f32", (16,), bytes(64))}
             for name, (kind, shape, data) in whole.items():
@@ -291,8 +301,11 @@ def meta_shards(tmp):
                 else:
                     shard[name] = (kind, (shape[0] // 2, shape[1]), data[k * len(data) // 2:(k + 1) * len(data) // 2])
             write_pth(os.path.join(source, "consolidated.%02d.pth" % k), shard)
+
         _, found = exported(source, tmp)
         check(found == expected, "joined by", embedding)
+
+        # Without the second file, without the first one.
         os.remove(os.path.join(source, "consolidated.01.pth"))
         refused(source, tmp, "expected 2 files", "found 1")
         os.rename(os.path.join(source, "consolidated.00.pth"), os.path.join(source, "consolidated.01.pth"))
@@ -939,9 +952,11 @@ def refuses_special_and_large_files(tmp):
     """FIFOs and directories are refused without waiting for them, as are files too large to read as a whole."""
     face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
     lora = write_adapter(os.path.join(tmp, "c"))
+
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         with open(os.path.join(face, name), "w") as f:
             f.write("{}")
+
     for directory, names in ((face, ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                                      "model.safetensors.index.json", "model-00001-of-00002.safetensors")),
                              (meta, ("params.json", "tokenizer.model", "consolidated.00.pth")),
@@ -955,11 +970,15 @@ def refuses_special_and_large_files(tmp):
                     refused(directory, tmp, name + ": not a regular file", code=1, args=["--base", face])
                 (os.rmdir if make is os.mkdir else os.remove)(path)
             os.rename(path + ".old", path)
+
+    # Files named by options.
     os.mkfifo(os.path.join(tmp, "fifo"))
     for args in (["--chat-template"], ["--tokenizer"]):
         for path in (os.path.join(tmp, "fifo"), "/dev/zero"):
             with at_most(60):
                 refused(meta, tmp, path + ": not a regular file", code=1, args=args + [path])
+
+    # Sparse files of 1 TiB.
     for directory, name in ((face, "tokenizer.json"), (face, "config.json"), (meta, "params.json"),
                             (meta, "tokenizer.model")):
         os.truncate(os.path.join(directory, name), 1 << 40)
@@ -1054,8 +1073,11 @@ def tiny_sources(tmp):
     for directory in (face, meta, old):
         os.mkdir(directory)
     rng, n_vocab, state, params = random.Random(5), len(PIECES), {}, {}
+
     c = export.Config()
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 1, 2, 1, 4, n_vocab
+
+    # Weights, under the names of Hugging Face and of Meta.
     shapes = dict(c.shapes(), **{"output.weight": (n_vocab, 8)})
     for names, layer_names, prefix, out in ((export.HF_NAMES, export.HF_LAYER, "model.", state),
                                             (export.META_NAMES, export.META_LAYER, "", params)):
@@ -1064,6 +1086,8 @@ def tiny_sources(tmp):
             if shape:
                 data = bytes(rng.choice((0, 60, 61, 189)) for _ in range(2 * gguf_writer.product(shape)))
                 out[name + ".weight"] = "bf16", shape, data
+
+    # A Hugging Face directory with byte-level BPE.
     letters = vocabulary.byte_letters()
     words = letters + ["ab", "cd", "abcd"]
     config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
@@ -1081,22 +1105,29 @@ def tiny_sources(tmp):
     settings = {"bos_token": "<0>", "eos_token": {"content": "<1>"}, "add_bos_token": True,
                 "chat_template": [{"name": "default", "template": "{{ x }}"}]}
     index = {"weight_map": {name: "model.safetensors" for name in state}}
+
     write_safetensors(os.path.join(face, "model.safetensors"), state)
     for name, v in (("config.json", config), ("model.safetensors.index.json", index), ("tokenizer.json", tokenizer),
                     ("tokenizer_config.json", settings)):
         with open(os.path.join(face, name), "w") as f:
             json.dump(v, f)
+
+    # The same with a SentencePiece vocabulary.
     shutil.copytree(face, pieces)
     os.remove(os.path.join(pieces, "tokenizer.json"))
     with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
     os.remove(os.path.join(pieces, "tokenizer_config.json"))
+
+    # Meta's files.
     with open(os.path.join(meta, "params.json"), "w") as f:
         json.dump({"dim": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5, "rope_theta": 5e5,
                    "use_scaled_rope": True, "vocab_size": n_vocab}, f)
     write_pth(os.path.join(meta, "consolidated.00.pth"), params)
     with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
+
+    # A file of llama2.c, and an adapter.
     llama2c(os.path.join(old, "model.bin"), 1)
     write_adapter(lora, ["q_proj", "down_proj"], {"rank_pattern": {"layers.0.mlp.down_proj": 4, ".*k_proj": 2},
                                                   "alpha_pattern": {"q_proj": 2}}, state=state)
@@ -1114,14 +1145,18 @@ KINDS = [None, True, False, 0, 1, -1, 2, 8, 1 << 31, 10 ** 30, 0.5, 1e-320, 1e30
 def mutate_json(rng, v):
     """Replaces, removes, adds or exchanges values at random places of a JSON value."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        # All places, except in large objects and arrays, of which ten are chosen.
         places, stack = [], [v]
         while stack:
             node = stack.pop()
             items = list(node.items()) if type(node) is dict else list(enumerate(node))
             places += [(node, key) for key, _ in (items if len(items) < 50 else rng.sample(items, 10))]
             stack += [child for _, child in items if type(child) in (dict, list)]
+
         if not places:
             return v
+
+        # One change.
         (node, key), (other, other_key), how = rng.choice(places), rng.choice(places), rng.random()
         if how < 0.55:
             node[key] = json.loads(json.dumps(rng.choice(KINDS)))
@@ -1159,17 +1194,22 @@ def mutate_bytes(rng, b, begin):
 def refuses_mutations(tmp):
     """Random mutations of every kind of source file: a valid output, or one line and no file. LLAMA31_FUZZ sets their
     number. Mutation N depends on N alone, which a failure prints."""
+
     base, mutated = tiny_sources(tmp)
     directory_of_output = os.path.join(tmp, "out")
     os.mkdir(directory_of_output)
     out = os.path.join(directory_of_output, "out.gguf")
+
     n, n_accepted = int(os.environ.get("LLAMA31_FUZZ", "300")), 0
     for i in range(n):
         rng = random.Random(i)
+
         directory, name = mutated[i % len(mutated)]
         path = os.path.join(directory, name)
         with open(path, "rb") as f:
             good = f.read()
+
+        # JSON and the header of safetensors, after 8 bytes, are mostly changed as values, all else as bytes.
         skipped = 8 if name.endswith(".safetensors") else 0
         end = 8 + int.from_bytes(good[:8], "little") if skipped else len(good)
         if name.endswith(("json", ".safetensors")) and rng.random() < 0.75:
@@ -1177,26 +1217,36 @@ def refuses_mutations(tmp):
             b = struct.pack("<Q", len(header))[:skipped] + header + good[end:]
         else:
             b = mutate_bytes(rng, good, good.index(b"PK\1\2") if name.endswith(".pth") else 0)
+
         with open(path, "wb") as f:
             f.write(b)
+
+        # Adapters are exported alone, or merged into the base model.
         args = ["--base", base] if name.startswith("adapter") else []
         if args and rng.random() < 0.3:
             args, directory = ["--merge", directory], base
+
         err = io.StringIO()
         try:
             with contextlib.redirect_stderr(err), at_most(60):
                 status = export.main([directory, "-o", out] + args)
         except Exception as e:
             raise AssertionError("mutation %d of %s: %r %s" % (i, name, e, err.getvalue()))
+
+        # One line of output: the name of the file, or the error.
         lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
         check(status in (0, 1, 3) and len(lines) == 1 and lines[0].startswith(out if status == 0 else "error: "),
               "mutation", i, "of", name, "status", status, lines)
         same(os.listdir(directory_of_output), [] if status else ["out.gguf"], "mutation %d of %s: files" % (i, name))
+
         if status == 0:
             n_accepted += 1
             os.remove(out)
+
+        # The next mutation begins with the valid file.
         with open(path, "wb") as f:
             f.write(good)
+
     check(n < 300 or n // 50 < n_accepted < n // 2, n_accepted, "of", n, "mutations are valid")
 
 
@@ -1279,11 +1329,15 @@ def expert_tensors(case):
 def checkpoint_of(case, tensors):
     """The tensors of the Hugging Face directory that becomes these GGUF tensors."""
     c, state = case["config"], {}
+
     head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     embed = "model.word_embeddings" if c["model_type"] == "bailing_moe" else "model.embed_tokens"
+
     for name, to in (embed, "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output"):
         if to + ".weight" in tensors:
             state[name + ".weight"] = tensors[to + ".weight"]
+
+    # Each layer: the names of the case replace those of Llama.
     for i in range(c["num_hidden_layers"]):
         names = {to: name for name, to in BLOCK.items()}
         names.update((to, name) for name, to in case["tensors"].items())
@@ -1292,26 +1346,37 @@ def checkpoint_of(case, tensors):
             parts = [full_name(i, part) for part in to.split("+")]
             if parts[0] not in tensors:
                 continue
+
             name = "model.layers.%d.%s" % (i, name)
             name = name[:-1] if name.endswith(".") else name if name.endswith("bias") else name + ".weight"
+
+            # A tensor of all experts becomes one per expert.
             kind, shape, data = tensors[parts[0]]
             if "*" in name:
                 size = len(data) // shape[0]
                 state.update((name.replace("*", str(e)), (kind, shape[1:], data[e * size:(e + 1) * size]))
                              for e in range(shape[0]))
                 continue
-            if len(parts) == 2:  # gate and up of each expert
+
+            # Two tensors in one: gate and up of each expert.
+            if len(parts) == 2:
                 size, up = 4 * shape[-2] * shape[-1], tensors[parts[1]][2]
                 data = b"".join(x[at:at + size] for at in range(0, len(data), size) for x in (data, up))
                 shape = shape[:-2] + [2 * shape[-2], shape[-1]]
+
+            # Pairs of q and k: the first values of all pairs of a head, then the second ones.
             if case["is_half_order"] and to in ("attn_q", "attn_k"):
                 order, row = [2 * a + b for b in range(2) for a in range(head_dim // 2)], 4 * shape[1]
                 data = b"".join(data[(head + a) * row:][:row] for head in range(0, shape[0], head_dim) for a in order)
+
             state[name] = kind, list(map(int, shapes[1].split("x"))) if shapes[1:] else shape, data
+
+    # Tensors of multi-token prediction, which the export leaves out.
     if c.get("num_nextn_predict_layers"):
         state["model.layers.%d.eh_proj.weight" % c["num_hidden_layers"]] = "f32", [1], bytes(4)
     if c["model_type"] == "ernie4_5_moe":
         state["model.mtp_emb_norm.0.weight"] = "f32", [1], bytes(4)
+
     return state
 
 
@@ -1591,11 +1656,14 @@ def lora_patterns(tmp):
 def memory_is_bounded(tmp):
     """Exporting 200 MB of weights (a sparse file) needs less than 40 MB on top of Python itself."""
     source = copy("small31-hf", tmp)
+
+    # A model of one layer with a wide feed-forward network, in a sparse file.
     for n in os.listdir(source):
         if "safetensors" in n:
             os.remove(os.path.join(source, n))
     hidden = 128 * 2048
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(intermediate_size=hidden, num_hidden_layers=1))
+
     header, at = {}, 0
     for name, (kind, shape, _) in hf_state().items():
         if ".layers.1." in name:
@@ -1604,11 +1672,14 @@ def memory_is_bounded(tmp):
         size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
         at += size
+
     header = json.dumps(header).encode()
     with open(os.path.join(source, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(header)) + header)
         f.truncate(8 + len(header) + at)
     check(at > 200e6)
+
+    # Memory of the program without work and with it.
     peak = []
     for args in (["--help"], [source, "-o", os.path.join(tmp, "big.gguf")]):
         p = subprocess.Popen(EXPORT + args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -1617,6 +1688,7 @@ def memory_is_bounded(tmp):
         p.returncode = status
         same(status, 0, error)
         peak.append(usage.ru_maxrss)
+
     check(peak[1] - peak[0] < 40000, "peak %d kB, of which Python %d kB" % (peak[1], peak[0]))
 
 

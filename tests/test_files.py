@@ -381,24 +381,30 @@ def names_are_escaped(tmp):
 @test
 def nonblocking_descriptors(tmp):
     """A full or empty pipe in non-blocking mode is waited for."""
+    # Output. The reader starts late.
     for command in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
             ("logits", "--ids", "1 " * 30, "-o", "-"):
         expected, _ = run(*command)
+
         r, w = os.pipe()
         os.set_blocking(w, False)
         p = subprocess.Popen([PROGRAM, *command], stdout=w, stderr=subprocess.PIPE)
         os.close(w)
         time.sleep(0.2)
+
         data = b""
         while True:
             piece = os.read(r, 1000)
             data += piece
             if not piece:
                 break
+
         os.close(r)
         err = p.communicate()[1]
         same(p.returncode, 0, err)
         check(data == expected, command, len(data), len(expected))
+
+    # Input. The writer starts late.
     for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"), \
             ("chat", "-q", "-n", "2"):
         r, w = os.pipe()
@@ -406,8 +412,10 @@ def nonblocking_descriptors(tmp):
         p = subprocess.Popen([PROGRAM, *args], stdin=r, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.close(r)
         time.sleep(0.1)
+
         os.write(w, b'"Once"\n')
         os.close(w)
+
         out, err = p.communicate()
         check(p.returncode == 0 and out, args, p.returncode, err)
 
@@ -515,8 +523,11 @@ def sandboxed(tmp):
 def resume_of_another_run(tmp):
     """--resume rejects other options, another seed or model; it keeps a random seed, and retries transient errors."""
     requires("quantize")
+
     source = write(os.path.join(tmp, "in"), b"".join(b'{"id":%d,"prompt":"Once %d","max_tokens":4}\n' % (i, i) for i in range(4)))
     out = os.path.join(tmp, "out")
+
+    # An unfinished output.
     run("batch", "-q", "-i", source, "-o", out, "--ordered")
     whole = read(out)
     try:
@@ -524,18 +535,25 @@ def resume_of_another_run(tmp):
     except (OSError, AttributeError):
         raise Skip("no extended attributes here")
     os.truncate(out, whole.index(b"\n") + 1)
+
+    # Other options, another seed, another model.
     for args in ("--temp", "0.1"), ("-s", "77"), ("-m", STORIES, "--raw", "-sys", ""):
         if args[0] == "-m":
             args = "-m", os.path.join(tmp, "other.gguf")
             run("quantize", "-q", STORIES, args[1], "Q4_0")
         _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
         check("started with another" in err, err)
+
+    # The same options. The seed is that of the first run.
     run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")
-    same(read(out), whole)  # with the random seed of the first run
+    same(read(out), whole)
+
+    # A record that failed for lack of memory is answered.
     lines = whole.splitlines(True)
     lines[2] = b'{"id":2,"line":3,"error":{"code":"out_of_memory","message":"line 3: short"}}\n'
     with open(out, "wb") as f:
         f.write(b"".join(lines))
+
     run("batch", "-q", "-i", source, "-o", out, "--resume")
     same(sorted(read(out).splitlines(True)), sorted(whole.splitlines(True)))
 

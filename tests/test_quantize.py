@@ -45,15 +45,20 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=No
     experts: their number in layers from 1 on; is_fused: q, k and v are one tensor."""
     noise = random.Random(1)
     pool = array.array("f", [noise.gauss(0, 0.02) for _ in range(5003)])
+
+    # Names and shapes. The numbers of rows are small, for any dim.
     shapes = [("token_embd.weight", (dim, 24))] + ([] if tied else [("output.weight", (dim, 24))])
     qkv = [("attn_qkv", (32,))] if is_fused else [("attn_q", (16,)), ("attn_k", (8,)), ("attn_v", (8,))]
     moe = [("ffn_gate_inp", (experts,)), ("ffn_gate_inp_shexp", (1,)), ("ffn_down_exps", (16, experts)),
            ("ffn_up_exps", (16, experts)), ("ffn_down_shexp", (16,))]
+
     for i in range(n_layers):
         for name, rows in [("attn_norm", ())] + qkv + [("attn_output", (16,))] + \
                 (moe if i and experts else [("ffn_down", (16,)), ("ffn_up", (16,))]):
             shapes.append(("blk.%d.%s.weight" % (i, name), (dim,) + rows))
         shapes += [("blk.%d.exp_probs_b.bias" % i, (experts,))] if i and experts else []
+
+    # Infos and data of the tensors, from a pool of random numbers.
     infos, data = b"", b""
     for k, (name, shape) in enumerate(shapes):
         n = product(shape)
@@ -62,10 +67,13 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=No
             x[3 * dim + 5] = bad_value
         infos += text(name) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape, F32, len(data))
         data += x.tobytes() + bytes(-4 * n % 32)
+
+    # Metadata.
     keys = [(k, kind, struct.pack("<I", kv_heads) if k.endswith("count_kv") else v) for k, kind, v in KEYS]
     keys += [("llama.expert_count", 4, struct.pack("<I", experts))] if experts else []
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys))
     head += b"".join(text(k) + struct.pack("<I", kind) + v for k, kind, v in keys) + infos
+
     with open(path, "wb") as f:
         f.write(head + bytes(-len(head) % 32) + data)
 
@@ -495,24 +503,31 @@ def calibrate_short_texts(tmp):
     source, out, saved, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "saved", "corpus"))
     with open(corpus, "w") as f:
         f.write("Once upon a time there was a little fox.")
+
     stories = os.path.join(ROOT, "models", "stories.gguf")
     args = ("quantize", "-q", "--force", "--calibrate", corpus)
     n_ids = int(call("tokenize", "-m", stories, "--count", "-f", corpus)[0]) + 1  # and BOS
+
     call(*args, "--imatrix", saved, stories, out, "Q4_0")
     keys, sums = read_model(saved)
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids),))
     written = open(out, "rb").read()
+
     call(*args, stories, out, "Q4_0")
     same(open(out, "rb").read(), written, "without writing the matrix")
+
+    # A model with a context of 8. Its windows have 8 tokens each.
     data = open(stories, "rb").read()
     at = data.index(b"llama.context_length") + len("llama.context_length") + 4
     with open(source, "wb") as f:
         f.write(data[:at] + struct.pack("<I", 8) + data[at + 4:])
+
     call(*args, "--imatrix", saved, source, out, "Q4_0")
     keys, sums = read_model(saved)
     same(keys["imatrix.chunk_size"], (4, struct.pack("<I", 8)))
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids // 8 * 8),))
-    at = data.index(b"general.architecture")
+
+    # A model without a vocabulary is refused before anything is written.
     with open(source, "wb") as f:
         f.write(data.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"))
     refuses(3, "tokenizer.ggml.tokens: missing key", *args, source, out + "2", "Q4_0")

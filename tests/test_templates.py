@@ -139,19 +139,26 @@ def messages(tmp):
     template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
     with open(template, "w") as f:
         f.write("{% for m in messages %}{{ m|tojson }}\n{% endfor %}")
+
+    # All members reach the template.
     full = [{"role": "user", "name": "n", "content": "q"},
             {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1.0, "b": [None, True]}}}]},
             {"role": "tool", "tool_call_id": "c1", "content": "2"}]
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
+
     args = ("tokenize", "-q", "--chat", lines, "--template", template)
     out = call(*args, "--rendered")[0].decode()
     same([json.loads(line) for line in out.splitlines()], full)
+
+    # Arguments may be a JSON string.
     full[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"a": 1.0, "b": [None, True]})
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
     same(call(*args, "--rendered")[0].decode(), out, "arguments as a JSON string")
+
+    # Invalid messages.
     for bad, message in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
                       ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
                       ({"role": "assistant", "content": None}, "content"),
