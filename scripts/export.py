@@ -296,6 +296,7 @@ def read_meta(directory, options):
     if not files or numbers != list(range(len(files))):
         raise Failure("%s: expected consolidated.00.pth, consolidated.01.pth, ..., found %s" %
                       (directory, ", ".join(files) or "none"))
+
     shards = [read_pth(inside(directory, f)) for f in files]
     for f, shard in zip(files, shards):
         for name in sorted(set(shard) ^ set(shards[0])):
@@ -323,6 +324,8 @@ def read_meta(directory, options):
         c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
     except (KeyError, TypeError, ZeroDivisionError, IndexError) as e:
         raise Failure("params.json: invalid: %s: %s" % (type(e).__name__, e))
+
+    # Context length and scaling follow from two values. The sizes of Llama 3.2 have another factor.
     scaled = bool(params.get("use_scaled_rope"))
     if scaled:
         factor = options.rope_factor or (32.0 if c.dim in (2048, 3072) else 8.0)
@@ -338,12 +341,16 @@ def read_meta(directory, options):
     if params.get("vocab_size", -1) not in (-1, c.vocab_size):
         raise Failure("params.json: vocab_size is %s, but the embedding has %d rows" %
                       (params["vocab_size"], c.vocab_size))
+
     c.check("params.json")
     weights = bind(c, tensors, directory)
-    if same(tensors["token_embd.weight"], tensors.get("output.weight")):  # tied, but stored twice
+
+    # A tied output matrix may be stored twice, or left out by Llama 3.2.
+    if same(tensors["token_embd.weight"], tensors.get("output.weight")):
         weights.remove(tensors["output.weight"])
     elif "output.weight" not in tensors and c.dim not in (2048, 3072):
         raise Failure("%s: missing tensor output.weight" % directory)
+
     vocabulary = meta_vocabulary(options.tokenizer or inside(directory, "tokenizer.model"))
     return c, weights, vocabulary
 
@@ -542,21 +549,28 @@ def huggingface_config(directory, options):
 def read_huggingface(directory, options):
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
-    if config.get("has_other_parts"):  # "language_model.model.layers." or "model.language_model.layers."
+
+    # Layers of a model with other parts: "language_model.model.layers." or "model.language_model.layers.".
+    if config.get("has_other_parts"):
         shards = {name.replace("language_model.", "", 1): w for name, w in shards.items() if "language_model." in name or
                   name.startswith("lm_head.")}
+
     layer_names = HF_LAYER
     if c.n_experts:
         n_extra = config.get("num_nextn_predict_layers") or 0
         shards, layer_names = stack_experts(shards, c, n_extra), {**HF_LAYER, **MOE_LAYER}
+
     tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, layer_names).items()}
     c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
+
+    # The output matrix: tied or not.
     if config.get("tie_word_embeddings"):
         tensors.pop("output.weight", None)
         if c.architecture in UNTIED and "token_embd.weight" in tensors:
             tensors["output.weight"] = View(tensors["token_embd.weight"])
     elif "output.weight" not in tensors:
         raise Failure("%s: missing tensor lm_head.weight, which config.json does not tie to the embedding" % directory)
+
     weights = bind(c, tensors, directory)
     weights = [to_meta_order(w, w.name, c) for w in weights]
     return c, weights, huggingface_vocabulary(directory, c.vocab_size)
@@ -576,11 +590,15 @@ def stack_experts(tensors, c, n_extra):
         layer = re.match(r"model\.layers\.(\d{1,4})\.", name)
         if layer and c.n_layers <= int(layer.group(1)) < c.n_layers + n_extra or name.startswith("model.mtp_"):
             continue
+
+        # Unified names.
         name = name.replace("model.word_embeddings.", "model.embed_tokens.")
         name = re.sub(r"\.(expert|e_score_correction)_bias$", ".choice.bias", name)
         name = re.sub(r"(\.experts\.(gate_up|down)_proj)$", r"\1.weight", name)
         expert = re.match(r"(.*\.experts)\.(0|[1-9]\d{0,3})\.(\w+\.weight)$", name)
         fused = re.match(r"(.*\.)(input_linear|gate_up_proj)\.weight$", name)
+
+        # An expert; gate and up in one tensor; a vector stored as a matrix; any other tensor.
         if expert:
             experts.setdefault("%s.%s" % expert.group(1, 3), {})[int(expert.group(2))] = w
         elif fused:
@@ -590,6 +608,7 @@ def stack_experts(tensors, c, n_extra):
             put(name, View(w, shape=w.shape[1:]))
         else:
             put(name, w)
+
     for name, parts in experts.items():
         if sorted(parts) != list(range(c.n_experts)):
             raise Failure("%s: expected experts 0 to %d, found %d" % (ascii(name), c.n_experts - 1, len(parts)))
@@ -642,10 +661,12 @@ def read_pairs(directory, config, is_tied):
     are in Meta's order, the names in the order of the model's tensors."""
     alpha, modules = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
+
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
     layer_names = {**HF_LAYER, **MOE_LAYER} if config.n_experts else HF_LAYER
     names = renamed([module + ".weight" for module in modules], HF_NAMES, layer_names)
+
     for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
@@ -653,11 +674,15 @@ def read_pairs(directory, config, is_tied):
         if len(shape) != 2 or name == "token_embd.weight" or name.endswith("ffn_gate_inp.weight"):
             raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
                       (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
+
         if shape != (b.shape[0], a.shape[1]):
             raise Failure("%s: %s: expected shape %s, found %s" %
                       (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
-        a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)  # rejects NaN and infinity
+
+        # The conversion rejects NaN and infinity.
+        a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)
         pairs[name] = a, b if factor == 1 else Scaled(b, factor)
+
     if not pairs:
         raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
     return alpha, pairs
@@ -746,14 +771,19 @@ def find_program():
 def export_quantized(options):
     """Exports in the type of the source to a temporary directory, then runs `llama31 quantize`."""
     program, output, type = find_program(), options.output, options.type
+
     if not program:
         raise Failure("--type %s: expected %s; other types need the llama31 program, which is not in PATH" %
                   (ascii(type), ", ".join(FILE_TYPES)), 2)
+
+    # An unknown type is noticed before the export, which may take hours.
     asked = subprocess.run([program, "quantize", os.devnull, os.devnull, type], stderr=subprocess.PIPE)
-    if asked.returncode == 2:  # an unknown type, noticed before hours of work
+    if asked.returncode == 2:
         raise Failure(asked.stderr.decode("utf-8", "replace").strip(), 2)
+
     check_output(output, (options.source,), options.force, lambda path: False)
     directory = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
+
     try:
         options.output, options.type = os.path.join(directory, "model.gguf"), None
         export(options)

@@ -139,17 +139,23 @@ def frequencies(table):
     waves = [[2 * math.pi / v for v in line] for line in values]
     base = by_rule(table, "unscaled")[:1] or [v for name, v in zip(names, values) if name == "none"]
     context, factor = table["original_context"], table["factor"]
+
     svg = Svg(680 if base else 420)
     x = Axis(pairs[0], pairs[-1], LEFT, WIDTH - RIGHT)
     y = Axis(min(map(min, waves)), max(map(max, waves)) * 1.5, 350, 40, True)
+
     svg.text(WIDTH / 2, 22, "Wavelength of each pair, in positions (dim %g, theta %g)" % (table["dim"], table["theta"]))
     frame(svg, x, y, "pair i of dimensions (2i, 2i+1)", "wavelength")
+
     for n, name in ((context, "context before scaling: %d"), (context * factor, "times the factor: %d")):
         if y.first < n < y.last:
             svg.line(x.begin, y.at(n), x.end, y.at(n), "#444444", 1, "3 3")
             svg.text(x.begin + 8, y.at(n) - 5, name % n, "start")
+
     curves(svg, x, y, [list(zip(pairs, line)) for line in waves])
     legend(svg, names, x.end - 130, 350 - 18 * len(names))
+
+    # Below it: the frequencies relative to the unscaled ones.
     if base:
         shares = [[a / b for a, b in zip(line, base[0])] for line in values]
         y = Axis(0, 1.05, 620, 430)
@@ -291,10 +297,13 @@ def main():
     p.add_argument("-o", "--output", help="output file (default: stdout)")
     p.add_argument("--text", action="store_true", help="plot with characters, 80 columns wide")
     args = p.parse_args()
+
     if args.output and not args.text and os.path.splitext(args.output)[1] not in ("", ".svg"):
         sys.exit("plot_rope.py: %s: the plot is SVG; use a name that ends in .svg, which browsers open" % args.output)
+
     if not args.file and sys.stdin.isatty():
         print("plot_rope.py: reading the output of llama31 rope --json from the terminal", file=sys.stderr)
+
     try:
         with open(args.file) if args.file else sys.stdin as f:
             table = json.load(f)

@@ -61,6 +61,7 @@ def tiny_model():
     tokens = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(hidden_bytes))] + ["th", "the"]
     control = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
                "<|eot_id|>"]
+
     n = len(tokens)
     values = {
         "general.architecture": (STRING, "llama"),
@@ -90,13 +91,16 @@ def tiny_model():
         scale = cols ** -0.5
         return rows, cols, struct.pack("<%df" % (rows * cols), *(rng.gauss(0, scale) for _ in range(rows * cols)))
 
+
     norm = (1, dim, struct.pack("<%df" % dim, *[1.0] * dim))
     tensors = {"token_embd.weight": matrix(n + 6, dim), "output_norm.weight": norm}
+
     for i in range(layers):
         tensors.update({"blk.%d.%s.weight" % (i, part): tensor for part, tensor in {
             "attn_norm": norm, "attn_q": matrix(dim, dim), "attn_k": matrix(dim // 2, dim),
             "attn_v": matrix(dim // 2, dim), "attn_output": matrix(dim, dim), "ffn_norm": norm,
             "ffn_gate": matrix(hidden, dim), "ffn_up": matrix(hidden, dim), "ffn_down": matrix(dim, hidden)}.items()})
+
     tensors["output.weight"] = matrix(n + 6, dim)
     return values, tensors
 
@@ -132,11 +136,13 @@ class Result:
 def run(*args, stdin=b"", env=None, stdout=None):
     """Runs the program. stdout: a file to write to, or None to return the output. rss in MiB, cpu in seconds."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
         p = subprocess.Popen([PROGRAM, *args], stdin=given, stdout=out if stdout is None else stdout, stderr=err,
                              env=dict(ENV, **(env or {})))
+
         deadline = time.monotonic() + 30
         while True:
             pid, status, usage = os.wait4(p.pid, os.WNOHANG)
@@ -147,6 +153,7 @@ def run(*args, stdin=b"", env=None, stdout=None):
                 os.wait4(p.pid, 0)
                 raise AssertionError("%s: still running after 30 s" % (args,))
             time.sleep(0.002)
+
     p.returncode = os.waitstatus_to_exitcode(status)
     out.seek(0)
     err.seek(0)
@@ -490,8 +497,11 @@ def streams():
                      ["show", "-m", GOOD], ["tokenize", "-m", GOOD, "The"], ["help"]):
             r = run(*args, stdout=full)
             check(r.code == 1 and b"No space" in r.err, args, r)
+
     r = run("logits", "-m", GOOD, "--ids", "1,2", "-o", "/dev/full")
     check(r.code == 1 and b"No space" in r.err, r)
+
+    # A closed pipe is not a failure.
     for args in (["run", "-m", GOOD, "--raw", "-q", "-n", "100", "--ignore-eos", "The"], ["show", "-m", GOOD],
                  ["logits", "-m", GOOD, "--ids", "1,2", "-o", "-"], ["help"]):
         reader, writer = os.pipe()
@@ -499,9 +509,12 @@ def streams():
         r = run(*args, stdout=writer)
         os.close(writer)
         check(r.code == 0 and r.err == b"", "closed pipe:", args, r)
+
+    # A closed stdout is a failure.
     r = subprocess.run(["sh", "-c", '"$0" run -m "$1" --raw -q The >&-', PROGRAM, GOOD], env=ENV,
                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     check(r.returncode == 1 and r.stderr.count(b"\n") == 1, "closed stdout:", r)
+
     r = run("show", "-m", GOOD)
     check(r.code == 0 and b"\x1b" not in r.out and b"\x07" not in r.out, r)
 
@@ -658,14 +671,18 @@ def damaged_models():
             for _ in range(1 if i % 4 == 1 else 3):
                 at = rng.randrange(head)
                 data[at] = rng.choice((0, 1, 0x7f, 0x80, 0xff, data[at] ^ 1 << rng.randrange(8)))
+
         path = path_of("damaged.gguf", data)
         args = ["show", "-m", path] if i % 2 else ["run", "-m", path, "--raw", "-q", "-n", "2", "-t", "1", "the"]
         r = run(*args)
+
         codes = (3,) if i % 4 == 0 else (0, 1, 2, 3, 4)
         keep = path_of("failed.gguf", data) if r.code not in codes else ""
         check(r.code in codes, "model", i, keep, r)
         check(r.code == 0 or r.err.count(b"\n") <= 2 and r.err.startswith(b"llama31: "), "model", i, r)
-        probe = 256 if r.code == 0 and args[0] == "show" else 0  # bytes read to measure the bandwidth
+
+        # show reads bytes to measure the bandwidth.
+        probe = 256 if r.code == 0 and args[0] == "show" else 0
         check(IS_SANITIZED or r.rss < 64 + probe, "model", i, "%.0f MiB" % r.rss)
         check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
 

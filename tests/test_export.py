@@ -61,17 +61,20 @@ def read_gguf(path):
             return [value(kind) for _ in range(n)]
         return take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
 
+
     same(b[:8], b"GGUF\3\0\0\0")
     n_tensors, n_keys = struct.unpack_from("<QQ", b, 8)
     metadata = {}
     for _ in range(n_keys):
         key = text()
         metadata[key] = value(take("I"))
+
     infos = []
     for _ in range(n_tensors):
         name, n = text(), take("I")
         infos.append((name, [take("Q") for _ in range(n)][::-1], take("I"), take("Q")))
     begin = at + -at % 32
+
     tensors = {}
     for name, shape, kind, offset in infos:
         kind, width, block = {0: ("f32", 4, 1), 1: ("f16", 2, 1), 30: ("bf16", 2, 1), 8: ("q8_0", 34, 32),
@@ -322,13 +325,17 @@ def rope_scaling(tmp):
     check(kind == "f32" and shape == [16] and d[0] == 1 and d[-1] == 8 and all(a <= b for a, b in zip(d, d[1:])), d)
     check("llama.rope.scaling.type" not in metadata and "llama.rope.scaling.factor" not in metadata)
     same(metadata["llama.context_length"], 131072)
+
     _, tensors = exported(source, tmp, "--rope-factor", "32")
     same(struct.unpack("<16f", tensors["rope_freqs.weight"][2])[-1], 32.0)
+
+    # Other factors and head sizes, against the sines of the reference.
     c = export.Config()
     c.head_dim, c.rope_theta = 64, 500000.0
     c.rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 8192}
     same(struct.unpack("<32f", c.divisors()[0].data)[-1], 32.0)
+
     for name, c.head_dim, c.rope["factor"] in (("llama31-dim128-theta5e5-scaled", 128, 8.0),
                                               ("llama32-dim64-theta5e5-scaled8", 64, 8.0)):
         with open(os.path.join(GOLDEN, "rope", name + ".csv")) as f:
@@ -341,6 +348,7 @@ def rope_scaling(tmp):
     face = copy("small31-hf", os.path.join(tmp, "hf"))
     edit_json(os.path.join(face, "config.json"), lambda c: c["rope_scaling"].update(factor=32.0))
     same(struct.unpack("<16f", exported(face, tmp)[1]["rope_freqs.weight"][2])[-1], 32.0)
+
     edit_json(os.path.join(face, "config.json"), lambda c: c.update(rope_scaling={"type": "linear", "factor": 4.0}))
     metadata, tensors = exported(face, tmp)
     check("rope_freqs.weight" not in tensors)
@@ -351,9 +359,11 @@ def rope_scaling(tmp):
 def types_of_weights(tmp):
     """--type converts matrices; vectors stay f32. All conversions equal those of struct."""
     _, bf16 = exported(find("small31"), tmp)
+
     for kind in ("f32", "f16"):
         metadata, found = exported(find("small31"), tmp, "--type", kind)
         same(metadata["general.file_type"], {"f32": 0, "f16": 1}[kind])
+
         for name, (_, shape, data) in bf16.items():
             if len(shape) == 1:
                 same(found[name], ("f32", shape, data))
@@ -376,6 +386,7 @@ def types_of_weights(tmp):
     f16_as_f32 = struct.pack("<%df" % (len(f16) // 2), *unpack("e", f16))
     bf16_as_f32 = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
                                                       for h in unpack("H", bf16)])
+
     for pair, source, expected in (
             (("f32", "f16"), f32, struct.pack("<%de" % len(x), *unpack("f", f32))),
             (("f32", "bf16"), f32, to_bf16(f32)),
@@ -384,6 +395,7 @@ def types_of_weights(tmp):
             (("bf16", "f32"), bf16, bf16_as_f32),
             (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *unpack("f", bf16_as_f32)))):
         check(weights.CONVERSIONS[pair](source) == expected, pair)
+
     for pair, bad in ((("f32", "bf16"), struct.pack("<2f", 1, float("nan"))), (("f32", "f16"), struct.pack("<f", 7e4)),
                       (("f32", "f16"), struct.pack("<f", float("inf"))),
                       (("f16", "f32"), struct.pack("<e", float("nan"))),
@@ -449,6 +461,7 @@ def sentencepiece(tmp):
     same([t.decode() for t in v["tokenizer.ggml.tokens"]], [p for p, _, _ in PIECES])
     same(v["tokenizer.ggml.scores"], [s for _, s, _ in PIECES])
     same(v["tokenizer.ggml.token_type"], [t for _, _, t in PIECES])
+
     for is_old in (False, True):
         path = os.path.join(tmp, "tokenizer.bin")
         with open(path, "wb") as f:
@@ -457,6 +470,7 @@ def sentencepiece(tmp):
                 p = "\n%s\n" % p if kind == 3 else chr(i - 3) if kind == 6 and is_old else p.replace("\u2581", " ")
                 f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
         same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
+
     for invalid in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
         path = os.path.join(tmp, "tokenizer.model")
         with open(path, "wb") as f:
@@ -473,10 +487,12 @@ def sentencepiece(tmp):
     with open(os.path.join(tmp, "tokenizer.json"), "w") as f:
         json.dump(t, f)
     os.remove(os.path.join(tmp, "tokenizer.model"))
+
     h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 2)
     same(h["tokenizer.ggml.tokens"][-2:], ["<|im_start|>", "[PAD%d]" % (len(PIECES) + 1)])
     same(h["tokenizer.ggml.token_type"], v["tokenizer.ggml.token_type"] + [3, 5])
     same(h["tokenizer.ggml.scores"][259:262], [0.0, -1.0, -2.0])
+
     with open(os.path.join(tmp, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
     h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 1)
@@ -522,15 +538,18 @@ def llama2c(path, version, tied=False):
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 2, 2, 1, 4, len(PIECES)
     c.context_length = 16
     rng = random.Random(3)
+
     shapes = c.shapes()
     shapes["output.weight"] = shapes["token_embd.weight"]
     data = {}
+
     for name, shape in shapes.items():
         n = shape[0] * shape[-1] if len(shape) > 1 else shape[0]
         data[name] = struct.pack("<%df" % n, *[rng.gauss(0, 1) for _ in range(n)])
 
     def layers(*names):
         return b"".join(data["blk.%d.%s.weight" % (i, n)] for n in names for i in range(c.n_layers))
+
     head = [c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.context_length]
     attention, ffn = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_down", "ffn_up")
     if version:
@@ -540,10 +559,12 @@ def llama2c(path, version, tied=False):
         head[5] *= 1 if tied else -1
         b = struct.pack("<7i", *head) + data["token_embd.weight"] + layers("attn_norm", *attention)
         b += layers("ffn_norm", *ffn) + data["output_norm.weight"] + bytes(4 * 16 * 4)
+
     if tied:
         del data["output.weight"]
     with open(path, "wb") as f:
         f.write(b + data.get("output.weight", b""))
+
     with open(os.path.join(os.path.dirname(path), "tokenizer.bin"), "wb") as f:
         f.write(struct.pack("<i", 8))
         for p, score, _ in PIECES:
@@ -560,16 +581,21 @@ def llama2c_versions(tmp):
             data = llama2c(path, version, tied)
             _, tensors = exported(tmp, tmp)
             same({n: t[2] for n, t in tensors.items()}, data, "version %d" % version)
+
+    # Files of a wrong length, version, shape, and without a tokenizer.
     with open(path, "rb") as f:
         b = f.read()
     with open(path, "wb") as f:
         f.write(b[:-1])
     refused(path, tmp, "bytes, found")
+
     llama2c(path, 2)
     refused(path, tmp, "version 2", "not supported")
+
     with open(path, "wb") as f:
         f.write(struct.pack("<7i", 8, 12, 2, 3, 1, 9, 16))
     refused(path, tmp, "model.bin")
+
     llama2c(path, 0)
     os.remove(os.path.join(tmp, "tokenizer.bin"))
     refused(path, tmp, "no tokenizer")
@@ -681,6 +707,7 @@ def refuses_safetensors_tricks(tmp):
         if "safetensors" in n:
             os.remove(os.path.join(source, n))
     path, state = os.path.join(source, "model.safetensors"), hf_state()
+
     write_safetensors(path, state)
     check(exported(source, tmp)[1] == exported(find("small31-hf"), tmp)[1], "one file without an index")
     a, b = "model.norm.weight", "model.layers.0.input_layernorm.weight"
@@ -701,6 +728,7 @@ def refuses_safetensors_tricks(tmp):
             h[name][key] = value
             return h
         return change
+
     rejected("overlaps", offsets(a, -2, -2))
     rejected("gap", offsets(a, 2, 2))
     rejected("does not match", offsets(a, 256, 0))
@@ -714,6 +742,7 @@ def refuses_safetensors_tricks(tmp):
     rejected("expected dtype", field(a, "data_offsets", [1]))
     rejected("F8_E4M3", field(a, "dtype", "F8_E4M3"))
     rejected("expected dtype", lambda h: h.update({a: 1}) or h)
+
     rejected("bytes, found", tail=b"\0")
     rejected("duplicate key", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
     rejected("duplicate key", lambda h: json.dumps(h).replace('"dtype"', '"dtype": "F16", "dtype"', 1).encode())
@@ -721,8 +750,10 @@ def refuses_safetensors_tricks(tmp):
     rejected("not JSON", lambda h: b"[" * 200000)
     rejected("JSON object", lambda h: b"[]")
     rejected("not JSON", lambda h: b"\xff")
+
     write_safetensors(path, state, lambda h: h.update({"model.extra": h.pop(b)}) or h)
     refused(source, tmp, "missing tensor blk.0.attn_norm.weight")
+
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", 1 << 62) + b"{}")
     refused(source, tmp, "header of")
@@ -743,16 +774,20 @@ def refuses_broken_index(tmp):
             f.write(good)
         edit_json(index, change)
         refused(source, tmp, *words)
+
     def elsewhere(name, file):
         return lambda v: v["weight_map"].update({name: file})
+
     rejected(elsewhere("lm_head.weight", "../source/model-00001-of-00002.safetensors"), "not a file name")
     rejected(elsewhere("lm_head.weight", "/etc/passwd"), "not a file name")
     rejected(elsewhere("lm_head.weight", "model-00002-of-00002.safetensors"), "lm_head.weight")
     rejected(elsewhere("new.weight", "model-00002-of-00002.safetensors"), "new.weight", "missing")
     rejected(lambda v: v.pop("weight_map") and None, "weight_map")
+
     with open(index, "w") as f:
         f.write(good[:-1] + ', "weight_map": {}}')
     refused(source, tmp, "duplicate key")
+
     with open(index, "w") as f:
         f.write(good)
     os.remove(os.path.join(source, "model-00002-of-00002.safetensors"))
@@ -874,18 +909,23 @@ def quantized_in_one_step(tmp):
     for args in ([], ["--force"]):
         p = run_export(source, out, "--type", "q4_k_m", *args)
         same(p.returncode, 0, p.stderr)
+
     same(run_export(source, two).returncode, 0)
     subprocess.run([program, "quantize", "-q", two, two + "4", "Q4_K_M"], check=True)
     with open(out, "rb") as f, open(two + "4", "rb") as g:
         check(f.read() == g.read(), "differs from two steps")
+
+    # Files that exist.
     with open(os.path.join(tmp, "old"), "w") as f:
         f.write("old")
     for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
                  (source, two, "--type", "q4_k_m")):
         p = run_export(*args)
         check(p.returncode == 2 and p.stderr.startswith("error: ") and p.stderr.count("\n") == 1, p.stderr)
+
     same(run_export(os.path.join(tmp, "absent"), out, "--type", "q8_0").returncode, 1)
     same(run_export(source, os.path.join(tmp, "old"), "--type", "q4_k_m", "--force").returncode, 0)
+
     same(sorted(os.listdir(tmp)), ["old", "out.gguf", "two.gguf", "two.gguf4"])
 
 
@@ -911,9 +951,12 @@ def refuses_links(tmp):
     lora = write_adapter(os.path.join(tmp, "d"))
     os.mkdir(old)
     llama2c(os.path.join(old, "model.bin"), 1)
+
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         with open(os.path.join(face, name), "w") as f:
             f.write("{}")
+
+    # Every file of every kind of source, behind three kinds of links.
     for directory in (face, meta, old, lora):
         for name in sorted(os.listdir(directory)):
             if name in ("golden.json", "README.md") or name.endswith(".f32"):
@@ -1310,15 +1353,18 @@ def expert_tensors(case):
         layer = {"attn_norm": [dim], "ffn_norm": [dim], "attn_output": [dim, heads * head_dim],
                  "attn_q": [heads * head_dim, dim], "attn_k": [kv_heads * head_dim, dim],
                  "attn_v": [kv_heads * head_dim, dim]}
+
         if i < case["n_dense"]:
             hidden = c["intermediate_size"]
             layer.update({"ffn_gate": [hidden, dim], "ffn_up": [hidden, dim], "ffn_down": [dim, hidden]})
+
         for to, shape, *_ in map(str.split, case["tensors"].values()):
             if to.startswith("attn") or i >= case["n_dense"]:
                 layer.update((name, list(map(int, shape.split("x")))) for name in to.split("+"))
         if "attn_qkv" in layer:
             del layer["attn_q"], layer["attn_k"], layer["attn_v"]
         shapes.update((full_name(i, name), shape) for name, shape in layer.items())
+
     shapes.update({"output_norm.weight": [dim], "token_embd.weight": [c["vocab_size"], dim]})
     if not c["tie_word_embeddings"]:
         shapes["output.weight"] = [c["vocab_size"], dim]
@@ -1512,6 +1558,7 @@ def lora_equals_merged(tmp):
     base, model = find("small31-hf"), os.path.join(tmp, "base.gguf")
     same(run_export(base, model, "--type", "f32").returncode, 0)
     plain = read_gguf(model)[1]
+
     forms = {"plain": write_adapter(os.path.join(tmp, "plain")),
              "pattern": write_adapter(os.path.join(tmp, "pattern"), seed=2,
                                       rank=lambda m: 8 if "layers.1.mlp" in m else 3 if "q_proj" in m else 4,
@@ -1525,8 +1572,10 @@ def lora_equals_merged(tmp):
         if form == "pattern":
             return 8 / 8 if "layers.1.mlp" in module else 2 / 3 if "q_proj" in module else 8 / 4
         return 8 / 4 if form == "plain" else 8 / (9 if "k_proj" in module else 4) ** 0.5
+
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
+
     limit = 1e-4 if os.environ.get("LLAMA31_ISA") == "amx" else 1e-6
     loras = {}
     for form, directory in forms.items():
@@ -1535,16 +1584,19 @@ def lora_equals_merged(tmp):
         check(p.returncode == 0, p.stderr)
         p = run_export(base, merged, "--merge", directory, "--type", "f32", "--force")
         check(p.returncode == 0, p.stderr)
+
         metadata, tensors = read_gguf(lora)
         same((metadata["general.type"], metadata["adapter.type"], metadata["general.architecture"]),
              ("adapter", "lora", "llama"))
         same(metadata["adapter.lora.alpha"], 16.0 if form == "root" else 8.0)
         check(all(t[0] == "f32" for t in tensors.values()))
+
         expected = logits(merged, tmp)
         error = nmse(logits(model, tmp, "--lora", lora), expected)
         check(error <= limit, form, "NMSE", error)
         check(nmse(logits(model, tmp), expected) > 0.01, "the adapter has no effect")
         check(nmse(logits(model, tmp, "--lora", lora + ":0.5"), expected) > 1e-4, "SCALE has no effect")
+
         loras[form] = lora
 
         found = read_gguf(merged)[1]
@@ -1559,6 +1611,7 @@ def lora_equals_merged(tmp):
             kind, shape, data = plain[gguf]
             old, new = struct.unpack("<%df" % (len(data) // 4), data), struct.unpack("<%df" % (len(data) // 4),
                                                                                     found[gguf][2])
+
             head = 32
             for row in range(shape[0]):
                 at = row // head * head + row % 2 * head // 2 + row % head // 2 if heads else row
@@ -1571,6 +1624,7 @@ def lora_equals_merged(tmp):
     same(run_export(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32").returncode, 0)
     error = nmse(logits(model, tmp, "--lora", loras["plain"], "--lora", loras["root"]), logits(both, tmp))
     check(error <= limit, "two adapters: NMSE", error)
+
     metadata, tensors = exported(forms["plain"], tmp, "--base", base, "--type", "f16", "--force")
     check(all(t[0] == "f16" for t in tensors.values()))
 
@@ -1589,16 +1643,20 @@ def lora_refusals(tmp):
         check(status == code and not os.path.exists(out), status, err.getvalue())
         for word in words:
             check(word in err.getvalue(), "expected", repr(word), "in", err.getvalue())
+
     refuses("--base DIRECTORY", code=2, args=())
     for key, v in (("peft_type", "LOHA"), ("use_dora", True), ("bias", "lora_only"), ("modules_to_save", ["lm_head"]),
                    ("fan_in_fan_out", True), ("layer_replication", [[0, 1]]), ("init_lora_weights", "pissa_niter_4"),
                    ("lora_bias", True)):
         refuses(key, config={key: v})
+
     refuses("invalid LoRA settings", config={"r": 0})
     refuses("invalid LoRA settings", config={"lora_alpha": "8"})
+
     for pattern in ("(", "(a+)+$", "q_proj|k_proj", "[qk]_proj", "q_proj?", "q_*", "\\d", ".*" * 5, "q" * 257):
         refuses("rank_pattern: ", ascii(pattern)[:60], config={"rank_pattern": {pattern: 4}})
         refuses("alpha_pattern: ", ascii(pattern)[:60], config={"alpha_pattern": {pattern: 4}})
+
     refuses("invalid LoRA settings", "patterns for", config={"rank_pattern": {"x%d" % i: 8 for i in range(400000)}})
     refuses("expected lora_A (8, ...)", config={"r": 8})
     refuses("no tensors", modules=["nothing"])
@@ -1611,14 +1669,18 @@ def lora_refusals(tmp):
         tensors = {n.replace(name, to): (w.type, w.shape, b"".join(w.pieces())) for n, w in
                    export.read_safetensors(os.path.join(directory, "adapter_model.safetensors")).items()}
         write_safetensors(os.path.join(directory, "adapter_model.safetensors"), tensors)
+
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
             status = export.main([directory, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
         check(status == 3 and word in err.getvalue(), word, err.getvalue())
+
     for alpha, scale in ((1e300, "2.5e+299"), (1e-300, "2.5e-301"), (math.nan, "nan"), (math.inf, "inf")):
         refuses("q_proj': scale " + scale, "range of f32", config={"alpha_pattern": {"q_proj": alpha}})
     refuses("invalid LoRA settings", config={"alpha_pattern": {"q_proj": "8"}})
     refuses("invalid LoRA settings", config={"rank_pattern": ["q_proj"]})
+
+    # Numbers that are not finite.
     name = "base_model.model.model.layers.1.self_attn.q_proj.lora_%s.weight"
     for side in "AB":
         for kind, form in (("f32", "<f"), ("f16", "<e"), ("bf16", None)):
@@ -1627,12 +1689,15 @@ def lora_refusals(tmp):
                 path = os.path.join(directory, "adapter_model.safetensors")
                 tensors = {n: (kind, w.shape, b"".join(weights.convert(w, kind).pieces())) for n, w in
                            export.read_safetensors(path).items()}
+
                 data = tensors[name % side][2]
                 bad = struct.pack(form, number) if form else struct.pack("<f", number)[2:]
                 tensors[name % side] = kind, tensors[name % side][1], data[:40] + bad + data[40 + len(bad):]
                 write_safetensors(path, tensors)
                 refused(directory, tmp, name % side + ": NaN or infinity", args=["--base", base])
                 refused(base, tmp, name % side + ": NaN or infinity", args=["--merge", directory])
+
+    # An output matrix that is tied to the embedding.
     source = copy("small31-hf", os.path.join(tmp, "tied"))
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
     refuses("tied to", args=("--base", source), modules=["lm_head"])

@@ -61,18 +61,23 @@ def manual(tmp):
     """The manual page has every command, option and exit status; mandoc accepts it."""
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
+
     for command, text in helps().items():
         check(".TP\n\\fB%s" % command in plain, command)
         for name in names_in(text):
             check(re.search(r"(\.B |, )%s\b" % re.escape(name), plain), name)
     for code in ("0", "1", "2", "3", "4", "5", "130"):
         check(".B %s\n" % code in plain, code)
+
     same(program("--man")[0], page)
+
+    # The commands of chat.
     with open(os.path.join(cli.ROOT, "commands", "chat_commands.c")) as f:
         table = re.findall(r'^    \{"(/\w+)",\s*"([^"]+)"', f.read(), re.M)
     check(len(table) > 10)
     for name, text in table:
         check(".B %s\n%s\n" % (name, text) in plain, "manual.roff lacks", name, text)
+
     if not shutil.which("mandoc"):
         raise Skip("no mandoc")
     r = subprocess.run(["mandoc", "-Tlint", "-Wwarning"], input=page, capture_output=True, text=True)
@@ -137,18 +142,23 @@ def typed_completions(tmp):
                                ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump")):
         if not shutil.which(shell):
             continue
+
         with open(os.path.join(tmp, name), "w") as f:
             f.write(program("help", "--completion", shell)[0])
         t = Terminal(["env", "-C", tmp, shell] + (["-f"] if shell == "zsh" else ["--norc", "--noprofile"]),
                      env={"PS1": "$ ", "TERM": "vt100", "HOME": tmp})
+
         t.send(begin + "; echo rea\\dy\n")
         check(t.wait("\nready"), shell, t.text())
+
         for typed, shown in (("llama31 ro\t", "llama31 rope"), ("--posi\t", "--positions"), ("\x15llama31 run --repeat-p\t", "--repeat-penalty"),
                              ("\x15llama31 help quan\t", "help quantize"), ("\x15llama31 run --template alp\t", "--template alpaca"),
                              ("\x15llama31 quantize a b Q8\t", "Q8_0")):
             t.send(typed)
             check(t.wait(shown), shell, repr(typed), t.text())
-        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value without candidates
+
+        # A value without candidates.
+        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")
         check(t.wait("\ndone") and "not found" not in t.text(), shell, t.text())
         t.close()
 

@@ -36,11 +36,13 @@ def add_biases(folder, config):
     """Adds a shard with a bias for every matrix of a layer."""
     rng, tensors = random.Random(4), {}
     hidden, kv = config["hidden_size"], config["num_key_value_heads"] * config["head_dim"]
+
     for i in range(config["num_hidden_layers"]):
         for name, n in (("self_attn.q_proj", hidden), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv),
                         ("self_attn.o_proj", hidden), ("mlp.gate_proj", config["intermediate_size"]),
                         ("mlp.up_proj", config["intermediate_size"]), ("mlp.down_proj", hidden)):
             tensors["model.layers.%d.%s.bias" % (i, name)] = [rng.gauss(0, 0.3) for _ in range(n)]
+
     header, data = {}, b""
     for name, values in tensors.items():
         start = len(data)
@@ -49,6 +51,7 @@ def add_biases(folder, config):
     head = json.dumps(header).encode()
     with open(os.path.join(folder, "biases.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(head)) + head + data)
+
     path = os.path.join(folder, "model.safetensors.index.json")
     with open(path) as f:
         index = json.load(f)
@@ -118,18 +121,23 @@ def compare(tmp, has_biases):
     subprocess.run(["cp", "-r", os.path.join(GOLDEN, "small31-hf"), folder], check=True)
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
+
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     config.pop("rope_scaling", None)  # scaling rules are tested in test_rope.c
     config["attention_bias"] = config["mlp_bias"] = has_biases
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f)
+
     if has_biases:
         add_biases(folder, config)
+
     model, out = os.path.join(tmp, "model.gguf"), os.path.join(tmp, "logits")
     subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", model], check=True,
                    capture_output=True)
+
     reference = Reference(config, read_tensors(folder))
     expected = [v for pos, token in enumerate(TOKENS) for v in reference.forward(token, pos)]
+
     for backend, chunk in (("scalar", "3"), ("avx2", "512"), ("avx512", "1"), ("avx512", "512")):
         call("logits", "-m", model, "--ids", ",".join(map(str, TOKENS)), "-o", out, "--kv", "f32", "-b", chunk,
              env=dict(os.environ, LLAMA31_ISA=backend))
@@ -302,17 +310,21 @@ def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=No
                 "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 10000.0}
     if head_dim:
         metadata.update({"attention.key_length": d, "attention.value_length": d})
+
     metadata.update(values)
     metadata = {arch + "." + key: value for key, value in metadata.items()}
     metadata["general.architecture"] = arch
+
     shapes = {"attn_q": (heads * d, dim), "attn_k": (kv_heads * d, dim), "attn_v": (kv_heads * d, dim),
               "attn_output": (dim, heads * d), "ffn_gate": (hidden, dim), "ffn_up": (hidden, dim), "ffn_down": (dim, hidden)}
+
     add("token_embd.weight", vocab, dim, scale=1)
     for i in range(layers):
         for name in ("attn_norm", "ffn_norm"):
             add("blk.%d.%s.weight" % (i, name), dim, mean=1, scale=0.2)
         for name in ("attn_q_norm", "attn_k_norm") if qk_norm else ():
             add("blk.%d.%s.weight" % (i, name), d, mean=1, scale=0.2)
+
         layer_shapes = dict(shapes)
         if experts and i >= dense_layers:
             for name in ("ffn_gate", "ffn_up", "ffn_down"):
@@ -325,10 +337,12 @@ def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=No
                 layer_shapes["ffn_gate_inp_shexp"] = (dim,)
             if choice_bias:
                 add("blk.%d.exp_probs_b.bias" % i, experts, scale=0.3)
+
         for name, shape in layer_shapes.items():
             add("blk.%d.%s.weight" % (i, name), *shape)
             if name in biases:
                 add("blk.%d.%s.bias" % (i, name), shape[0], scale=0.5)
+
     add("output_norm.weight", dim, mean=1, scale=0.2)
     if not is_tied:
         add("output.weight", vocab, dim)
@@ -606,6 +620,7 @@ def family_refusals(tmp):
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 3, "qwen3moe.expert_group_used_count": 1})
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 7})
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 2})
+
     refused("ffn_gate_exps.weight: expected shape (7, 24, 32), found (7, 48, 32)", "qwen3moe",
             {"qwen3moe.expert_feed_forward_length": 24})
     refused("blk.1.ffn_up_exps.weight: expected shape ... found no such tensor", "mixtral",
@@ -619,6 +634,7 @@ def family_refusals(tmp):
     refused("tensor blk.0.ffn_gate_inp.bias: not part of a Llama model", "mixtral", add=[("blk.0.ffn_gate_inp.bias", 4)])
     refused("tensor blk.0.exp_probs_b.bias: not part of a Qwen 3 MoE model", "qwen3moe",
             add=[("blk.0.exp_probs_b.bias", 7)])
+
     refused("recurrent layers", "granite", add=[("blk.1.ssm_a", 4)])
     refused("soft caps of logits", "granite", {"granite.final_logit_softcapping": 30.0})
     refused("post-norms", "qwen2", add=[("blk.0.post_attention_norm.weight", 32)])
@@ -627,9 +643,11 @@ def family_refusals(tmp):
     refused('expected ... found "gpt2"', "qwen2",
             {"general.architecture": "gpt2"})
     refused("another activation (GELU)", "llama", {"general.architecture": "gemma"})
+
     refused("tensor blk.0.attn_q_norm.weight: not part of a Llama model", "llama", add=[("blk.0.attn_q_norm.weight", 8)])
     refused("tensor rope_freqs.weight: not part of a Qwen 3 model", "qwen3", add=[("rope_freqs.weight", 6)])
     refused("tensor blk.0.attn_k_norm.weight: expected shape (1, 12)", "qwen3", remove=["blk.0.attn_k_norm.weight"])
+
     refused("granite.logit_scale: missing key", "granite", remove=["granite.logit_scale"])
     refused("granite.residual_scale: expected a positive number", "granite", {"granite.residual_scale": -1.0})
     refused("mistral3.attention.temperature_scale: expected a positive number", "mistral3",

@@ -266,13 +266,16 @@ def inside_when_the_first_file_is_opened(tmp):
     prepare(tmp)
     if not os.path.exists("/proc/self/status") or not has_sandbox():
         raise Skip("this system lacks /proc or a layer of the sandbox")
+
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
     lines = ("run -t 3 -f {fifo}", "tokenize -f {fifo}", "logits --ids @{fifo} -o [x]", "chat -sys @{fifo} --template {fifo}",
                  "batch -t 3 -i {fifo} -o -", "score --perplexity {fifo}", "tokenize --jsonl --regex a -f {fifo}")
+
     for line in filter(is_possible, lines):
         p = subprocess.Popen([PROGRAM, *arguments(line, tmp + "/")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
+
         states, end = [], time.time() + 30
         while not states and time.time() < end and p.poll() is None:
             try:
@@ -281,6 +284,7 @@ def inside_when_the_first_file_is_opened(tmp):
                 os.close(writer)
             except OSError:
                 time.sleep(0.01)
+
         p.kill()
         p.wait()
         check(states and set(states) == {"2"}, line, states)
