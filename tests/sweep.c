@@ -5,7 +5,7 @@
 //     make sweep && build/sweep -m MODEL -t 2 [--json]
 //
 // It accepts the options of bench. It multiplies the matrices of the model, layer after layer, so
-// that they are read from memory: a model that fits into the caches gives times of no use.
+// that they are read from memory. The model must be larger than the caches of the CPU.
 #include "../base/clock.h"
 #include "../base/json.h"
 #include "../commands/commands.h"
@@ -18,7 +18,7 @@
 
 enum {
     MAX_TOKENS = 64,
-    LIST_BYTES = 1 << 29,   // matrices of one type, in all
+    LIST_BYTES = 1 << 29,   // layers are listed until their matrices have this size
     UNIT_WEIGHTS = 1 << 24, // times are scaled to this many weights: 4096 x 4096
     KINDS = 3
 };

@@ -190,7 +190,7 @@ static void damaged_pages(void) {
 
     // One bit flipped, in each byte of the head and in some of the page.
     for (size_t at = 0; at < whole.len; at += at < 5000 ? 1 : 997) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // the last miss has removed it
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // a miss removes the file
         unsigned char saved;
         CHECK(fd >= 0 && write_all(fd, whole.data, whole.len) && !close(fd), "write");
         flip_bit(path, (off_t)at, &saved);

@@ -171,7 +171,7 @@ def interrupt_keeps_the_answer_so_far():
     answer = transcript("stop.jsonl")[-1]
     assert answer["role"] == "assistant" and len(answer["content"]) > 100, answer
 
-    # Ctrl-C discards the input that the terminal has not delivered, hence the wait.
+    # Ctrl-C also discards input that the terminal has not delivered, so wait for the echo.
     t.send("never sent")
     assert t.wait(lambda: t.text().endswith("> never sent")), t.text()
     t.send("\x03")

@@ -14,7 +14,8 @@
 static uint64_t state; // of test_random
 static int n_runs;
 
-// One to four times: replaces a byte, truncates, appends random bytes, or repeats a few bytes.
+// Makes one to four changes: replaces a byte, truncates, appends random bytes, or repeats a few
+// bytes.
 static void mutate(Buffer *b) {
     for (uint64_t n = test_random(&state) % 4 + 1; n && b->len; n--) {
         size_t at = test_random(&state) % b->len;

@@ -424,7 +424,7 @@ static void hostile_numbers(void) {
         buffer_free(&file);
     }
 
-    // Neither time nor memory depend on the numbers.
+    // Neither time nor memory depends on the numbers.
     getrusage(RUSAGE_SELF, &after);
     CHECK(cpu_sec() - start < 1, "%g s", cpu_sec() - start);
     CHECK(HAS_ASAN || after.ru_maxrss - before.ru_maxrss < 65536, "%ld KiB",

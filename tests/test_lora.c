@@ -249,6 +249,7 @@ static void types(void) {
 }
 
 // An adapter of one matrix, with an entry left out or replaced, is refused with this message.
+// says NULL: it is accepted.
 static void expect_refusal(const char *skip, void (*replace)(Maker *m), const char *says) {
     Maker maker;
     Model m;

@@ -113,7 +113,7 @@ static void group_limits(void) {
 
     // The limits of the group itself are lower.
     write_text("/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
-    write_text("/sys/fs/cgroup/a/b/memory.max", "1024\n"); // more is used
+    write_text("/sys/fs/cgroup/a/b/memory.max", "1024\n"); // less than is used
     expect_limits(0.5, 0);
 
     // Groups of version 1, without files and with files.

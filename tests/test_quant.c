@@ -146,7 +146,8 @@ static void few_bits(void) {
     }
 }
 
-// A block of each type, written out: bits and codes from the lowest on, zeros of a negative scale.
+// A hand-written block for each type. Bits and codes are stored from the lowest bit on. A code of 0
+// with a negative scale is -0.
 static void few_bits_by_hand(void) {
     uint8_t block[18] = {0x00, 0xc0, 0x05, 0x80, [17] = 0xe4}; // d = -2
     float x[128];
@@ -198,7 +199,8 @@ static void encode_q4_0(void) {
     double nmse = test_nmse(back, x, N);
     CHECK(nmse < 0.007, "error %.2e; ggml's rule has 7.4e-3", nmse);
 
-    // What Q4_0 can represent is exact: integers from -8 to 7 of a scale of either sign, and zero.
+    // Values that Q4_0 can represent are exact: integers from -8 to 7 of a scale of either sign,
+    // and zero.
     for (int i = 0; i < 128; i++) x[i] = i < 96 ? ldexpf((float)(i % 16 - 8), i / 32 * 9 - 10) : 0;
     for (int i = 32; i < 64; i++) x[i] = -x[i];
     CHECK(quant_encode_q4_0(x, blocks, 128), "integers refused");

@@ -423,7 +423,7 @@ def make_family(tmp, name):
 
 @test
 def families(tmp):
-    """Generated models of each family: logits beyond the original context, on every backend, in chunks and at once."""
+    """Generated models of each family: logits beyond the original context, on every backend, in chunks and in one pass."""
     rng, out = random.Random(6), os.path.join(tmp, "logits")
     tokens = [rng.randrange(40) for _ in range(40)]
     for name in FAMILIES:

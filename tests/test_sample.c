@@ -133,7 +133,7 @@ static void distribution(void) {
     o.top_k = 7;
     check_distribution(o, logits, N, "top-k 7");
 
-    for (int i = 0; i < N; i++) logits[i] = (float)(i / 125); // ascending, in ties
+    for (int i = 0; i < N; i++) logits[i] = (float)(i / 125); // ascending, 125 tokens of each value
     o.top_k = 300;
     check_distribution(o, logits, N, "ties");
 }

@@ -65,7 +65,7 @@ static void parsed_numbers(void) {
           "floating point");
 }
 
-// The shortest form reads back, and no shorter one does.
+// double_digits() digits read back as the same number, one digit less as another one.
 static void shortest_numbers(void) {
     static const double known[] = {0, 1, -1, 0.1, 1e15, 5e-324, 0x1p-1022, 1.7976931348623157e308};
     uint64_t random = 3;

@@ -307,8 +307,8 @@ static void nested_specials(void) {
     close_small(t);
 }
 
-// A text in which special tokens begin at every byte, but none is allowed, must not take much
-// longer than a text without special tokens.
+// Special tokens begin at every byte of the text, but none of them is accepted. Encoding must not
+// take much longer than for a text without special tokens.
 static void nested_specials_are_fast(void) {
     enum { SIZE = 1 << 17 };
     double sec[2];
@@ -347,7 +347,7 @@ static void expect_refusal(Maker *m, const char *says) {
     buffer_free(&b);
 }
 
-// The small vocabulary without the key `skip`, and with the keys that `spoil` writes instead.
+// Checks that the small vocabulary is refused without the key `skip` and with those of `spoil`.
 static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m),
                     const char *says) {
     Maker m;
@@ -408,7 +408,7 @@ static void spoil_special_twice(Maker *m) {
 }
 static void spoil_byte_short(Maker *m) { put_tokens(m, (const char *const[]){"<0x4>"}, 1, 6); }
 
-// A vocabulary of these tokens only, without the keys that refer to others.
+// The same for a vocabulary with the tokens of `spoil` alone, and no keys that refer to others.
 static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
     Maker m;
     make_begin(&m);
@@ -479,7 +479,7 @@ static void broken_vocabularies(void) {
     refused_tokens(spoil_byte_twice, "tokens 0 and 1 are the same byte");
 }
 
-// A vocabulary with other values of one key. Encodes a text.
+// Opens the small vocabulary with another value of one key, and encodes a text.
 static Tokenizer *open_changed(Gguf *g, Buffer *b, bool is_sentencepiece, const char *skip,
                                void (*change)(Maker *m), Ids *ids, const char *text) {
     Maker m;
