@@ -801,6 +801,7 @@ def positive(kind):
         if not 0 < x < 1e9:
             raise ValueError
         return x
+
     return parse
 
 

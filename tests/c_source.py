@@ -21,6 +21,7 @@ def strip_comments(text):
     def replace(match):
         found = match.group()
         return blank(match) if found[0] == "/" else found[0] + " " * (len(found) - 2) + found[0]
+
     return HIDDEN.sub(replace, text)
 
 

@@ -628,6 +628,7 @@ def disk_full(cli):
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
     cli.refuses(1, "File too large", "batch", "-i", source, "-o", out, preexec_fn=limit)
     check(3000 < os.path.getsize(out) <= 4000)
 

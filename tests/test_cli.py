@@ -245,6 +245,7 @@ def sampling_defaults_of_a_file():
         how = ["-m", model, "--raw", "-q", "-n", "60", "--seed", "3", "--ignore-eos", *args]
         return (run("run", *how, "the").out, run("batch", "--lines", *how, stdin=b"the\n").out,
                 run("chat", *[a for a in how if a != "--raw"], stdin=b"the\n").out)
+
     for args, expected in (([], explicit), (usual, usual), (["--no-model-sampling"], usual),
                            (["--temp", "0.8"], explicit[2:] + usual[:2])):
         same(texts(path, *args), texts(GOOD, *expected), args)
@@ -400,6 +401,7 @@ def unread_stdin():
         os.close(reader)
         check(r.returncode == 0, args, r)
         return r.stderr
+
     for args in (["The"], ["-p", "The"], ["-f", path_of("the.txt", b"The")]):
         check(b"standard input was not read" in err(*args), args)
     same(err("-q", "The"), b"")
@@ -421,6 +423,7 @@ def lines():
 def seeds():
     def sample(*args):
         return run("run", "-m", GOOD, "-q", "--raw", "-n", "20", "--temp", "1", *args, "The").out
+
     check(sample("-s", "7") == sample("--seed", "7"), "the same seed, different texts")
     check(sample("-s", "7") != sample("-s", "8"), "different seeds, the same text")
     check(sample() != sample(), "random seeds, the same text")

@@ -97,6 +97,7 @@ def write_pth(path, tensors, pickled=None, extra=()):
 
     def _rebuild_tensor_v2(*_):
         pass
+
     _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
     utils._rebuild_tensor_v2 = _rebuild_tensor_v2
     kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
@@ -383,6 +384,7 @@ def types_of_weights(tmp):
 
     def to_bf16(b):
         return struct.pack("<%dH" % (len(b) // 4), *[(v + 0x7fff + (v >> 16 & 1)) >> 16 for v in unpack("I", b)])
+
     f16_as_f32 = struct.pack("<%df" % (len(f16) // 2), *unpack("e", f16))
     bf16_as_f32 = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
                                                       for h in unpack("H", bf16)])
@@ -434,6 +436,7 @@ def message(*fields):
             out += bytes([n & 127 | 128])
             n >>= 7
         return out + bytes([n])
+
     out = b""
     for number, v in fields:
         if isinstance(v, float):
@@ -650,6 +653,7 @@ def refuses_other_tensors(tmp):
 
     def short(s):
         s["norm.weight"] = ("bf16", (129,), bytes(256))
+
     refused(modified_pth(tmp, change=integers), tmp, "torch.LongStorage", "not allowed")
     refused(modified_pth(tmp, change=transposed), tmp, "not contiguous")
     refused(modified_pth(tmp, change=short), tmp, "does not fit its storage")
@@ -679,6 +683,7 @@ def refuses_zip_tricks(tmp):
         with open(path, "wb") as f:
             f.write(b)
         refused(source, tmp, "consolidated.00.pth", *words)
+
     for n in (0, 3, 100, len(whole) // 2, len(whole) - 1):
         rewrite(whole[:n])
     # two directory entries for one member: a zip bomb
@@ -721,12 +726,14 @@ def refuses_safetensors_tricks(tmp):
             at = h[name]["data_offsets"]
             h[name]["data_offsets"] = [at[0] + begin, at[1] + end]
             return h
+
         return change
 
     def field(name, key, value):
         def change(h):
             h[name][key] = value
             return h
+
         return change
 
     rejected("overlaps", offsets(a, -2, -2))
@@ -1039,6 +1046,7 @@ def refuses_excess(tmp):
     def ranks(tokens):
         with open(tokenizer, "wb") as f:
             f.write(b"".join(b"%s %d\n" % (base64.b64encode(t), i) for i, t in enumerate(tokens)))
+
     ranks([b"a", b"b" * 3000000])
     with at_most(60):
         refused(meta, tmp, "tokenizer.model: line 2: 4000002 bytes")

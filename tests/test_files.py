@@ -533,6 +533,7 @@ def sandboxed(tmp):
         p.wait()
         p.stdout.close()
         return found
+
     if not os.path.exists("/proc/self/status") or mode() in ([], ["0"]):
         raise Skip("this system has no sandbox")
     same((mode(), mode("--no-sandbox")), (["2"], ["0"]))

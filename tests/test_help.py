@@ -172,6 +172,7 @@ def install(tmp):
 
     def files():
         return {os.path.relpath(os.path.join(folder, f), tmp) for folder, _, names in os.walk(tmp) for f in names}
+
     r = subprocess.run(make + ["install"], capture_output=True, text=True)
     check(r.returncode == 0 and not r.stderr, r.stderr)
     for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",

@@ -525,6 +525,7 @@ def disk_full(tmp):
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
     refuses(1, "File too large", "quantize", "--force", source, out, "Q8_0", preexec_fn=limit)
     same(sorted(os.listdir(tmp)), ["in.gguf", "out.gguf"], "left behind")
     with open(out, "rb") as f:

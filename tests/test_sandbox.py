@@ -324,6 +324,7 @@ def without(*calls):
         libc.prctl(38, long(1), long(0), long(0), long(0))  # PR_SET_NO_NEW_PRIVS
         if libc.prctl(22, long(2), ctypes.byref(Program(len(instructions), ctypes.addressof(code)))):  # PR_SET_SECCOMP
             os._exit(99)
+
     return enter
 
 
