@@ -116,6 +116,7 @@ class Config:
             "rope.dimension_count": self.head_dim,
             "rope.freq_base": float(self.rope_theta),
         }
+
         if self.n_experts:
             m.update({"expert_count": self.n_experts, "expert_used_count": self.n_used})
         # No type and factor for llama3: rope_freqs.weight has the scaling, and a factor would be applied on top of it.
@@ -125,6 +126,7 @@ class Config:
                 m["rope.scaling.factor"] = float(self.rope["factor"])
             if "original_max_position_embeddings" in self.rope:
                 m["rope.scaling.original_context_length"] = self.rope["original_max_position_embeddings"]
+
         m.update(self.extra)
         m = {self.architecture + "." + key: value for key, value in m.items()}
         m.update({"general.architecture": self.architecture, "general.name": self.name.encode("utf-8", "replace"),
@@ -294,6 +296,7 @@ def read_meta(directory, options):
     if not files or numbers != list(range(len(files))):
         raise Failure("%s: expected consolidated.00.pth, consolidated.01.pth, ..., found %s" %
                       (directory, ", ".join(files) or "none"))
+
     shards = [read_pth(inside(directory, f)) for f in files]
     for f, shard in zip(files, shards):
         for name in sorted(set(shard) ^ set(shards[0])):
@@ -321,6 +324,8 @@ def read_meta(directory, options):
         c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
     except (KeyError, TypeError, ZeroDivisionError, IndexError) as e:
         raise Failure("params.json: invalid: %s: %s" % (type(e).__name__, e))
+
+    # Context length and scaling follow from two values. The sizes of Llama 3.2 have another factor.
     scaled = bool(params.get("use_scaled_rope"))
     if scaled:
         factor = options.rope_factor or (32.0 if c.dim in (2048, 3072) else 8.0)
@@ -336,12 +341,16 @@ def read_meta(directory, options):
     if params.get("vocab_size", -1) not in (-1, c.vocab_size):
         raise Failure("params.json: vocab_size is %s, but the embedding has %d rows" %
                       (params["vocab_size"], c.vocab_size))
+
     c.check("params.json")
     weights = bind(c, tensors, directory)
-    if same(tensors["token_embd.weight"], tensors.get("output.weight")):  # tied, but stored twice
+
+    # A tied output matrix may be stored twice, or left out by Llama 3.2.
+    if same(tensors["token_embd.weight"], tensors.get("output.weight")):
         weights.remove(tensors["output.weight"])
     elif "output.weight" not in tensors and c.dim not in (2048, 3072):
         raise Failure("%s: missing tensor output.weight" % directory)
+
     vocabulary = meta_vocabulary(options.tokenizer or inside(directory, "tokenizer.model"))
     return c, weights, vocabulary
 
@@ -389,21 +398,28 @@ def family_values(c, config, rope):
     windowed = [t for t in config.get("layer_types") or [] if t != "full_attention"]
     no_rope = config.get("no_rope_layers") or []
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
+
     if windowed:
         raise Failure("config.json: layer_types: expected full_attention, found %s" % ascii(windowed[0]))
     if c.architecture == "smollm3" and no_rope and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
+
+    # Scaling rules of RoPE.
     if c.rope and c.architecture != "llama":
         if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "granitemoe", "mistral3"):
             raise Failure("config.json: rope_scaling: llama3 is not a rule of %s" % c.architecture)
         if rope.get("attention_factor") is not None or c.architecture != "mistral3" and limits != (32, 1):
             raise Failure("config.json: rope_scaling: attention_factor, beta_fast and beta_slow cannot be exported")
+
+    # Factors of Granite.
     if c.architecture in ("granite", "granitemoe"):
         return {"embedding_scale": float(config.get("embedding_multiplier", 1)),
                 "residual_scale": float(config.get("residual_multiplier", 1)),
                 "attention.scale": float(config.get("attention_multiplier", 1)),
                 "logit_scale": float(config.get("logits_scaling", 1))}
+
+    # Temperature of attention, and YaRN.
     if c.architecture != "mistral3":
         return {}
     if rope.get("mscale", 1) != 1:
@@ -469,31 +485,41 @@ def expert_values(c, config):
 def huggingface_config(directory, options):
     """(Config, content of config.json, or of its text model)"""
     config = read_json(directory, "config.json")
+
+    # The text model of Mistral 3, and windows that are not used.
     if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
         config = dict(config["text_config"], has_other_parts=True,
                       tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
     has_full_layers = config.get("model_type") == "dots1" and config.get("layer_types")  # checked by family_values
     if config.get("use_sliding_window") is False or has_full_layers:
         config = dict(config, sliding_window=None)
+
+    # Unsupported values.
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
             raise Failure("config.json: %s: expected %s, found %s" %
                           (key, expected[0] or "none", str(config.get(key))[:60]))
+
     c = Config()
     c.name = os.path.basename(os.path.abspath(directory))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     try:
+        # Shape and names.
         c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
         c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
         c.architecture, c.is_half_order, c.qk_norm = families[config["model_type"]]
+
         wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
         c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
+
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
         c.norm_eps = config["rms_norm_eps"]
         c.rope_theta = config.get("rope_theta") or rope.get("rope_theta") or c.rope_theta
+
+        # RoPE scaling.
         kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind in ("llama3", "linear", "yarn"):
             c.rope = dict(rope, rope_type=kind)
@@ -509,11 +535,13 @@ def huggingface_config(directory, options):
                 c.rope.setdefault("original_max_position_embeddings", 8192)
         elif kind != "default":
             raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
+
         c.extra = family_values(c, config, rope)
         if config["model_type"] in MOE_FAMILIES:
             c.extra.update(expert_values(c, config))
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
+
     c.check("config.json")
     return c, config
 
@@ -521,21 +549,28 @@ def huggingface_config(directory, options):
 def read_huggingface(directory, options):
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
-    if config.get("has_other_parts"):  # "language_model.model.layers." or "model.language_model.layers."
+
+    # Layers of a model with other parts: "language_model.model.layers." or "model.language_model.layers.".
+    if config.get("has_other_parts"):
         shards = {name.replace("language_model.", "", 1): w for name, w in shards.items() if "language_model." in name or
                   name.startswith("lm_head.")}
+
     layer_names = HF_LAYER
     if c.n_experts:
         n_extra = config.get("num_nextn_predict_layers") or 0
         shards, layer_names = stack_experts(shards, c, n_extra), {**HF_LAYER, **MOE_LAYER}
+
     tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, layer_names).items()}
     c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
+
+    # The output matrix: tied or not.
     if config.get("tie_word_embeddings"):
         tensors.pop("output.weight", None)
         if c.architecture in UNTIED and "token_embd.weight" in tensors:
             tensors["output.weight"] = View(tensors["token_embd.weight"])
     elif "output.weight" not in tensors:
         raise Failure("%s: missing tensor lm_head.weight, which config.json does not tie to the embedding" % directory)
+
     weights = bind(c, tensors, directory)
     weights = [to_meta_order(w, w.name, c) for w in weights]
     return c, weights, huggingface_vocabulary(directory, c.vocab_size)
@@ -555,11 +590,15 @@ def stack_experts(tensors, c, n_extra):
         layer = re.match(r"model\.layers\.(\d{1,4})\.", name)
         if layer and c.n_layers <= int(layer.group(1)) < c.n_layers + n_extra or name.startswith("model.mtp_"):
             continue
+
+        # Unified names.
         name = name.replace("model.word_embeddings.", "model.embed_tokens.")
         name = re.sub(r"\.(expert|e_score_correction)_bias$", ".choice.bias", name)
         name = re.sub(r"(\.experts\.(gate_up|down)_proj)$", r"\1.weight", name)
         expert = re.match(r"(.*\.experts)\.(0|[1-9]\d{0,3})\.(\w+\.weight)$", name)
         fused = re.match(r"(.*\.)(input_linear|gate_up_proj)\.weight$", name)
+
+        # An expert; gate and up in one tensor; a vector stored as a matrix; any other tensor.
         if expert:
             experts.setdefault("%s.%s" % expert.group(1, 3), {})[int(expert.group(2))] = w
         elif fused:
@@ -569,6 +608,7 @@ def stack_experts(tensors, c, n_extra):
             put(name, View(w, shape=w.shape[1:]))
         else:
             put(name, w)
+
     for name, parts in experts.items():
         if sorted(parts) != list(range(c.n_experts)):
             raise Failure("%s: expected experts 0 to %d, found %d" % (ascii(name), c.n_experts - 1, len(parts)))
@@ -585,6 +625,8 @@ def to_meta_order(weight, name, config):
 def read_shards(directory):
     """The tensors of all safetensors files of a directory, checked against its index if it has one."""
     index = "model.safetensors.index.json"
+
+    # The files: those of the index, or all.
     if os.path.lexists(os.path.join(directory, index)):
         where = read_json(directory, index).get("weight_map")
         if type(where) is not dict or not all(type(f) is str for f in where.values()):
@@ -599,12 +641,14 @@ def read_shards(directory):
         if len(files) != (int(m.group(1)) if m else 1):
             raise Failure("%s: expected %s safetensors files, found %d" %
                           (directory, int(m.group(1)) if m else 1, len(files)))
+
     tensors = {}
     for f in files:
         for name, w in read_safetensors(inside(directory, f)).items():
             if name in tensors or where is not None and where.get(name) != f:
                 raise Failure("%s: %s: duplicate tensor, or not in the file that the index names" % (f, ascii(name)))
             tensors[name] = w
+
     for name in sorted(set(where or ()) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where[name], ascii(name)))
     return tensors
@@ -617,10 +661,12 @@ def read_pairs(directory, config, is_tied):
     are in Meta's order, the names in the order of the model's tensors."""
     alpha, modules = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
+
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
     layer_names = {**HF_LAYER, **MOE_LAYER} if config.n_experts else HF_LAYER
     names = renamed([module + ".weight" for module in modules], HF_NAMES, layer_names)
+
     for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
@@ -628,11 +674,15 @@ def read_pairs(directory, config, is_tied):
         if len(shape) != 2 or name == "token_embd.weight" or name.endswith("ffn_gate_inp.weight"):
             raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
                       (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
+
         if shape != (b.shape[0], a.shape[1]):
             raise Failure("%s: %s: expected shape %s, found %s" %
                       (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
-        a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)  # rejects NaN and infinity
+
+        # The conversion rejects NaN and infinity.
+        a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)
         pairs[name] = a, b if factor == 1 else Scaled(b, factor)
+
     if not pairs:
         raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
     return alpha, pairs
@@ -721,14 +771,19 @@ def find_program():
 def export_quantized(options):
     """Exports in the type of the source to a temporary directory, then runs `llama31 quantize`."""
     program, output, type = find_program(), options.output, options.type
+
     if not program:
         raise Failure("--type %s: expected %s; other types need the llama31 program, which is not in PATH" %
                   (ascii(type), ", ".join(FILE_TYPES)), 2)
+
+    # An unknown type is noticed before the export, which may take hours.
     asked = subprocess.run([program, "quantize", os.devnull, os.devnull, type], stderr=subprocess.PIPE)
-    if asked.returncode == 2:  # an unknown type, noticed before hours of work
+    if asked.returncode == 2:
         raise Failure(asked.stderr.decode("utf-8", "replace").strip(), 2)
+
     check_output(output, (options.source,), options.force, lambda path: False)
     directory = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
+
     try:
         options.output, options.type = os.path.join(directory, "model.gguf"), None
         export(options)
@@ -746,6 +801,7 @@ def positive(kind):
         if not 0 < x < 1e9:
             raise ValueError
         return x
+
     return parse
 
 

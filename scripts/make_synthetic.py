@@ -123,11 +123,13 @@ def make(options):
     c.name, n_ranks, pre = "random weights, %s, %d layers" % (options.geometry, c.n_layers), RANKS, "llama-bpe"
     c.head_dim, c.rope_theta, c.context_length = c.dim // c.n_heads, 500000.0, 131072
     c.architecture = options.geometry.partition("-")[0] if factor is None else "llama"
+
     if options.geometry in EXPERTS:
         c.architecture, c.n_experts, n_used, c.expert_dim = EXPERTS[options.geometry]
         c.extra = {"expert_count": c.n_experts, "expert_used_count": n_used, "expert_feed_forward_length": c.expert_dim}
         if c.architecture == "granitemoe":
             c.extra.update(GRANITE_SCALES)
+
     c.qk_norm = QK_NORMS.get(c.architecture)
     if factor is None:
         c.head_dim, c.rope_theta, c.norm_eps, c.context_length, pre, more = FAMILIES[c.architecture]
@@ -135,6 +137,7 @@ def make(options):
     else:
         c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                   "original_max_position_embeddings": 8192}
+
     c.vocab_size = n_ranks + len(SPECIAL)
 
     shapes = c.shapes()

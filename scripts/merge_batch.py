@@ -90,15 +90,19 @@ def main():
     parser.add_argument("input", metavar="IN")
     parser.add_argument("outputs", metavar="OUT", nargs="+")
     args = parser.parse_args()
+
     problems = []
     answers = read_answers(args.outputs, problems)
     places = order_answers(args.input, args.lines, answers, problems)
     problems += ["%s: unknown: %s" % (answers[key][0], key[1]) for key in answers]
+
     for problem in problems[:20]:
         print("merge_batch: " + problem, file=sys.stderr)
     if problems:
         print("merge_batch: %d problems, nothing written" % len(problems), file=sys.stderr)
         return 1
+
+    # Copies the answers in the order of the input.
     files = {path: open(path, "rb") for path in args.outputs}
     merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
     n_errors = 0
@@ -107,10 +111,12 @@ def main():
         answer = files[path].readline()
         n_errors += bool(json.loads(answer).get("error"))
         merged.write(answer)
+
     merged.flush()
     if args.output:
         merged.close()
         os.replace(args.output + ".tmp", args.output)
+
     print("merge_batch: %d answers, %d errors" % (len(places) - n_errors, n_errors), file=sys.stderr)
     return 0
 

@@ -139,17 +139,23 @@ def frequencies(table):
     waves = [[2 * math.pi / v for v in line] for line in values]
     base = by_rule(table, "unscaled")[:1] or [v for name, v in zip(names, values) if name == "none"]
     context, factor = table["original_context"], table["factor"]
+
     svg = Svg(680 if base else 420)
     x = Axis(pairs[0], pairs[-1], LEFT, WIDTH - RIGHT)
     y = Axis(min(map(min, waves)), max(map(max, waves)) * 1.5, 350, 40, True)
+
     svg.text(WIDTH / 2, 22, "Wavelength of each pair, in positions (dim %g, theta %g)" % (table["dim"], table["theta"]))
     frame(svg, x, y, "pair i of dimensions (2i, 2i+1)", "wavelength")
+
     for n, name in ((context, "context before scaling: %d"), (context * factor, "times the factor: %d")):
         if y.first < n < y.last:
             svg.line(x.begin, y.at(n), x.end, y.at(n), "#444444", 1, "3 3")
             svg.text(x.begin + 8, y.at(n) - 5, name % n, "start")
+
     curves(svg, x, y, [list(zip(pairs, line)) for line in waves])
     legend(svg, names, x.end - 130, 350 - 18 * len(names))
+
+    # Below it: the frequencies relative to the unscaled ones.
     if base:
         shares = [[a / b for a, b in zip(line, base[0])] for line in values]
         y = Axis(0, 1.05, 620, 430)
@@ -186,27 +192,35 @@ def heat(table):
 def rotation(table):
     """A circle for each of up to eight pairs, with the rotated pair at every position; later positions are darker."""
     n, rows = table["dim"] // 2, table["rows"]
+
+    # Up to eight pairs that are not zero, evenly chosen.
     nonzero = [k for k in range(n) if rows[k]["x"] or rows[k]["y"]] or [0]
     shown = [nonzero[k * (len(nonzero) - 1) // max(min(len(nonzero), 8) - 1, 1)] for k in range(min(len(nonzero), 8))]
+
     positions = [row["pos"] for row in rows][::n]
     size, across = 180, 4
+
     svg = Svg(60 + 215 * ((len(shown) + across - 1) // across))
     svg.text(WIDTH / 2, 22, "Pairs of a vector turned at positions %s (rule %s, theta %g); darker is later"
              % (", ".join(map(str, positions)) if len(positions) <= 8 else "%d to %d" % (positions[0], positions[-1]),
                 table["rules"][0], table["theta"]))
+
     key = "" if "rotated_x" in rows[0] else table["rules"][0] + "."
     for k, i in enumerate(shown):
         cx, cy = 20 + size * (k % across) + size / 2, 60 + 215 * (k // across) + 80
         scale = 68 / max(math.hypot(rows[i][key + "x"], rows[i][key + "y"]), 1e-30)
+
         svg.out.append("<circle cx='%s' cy='%s' r='68' fill='none' stroke='#b0b0b0'/>" % (number(cx), number(cy)))
         svg.line(cx - 74, cy, cx + 74, cy, "#d8d8d8")
         svg.line(cx, cy - 74, cx, cy + 74, "#d8d8d8")
+
         for p in range(len(positions)):
             row = rows[p * n + i]
             dx, dy = row[key + "rotated_x"] * scale, -row[key + "rotated_y"] * scale
             color = "#%02x%02x%02x" % tuple(round(200 - c * p / max(len(positions) - 1, 1)) for c in (200, 160, 90))
             svg.line(cx, cy, cx + dx, cy + dy, color, 2)
             svg.out.append("<circle cx='%s' cy='%s' r='3.5' fill='%s'/>" % (number(cx + dx), number(cy + dy), color))
+
         svg.text(cx, cy + 96, "pair %d" % i)
     return svg.end()
 
@@ -283,10 +297,13 @@ def main():
     p.add_argument("-o", "--output", help="output file (default: stdout)")
     p.add_argument("--text", action="store_true", help="plot with characters, 80 columns wide")
     args = p.parse_args()
+
     if args.output and not args.text and os.path.splitext(args.output)[1] not in ("", ".svg"):
         sys.exit("plot_rope.py: %s: the plot is SVG; use a name that ends in .svg, which browsers open" % args.output)
+
     if not args.file and sys.stdin.isatty():
         print("plot_rope.py: reading the output of llama31 rope --json from the terminal", file=sys.stderr)
+
     try:
         with open(args.file) if args.file else sys.stdin as f:
             table = json.load(f)

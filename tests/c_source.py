@@ -21,6 +21,7 @@ def strip_comments(text):
     def replace(match):
         found = match.group()
         return blank(match) if found[0] == "/" else found[0] + " " * (len(found) - 2) + found[0]
+
     return HIDDEN.sub(replace, text)
 
 
@@ -84,7 +85,8 @@ def statements(code):
             head = " ".join(code[start:i].split())
             if c == "{" and re.search(r"(?:=|\)|enum|struct|union|\[\])$|^(?:static )?(?:enum|struct|union)\b", head) and \
                     simple_statement(head) not in ("", "do", "else"):
-                depth_braces, j = 0, i  # an initializer or a compound literal: part of the statement
+                # An initializer or a compound literal is part of the statement.
+                depth_braces, j = 0, i
                 while j < len(code):
                     depth_braces += (code[j] == "{") - (code[j] == "}")
                     if depth_braces == 0:
@@ -92,10 +94,12 @@ def statements(code):
                     j += 1
                 i = j + 1
                 continue
+
             text = " ".join(code[start:i].split())
             if text:
                 found.append((start + len(code[start:i]) - len(code[start:i].lstrip()), text))
             start = i + 1
+
         i += 1
     return found
 

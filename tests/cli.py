@@ -134,12 +134,15 @@ def main(suite, *modules):
     """Runs the tests of one file, each in a temporary directory of its own, if the program has these modules."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
     cli = None
+
     for f in TESTS:
         name = suite + "_" + f.__name__
         if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
             continue
+
         folder = os.path.join(tmp, f.__name__)
         os.mkdir(folder)
+
         needs = inspect.signature(f).parameters
         try:
             requires(*modules)
@@ -156,6 +159,8 @@ def main(suite, *modules):
             print("FAIL %s: lines %s: %s" % (name, " ".join(lines), what))
         else:
             print("ok " + name)
+
         shutil.rmtree(folder, ignore_errors=True)
         sys.stdout.flush()
+
     shutil.rmtree(tmp, ignore_errors=True)

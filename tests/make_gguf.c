@@ -33,6 +33,7 @@ Buffer make_end(Maker *m) {
     buffer_append(&file, m->infos.data, m->infos.len);
     if (m->data.len) pad(&file, m->alignment);
     buffer_append(&file, m->data.data, m->data.len);
+
     buffer_free(&m->values);
     buffer_free(&m->infos);
     buffer_free(&m->data);
@@ -88,6 +89,7 @@ void make_matrices(Maker *m, const char *name, uint32_t type, uint64_t cols, uin
     const uint64_t dims[] = {cols, rows, depth};
     int n_dims = rows > 1 ? 2 : 1;
     if (m->skip && !strcmp(m->skip, name)) return;
+
     pad(&m->data, m->alignment);
     make_info(m, name, depth > 1 ? 3 : n_dims, dims, type, m->data.len);
     if (data)
@@ -107,13 +109,20 @@ static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const ch
                         int matrix_rows, int depth) {
     int rows = matrix_rows * depth;
     const TypeInfo *info = type_info(o->type);
-    size_t row_bytes = (size_t)(cols / info->block * info->bytes), n = (size_t)cols;
-    float *x = xalloc(n, sizeof *x), scale = 1;
+    size_t row_bytes = (size_t)(cols / info->block * info->bytes);
+    size_t n = (size_t)cols;
+    float *x = xalloc(n, sizeof *x);
     uint8_t *data = xalloc((size_t)rows, row_bytes);
+
+    // The largest power of two that is not above 1 / sqrt(cols).
+    float scale = 1;
     while (scale * scale * (float)cols > 1) scale /= 2;
+
     for (int r = 0; r < rows; r++) {
         uint8_t *row = data + (size_t)r * row_bytes;
         for (size_t i = 0; i < n; i++) x[i] = (float)(int)(test_normal(random) * 16) / 16 * scale;
+
+        // float16 has an exponent with bias 15 instead of 127, and 10 instead of 23 mantissa bits.
         for (size_t i = 0; i < n; i++) {
             uint32_t bits;
             memcpy(&bits, &x[i], 4);
@@ -123,10 +132,13 @@ static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const ch
             if (o->type == TYPE_BF16) memcpy(row + 2 * i, &(uint16_t){(uint16_t)(bits >> 16)}, 2);
             if (o->type == TYPE_F16) memcpy(row + 2 * i, &(uint16_t){(uint16_t)half}, 2);
         }
+
         if (info->bytes > 4 && o->encode) o->encode(o->type, x, NULL, row, n);
     }
+
     make_matrices(m, name, o->type, (uint64_t)cols, (uint64_t)matrix_rows, (uint64_t)depth, data,
                   (size_t)rows * row_bytes);
+
     free(x);
     free(data);
 }
@@ -160,9 +172,11 @@ static void end_vocabulary(Maker *m, VocabularyArrays *v, bool has_scores, int b
     if (has_scores)
         make_array(m, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->n, v->scores.data,
                    v->scores.len);
+
     make_u32(m, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
     make_u32(m, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
     make_bool(m, "tokenizer.ggml.add_bos_token", true);
+
     buffer_free(&v->tokens);
     buffer_free(&v->types);
     buffer_free(&v->scores);
@@ -179,11 +193,15 @@ static int make_bpe_vocabulary(Maker *m) {
     Buffer items = {0};
     char text[32];
     uint32_t n_hidden = 0;
+
+    // Bytes.
     for (uint32_t b = 0; b < 256; b++) {
         bool is_plain = (b > 32 && b < 127) || (b > 160 && b != 173);
         int len = utf8_encode(is_plain ? b : 256 + n_hidden++, text);
         add_token(&v, text, (size_t)len, 1, 0);
     }
+
+    // The token of each merge.
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) {
         size_t n = 0;
         for (const char *s = merges[i]; *s; s++)
@@ -191,14 +209,18 @@ static int make_bpe_vocabulary(Maker *m) {
         add_token(&v, text, n, 1, 0);
         make_item(&items, merges[i], strlen(merges[i]));
     }
-    int bos = v.n, n = v.n + (int)(sizeof control / sizeof *control);
+
+    int bos = v.n;
+    int n = v.n + (int)(sizeof control / sizeof *control);
     for (int i = 0; i < n - bos; i++) add_token(&v, control[i], strlen(control[i]), 3, 0);
+
     make_string(m, "tokenizer.ggml.model", "gpt2");
     make_string(m, "tokenizer.ggml.pre", "llama-bpe");
     make_array(m, "tokenizer.ggml.merges", GGUF_STRING, sizeof merges / sizeof *merges, items.data,
                items.len);
     make_u32(m, "tokenizer.ggml.eot_token_id", (uint32_t)bos + 5);
     make_u32(m, "tokenizer.ggml.eom_token_id", (uint32_t)bos + 4);
+
     end_vocabulary(m, &v, false, bos, bos + 1);
     buffer_free(&items);
     return n;
@@ -210,16 +232,20 @@ static int make_spm_vocabulary(Maker *m) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!?'";
     VocabularyArrays v = {0};
     char text[16];
+
     add_token(&v, "<unk>", 5, 2, 0);
     add_token(&v, "<s>", 3, 3, 0);
     add_token(&v, "</s>", 4, 3, 0);
     for (int b = 0; b < 256; b++)
         add_token(&v, text, (size_t)snprintf(text, sizeof text, "<0x%02X>", b), 6, 0);
+
+    // Words have higher scores than letters.
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         add_token(&v, words[i], strlen(words[i]), 1, -(float)i - 1);
     for (size_t i = 0; letters[i]; i++) {
         if (letters[i] != ' ') add_token(&v, &letters[i], 1, 1, -100 - (float)i);
     }
+
     int n = v.n;
     make_string(m, "tokenizer.ggml.model", "llama");
     make_u32(m, "tokenizer.ggml.unknown_token_id", 0);
@@ -240,12 +266,14 @@ static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
                       ['h'] = o->hidden_dim,
                       ['q'] = o->n_heads * o->head_dim,
                       ['k'] = o->n_kv_heads * o->head_dim};
+
     make_matrix(m, o, &random, "token_embd.weight", o->dim, n_vocab, 1);
     for (int layer = 0; layer < o->n_layers; layer++) {
         for (int i = 0; i < 2; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, i ? "ffn_norm" : "attn_norm");
             make_norm(m, &random, name, o->dim);
         }
+
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             bool has_experts = o->n_experts && !strncmp(matrices[i].name, "ffn", 3);
             snprintf(name, sizeof name, "blk.%d.%s%s.weight", layer, matrices[i].name,
@@ -253,15 +281,19 @@ static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
             make_matrix(m, o, &random, name, sizes[(int)matrices[i].in],
                         sizes[(int)matrices[i].out], has_experts ? o->n_experts : 1);
         }
+
         if (!o->n_experts) continue;
         MakeLlama router = *o;
         router.type = TYPE_F32;
         snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
         make_matrix(m, &router, &random, name, o->dim, o->n_experts, 1);
     }
+
     make_norm(m, &random, "output_norm.weight", o->dim);
     if (!o->is_tied) make_matrix(m, o, &random, "output.weight", o->dim, n_vocab, 1);
+
     if (!o->has_rope_freqs) return;
+
     float divisors[512];
     int n = o->head_dim / 2;
     for (int i = 0; i < n && i < 512; i++) divisors[i] = i < n / 2 ? 1.0f : 8.0f;
@@ -276,6 +308,7 @@ void make_llama(Maker *m, MakeLlama o) {
     if (!o.n_kv_heads) o.n_kv_heads = 2;
     if (!o.max_context) o.max_context = 256;
     if (!o.head_dim) o.head_dim = o.dim / o.n_heads;
+
     make_string(m, "general.architecture", "llama");
     make_string(m, "general.name", "tiny");
     make_u32(m, "llama.block_count", (uint32_t)o.n_layers);
@@ -287,14 +320,17 @@ void make_llama(Maker *m, MakeLlama o) {
     make_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     make_f32(m, "llama.rope.freq_base", 10000.0f);
     make_u32(m, "llama.rope.dimension_count", (uint32_t)o.head_dim);
+
     if (o.n_experts) {
         make_u32(m, "llama.expert_count", (uint32_t)o.n_experts);
         make_u32(m, "llama.expert_used_count", 2);
     }
+
     if (o.head_dim * o.n_heads != o.dim) {
         make_u32(m, "llama.attention.key_length", (uint32_t)o.head_dim);
         make_u32(m, "llama.attention.value_length", (uint32_t)o.head_dim);
     }
+
     int n_vocab = o.is_sentencepiece ? make_spm_vocabulary(m) : make_bpe_vocabulary(m);
     make_u32(m, "llama.vocab_size", (uint32_t)n_vocab);
     if (o.template) make_string(m, "tokenizer.chat_template", o.template);
@@ -322,12 +358,14 @@ const char *make_path(const char *name, const void *data, size_t n) {
         if (!mkdtemp(directory)) die(EXIT_RUNTIME, "%s: cannot be created", directory);
         atexit(remove_files);
     }
+
     int i = 0;
     char path[128];
     snprintf(path, sizeof path, "%s/%.60s", directory, name);
     while (i < n_names && strcmp(names[i], path)) i++;
     if (i == 64) die(EXIT_RUNTIME, "too many test files");
     if (i == n_names) memcpy(names[n_names++], path, sizeof path);
+
     FILE *f = fopen(path, "wb");
     if (!f || (n && fwrite(data, 1, n, f) != n) || fclose(f))
         die(EXIT_RUNTIME, "%s: cannot be written", path);
@@ -336,7 +374,9 @@ const char *make_path(const char *name, const void *data, size_t n) {
 
 uint64_t test_random(uint64_t *state) {
     uint64_t x = *state ? *state : 88172645463325252u;
-    x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
     *state = x;
     return x * 2685821657736338717u;
 }

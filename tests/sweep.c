@@ -5,7 +5,7 @@
 //     make sweep && build/sweep -m MODEL -t 2 [--json]
 //
 // It accepts the options of bench. It multiplies the matrices of the model, layer after layer, so
-// that they are read from memory: a model that fits into the caches gives times of no use.
+// that they are read from memory. The model must be larger than the caches of the CPU.
 #include "../base/clock.h"
 #include "../base/json.h"
 #include "../commands/commands.h"
@@ -18,7 +18,7 @@
 
 enum {
     MAX_TOKENS = 64,
-    LIST_BYTES = 1 << 29,   // matrices of one type, in all
+    LIST_BYTES = 1 << 29,   // layers are listed until their matrices have this size
     UNIT_WEIGHTS = 1 << 24, // times are scaled to this many weights: 4096 x 4096
     KINDS = 3
 };
@@ -45,21 +45,27 @@ static void multiply_all(void *arg) {
 // to force the choice.
 static double time_kernel(KernelSweep *s, int kind) {
     Type type = s->list[0]->type;
-    MatmulKernel *gemm = &kernel.gemm[type], *large = &kernel.gemm_large[type];
+    MatmulKernel *gemm = &kernel.gemm[type];
+    MatmulKernel *large = &kernel.gemm_large[type];
     MatmulKernel saved[] = {*gemm, *large};
     double best = INFINITY, n_weights = 0;
+
     if ((kind == 1 && !gemm->rows) || (kind == 2 && !large->rows)) return -1;
+
     gemm->min_tokens = kind == 1 ? 1 : INT_MAX;
     large->min_tokens = kind == 2 ? 1 : INT_MAX;
     matmul_scratch_reserve(&s->scratch, s->list, s->n, s->n_tokens, 1);
     for (int i = 0; i < s->n; i++) n_weights += (double)s->list[i]->rows * s->list[i]->cols;
+
     double begin = now_sec();
     for (int round = 0; round < 3 || now_sec() - begin < 0.1; round++) {
         double start = now_sec();
         team_run(s->n_threads, multiply_all, s);
         best = fmin(best, now_sec() - start);
     }
-    *gemm = saved[0], *large = saved[1];
+
+    *gemm = saved[0];
+    *large = saved[1];
     return best * 1e3 * UNIT_WEIGHTS / n_weights;
 }
 
@@ -83,6 +89,7 @@ static void report_times(const char *type, int n_tokens, const double ms[KINDS],
     int best = 0;
     for (int k = 1; k < KINDS; k++)
         if (ms[k] >= 0 && ms[k] < ms[best]) best = k;
+
     if (json) {
         json_begin_object(json, NULL);
         json_write_string(json, "type", str_of(type));
@@ -96,6 +103,7 @@ static void report_times(const char *type, int n_tokens, const double ms[KINDS],
         json_end_object(json);
         return;
     }
+
     printf("%-8s %8d", type, n_tokens);
     for (int k = 0; k < KINDS; k++) {
         char text[16] = "-";
@@ -110,29 +118,41 @@ static void report_times(const char *type, int n_tokens, const double ms[KINDS],
 static void sweep_types(const Model *m, JsonWriter *json) {
     static const int counts[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, MAX_TOKENS};
     const Config *c = &m->config;
-    int widths[] = {c->dim, c->hidden_dim, c->n_heads * c->head_dim}, widest = 0;
+    int widths[] = {c->dim, c->hidden_dim, c->n_heads * c->head_dim};
+    int widest = 0;
     for (int i = 0; i < 3; i++) widest = widths[i] > widest ? widths[i] : widest;
+
     size_t n = (size_t)MAX_TOKENS * (size_t)widest;
     KernelSweep s = {.n_threads = m->n_threads,
                      .list = xalloc((size_t)c->n_layers * 7, sizeof *s.list),
                      .out = xalloc(n, sizeof *s.out),
                      .x = xalloc(n, sizeof *s.x)};
+
     uint32_t random = 1;
-    for (size_t i = 0; i < n; i++)
-        s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
+    for (size_t i = 0; i < n; i++) {
+        random = random * 1664525 + 1013904223;
+        s.x[i] = (float)(int32_t)random * 0x1p-31f;
+    }
+
     if (!json)
         printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens",
                kind_names[0], kind_names[1], kind_names[2]);
+
     for (int type = 0; type < TYPE_COUNT; type++) {
         list_matrices(&s, m, (Type)type);
-        for (size_t i = 0; s.n && i < sizeof counts / sizeof *counts; i++) {
+        if (!s.n) continue;
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             double ms[KINDS];
             s.n_tokens = counts[i];
             for (int k = 0; k < KINDS; k++) ms[k] = time_kernel(&s, k);
             report_times(type_info((uint32_t)type)->name, counts[i], ms, json);
         }
     }
-    free(s.list), free(s.out), free(s.x), free(s.scratch.encoded);
+
+    free(s.list);
+    free(s.out);
+    free(s.x);
+    free(s.scratch.encoded);
 }
 
 static int run_sweep(void *arg) {
@@ -141,12 +161,15 @@ static int run_sweep(void *arg) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
     Error err;
+
     if (!model_open(&m, o->model, &o->model_options, &err)) die_error(&err);
+
     if (!o->is_json) {
         printf("%s kernels, %d threads\n", kernel.name, m.n_threads);
         sweep_types(&m, NULL);
         return EXIT_OK;
     }
+
     json_begin_object(&w, NULL);
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m.n_threads);
@@ -154,6 +177,7 @@ static int run_sweep(void *arg) {
     sweep_types(&m, &w);
     json_end_array(&w);
     json_end_object(&w);
+
     puts(out.data);
     buffer_free(&out);
     return EXIT_OK;
@@ -162,6 +186,7 @@ static int run_sweep(void *arg) {
 int main(int argc, char **argv) {
     Options o = options_default("bench");
     Error err;
+
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, CMD_BENCH, argc - 1, argv + 1, &err)) die_error(&err);
     if (o.wants_help || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");

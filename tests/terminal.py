@@ -84,6 +84,7 @@ class Terminal:
         self.column += n
 
     def feed(self):
+        # One item per turn: a sequence, a control byte or a character. Incomplete ones wait for more bytes.
         while self.pending:
             byte = self.pending[0]
             if self.pending[:2] in (b"\x1b=", b"\x1b>"):  # keypad modes

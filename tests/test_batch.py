@@ -56,7 +56,9 @@ def answers_equal_run(cli):
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         expected = dict(zip((r["id"] for r in records), pool.map(single, records)))
+
     source = cli.write("in", records)
+
     for parallel in 1, 3, 16:
         for threads in 1, 2:
             out = cli.path_of("out%d-%d" % (parallel, threads))
@@ -70,12 +72,15 @@ def answers_equal_run(cli):
 def seeds_follow_ids(cli):
     """The seed of a record without "seed" depends on its id only; the reported seed reproduces the answer."""
     records = requests(12, temperature=1)
+
     out, _ = cli.run("batch", "-s", 5, "--ordered", "--deterministic", stdin="\n".join(map(json.dumps, records)).encode())
     forwards = [json.loads(line) for line in out.splitlines()]
+
     out, _ = cli.run("batch", "-s", 5, "--ordered", "--deterministic",
                      stdin="\n".join(map(json.dumps, reversed(records))).encode())
     same([json.loads(line) for line in out.splitlines()], forwards[::-1])
     same(len(set(a["seed"] for a in forwards)), 12)
+
     a = forwards[3]
     out, _ = cli.run("run", "--json", "--deterministic", "-n", 8, "--temp", 1, "-s", a["seed"], "-p", records[3]["prompt"])
     same(json.loads(out)["text"], a["text"])
@@ -89,6 +94,7 @@ def text_lines(cli):
     out, _ = cli.run("batch", "--lines", "--temp", 0, "-n", 4, "--ordered", stdin=b"\xef\xbb\xbfThe cat\r\n\nThe dog")
     answers = [json.loads(line) for line in out.splitlines()]
     same([a["id"] for a in answers], [1, 3])
+
     for a, prompt in zip(answers, ("The cat", "The dog")):
         out, _ = cli.run("run", "--json", "--temp", 0, "-n", 4, prompt)
         same((a["text"], a["n_prompt"]), (json.loads(out)["text"], json.loads(out)["n_prompt"]))
@@ -102,12 +108,15 @@ def command_line(cli):
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
     cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
+
     same(len(read_lines(source)), 2, "the input is untouched")
 
 
 def broken_lines():
     """(line, part of the error message) of records that must not be answered."""
     good = {"id": "x", "prompt": "The cat"}
+
+    # Lines that are no object in valid JSON.
     yield '{"id": "b0", "prompt": ', "expected a JSON value"
     yield "nonsense", "expected a JSON value"
     yield '["prompt"]', "expected an object"
@@ -115,12 +124,16 @@ def broken_lines():
     yield b'{"id": "b4", "prompt": "\xff"}', "UTF-8"
     yield b"\x00\x01", "0x00"
     yield '{"id": "b6", "id": "b7", "prompt": "x"}', "duplicate key"
+
+    # Missing, contradictory and invalid inputs and ids.
     yield {"id": True, "prompt": "x"}, "id"
     yield {"id": "no input"}, "prompt"
     yield {"id": "both", "prompt": "x", "messages": []}, "either"
     yield {"id": "a number", "prompt": 3}, "prompt"
     yield {"id": "ids", "prompt": [1, 1 << 20]}, "token ids"
     yield {"id": "chat", "messages": [{"role": "user", "content": "x"}]}, "template"
+
+    # Fields of a wrong kind or range.
     for i, (field, value) in enumerate((("max_tokens", -2), ("max_tokens", 1e99), ("max_tokens", 1.5), ("max_tokens", "8"),
                                         ("temperature", -1), ("temperature", [1]), ("top_p", 2), ("seed", "7"),
                                         ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("dry_multiplier", -1),
@@ -131,6 +144,8 @@ def broken_lines():
                                         ("response_format", {"type": "xml"}),
                                         ("regex", 1), ("choices", [1]), ("grammar", 5))):
         yield dict(good, id="field %d" % i, **{field: value}), field
+
+    # Records that need too much context.
     yield dict(good, id="too long", prompt="a b " * 40000), "does not fit the context"
     yield dict(good, id="no room", prompt="The cat", max_tokens=1 << 20, logit_bias=[]), "logit_bias"
 
@@ -151,15 +166,22 @@ def several_choices():
     """"n" answers to one prompt, which is prefilled once. Each has its own seed, which reproduces it in a single run."""
     prompt = "Once upon a time there was a little dog who lived in a big house with a garden and a cat and a bird."
     ask = {"id": "all", "prompt": prompt, "max_tokens": 6, "temperature": 1.5, "n": 5}
+
     together = batch([ask], "--raw", "--deterministic")[0]
     same(len(together["choices"]), 5)
     check(len({seed for _, seed in bare(together)}) == 5 and len({text for text, _ in bare(together)}) > 1, together)
+
+    # One record for each seed gives the same texts.
     alone = [dict(ask, id=i, n=1, seed=seed) for i, (_, seed) in enumerate(bare(together))]
     answers = batch(alone, "--raw", "--deterministic")
     same([(answers[i]["text"], answers[i]["seed"]) for i in range(5)], bare(together))
+
+    # Several passes of three records.
     many = [dict(ask, id=i) for i in range(40)]
     answers = batch(many, "--raw", "--parallel", "3", "--seed", "1")
     same([len(answers[i]["choices"]) for i in range(40)], [5] * 40)
+
+    # The same in the chat form of the Batch API.
     chat = openai_request(0, "chat", messages=[{"role": "user", "content": "Hi"}], n=3, logprobs=True)
     body = batch([chat])[0]["response"]["body"]
     same([c["index"] for c in body["choices"]], [0, 1, 2])
@@ -175,19 +197,26 @@ def tool_round_trip():
     """A tool definition, a call (forced by its first token), the result of the call, an answer."""
     tag = 2039  # <|python_tag|> of the built-in model
     ask = {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [WEATHER]}
+
+    # A call, whose first token is forced.
     first = openai_request(0, "chat", **ask, logit_bias={str(tag): 100})
     first["body"]["max_tokens"] = 1
     none = openai_request(1, "chat", **ask, tool_choice="none")
+
     choice = batch([first], "--template", "llama3")[0]["response"]["body"]["choices"][0]
     call, = choice["message"]["tool_calls"]
     same(sorted(call), ["function", "id", "type"])
     same(call["function"]["name"], "code_interpreter")
     json.loads(call["function"]["arguments"])
+
+    # Its result. The prompt contains definition and call; with tool_choice none, it does not.
     messages = ask["messages"] + [choice["message"], {"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}]
     second = openai_request(2, "chat", messages=messages, tools=[WEATHER])
     answers = batch([none, second], "--template", "llama3")
     lengths = [a["response"]["body"]["usage"]["prompt_tokens"] for a in answers]
     check(lengths[0] < lengths[1] - 40, lengths, "no definition, no call in the first")
+
+    # Templates and requests that do not fit.
     error = batch([openai_request(4, "chat", messages=messages)], "--template", "zephyr", code=5)[0]["error"]
     check("messages[1]: tool_calls: the chat template zephyr does not support" in error["message"], error)
     for bad, words in ((dict(ask, tools=[{"type": "function"}]), "tools[0]"), (dict(ask, tools={}), "tools"),
@@ -205,20 +234,25 @@ def forced_calls():
     clock = {"type": "function", "function": {"name": "clock", "parameters": {
         "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"],
         "additionalProperties": False}}}
+
     ask = {"messages": [{"role": "user", "content": "What time is it?"}], "tools": [WEATHER, clock], "temperature": 1.5}
     named = {"type": "function", "function": {"name": "clock"}}
     requests = [openai_request(i, "chat", **ask, seed=i, tool_choice=named if i % 2 else "required") for i in range(8)]
     for r in requests:
         r["body"]["max_tokens"] = 400
+
     for i, answer in enumerate(batch(requests, "--template", "llama3", "--ordered", code=(0, 6))):
         choice = answer["response"]["body"]["choices"][0]
         if answer.get("incomplete"):  # a long name of a city
             continue
+
         same(choice["finish_reason"], "tool_calls")
         call, = choice["message"]["tool_calls"]
         check(call["function"]["name"] in (["clock"] if i % 2 else ["clock", "get_weather"]), call)
         arguments = json.loads(call["function"]["arguments"])
         check(call["function"]["name"] != "clock" or arguments["zone"] in ("UTC", "CET"), arguments)
+
+    # Choices that contradict the request.
     for bad, words in ((dict(ask, tool_choice={"function": {"name": "none"}}), "tool_choice"),
                        (dict(ask, tool_choice="required", tools=[]), "tool_choice"),
                        (dict(ask, tool_choice="required", regex="a"), "tool_choice")):
@@ -237,8 +271,11 @@ def resident_process(cli):
             p.stdin.flush()
             answer = json.loads(p.stdout.readline())
             check("error" in answer if i == 7 else answer["id"] == i + 1, answer)
+
         p.stdin.close()
         same((p.stdout.read(), p.wait()), ("", 5))
+
+    # Two requests with the example of the documentation.
     script = """mkfifo requests answers
         "$@" < requests > answers &
         exec 3> requests 4< answers
@@ -256,12 +293,14 @@ def resident_process(cli):
 @test
 def bad_records(cli):
     """A bad record gives an error with its line and the reason; the others are answered; exit 5. --resume repeats none."""
+
     lines, expected = [], {}
     for line, words in broken_lines():
         expected[len(lines) + 1] = words
         lines += [line, {"id": len(lines) + 1, "prompt": "The dog", "max_tokens": 2}]
     lines.append({"id": 1, "prompt": "again"})
     expected[len(lines)] = "used by an earlier line"
+
     source, out = cli.write("in", lines), cli.path_of("out")
     for args in [], ["--resume"]:
         cli.run("batch", "--template", "none", "-i", source, "-o", out, *args, code=5)
@@ -273,6 +312,8 @@ def bad_records(cli):
             check(message.startswith("line %d: " % line) and words in message, "line", line, words, "not in", message)
         same(sorted(a["id"] for a in answers if "text" in a), list(range(1, len(lines) - 1, 2)))
         same([a["id"] for a in answers if a.get("line") == len(lines)], [None])
+
+    # An unknown field is ignored, except with --strict.
     odd = {"id": "odd", "prompt": "x", "max_tokens": 1, "colour": "red"}
     out, _ = cli.run("batch", stdin=json.dumps(odd).encode())
     check("text" in json.loads(out))
@@ -289,11 +330,13 @@ def long_line(cli):
         f.truncate(1 << 30)
         f.seek(0, 2)
         f.write(b'"}\n' + json.dumps({"id": 1, "prompt": "The cat", "max_tokens": 2}).encode())
+
     p = subprocess.Popen(cli.command("batch", "-i", source, "-q"), stdout=subprocess.PIPE)
     out = p.stdout.read()
     _, status, usage = os.wait4(p.pid, 0)
     p.returncode = os.waitstatus_to_exitcode(status)
     os.remove(source)
+
     same(p.returncode, 5)
     answers = {a["id"]: a for a in map(json.loads, out.splitlines())}
     same((answers[None]["error"]["code"], answers[None]["line"]), ("line_too_long", 1))
@@ -323,19 +366,23 @@ def read_openai(line, custom_ids):
     nothing = type(None)
     record = json.loads(line)
     error = record.get("error")
+
     fields(record, "record", id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
     check(record["id"].startswith("batch_req_") and (record["response"] is None) != (error is None), record)
     if error:
         fields(error, "error", code=str, message=str)
         return record
+
     check(record["custom_id"] in custom_ids)
     response = fields(record["response"], "response", status_code=int, request_id=str, body=dict)
     same(response["status_code"], 200)
     body = fields(response["body"], "body", id=str, object=str, created=int, model=str, choices=list, usage=dict)
     usage = fields(body["usage"], "usage", prompt_tokens=int, completion_tokens=int, total_tokens=int)
     same(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+
     choice, = body["choices"]
     check(choice["finish_reason"] in ("stop", "length") and choice["index"] == 0)
+
     if body["object"] == "chat.completion":
         fields(choice, "choice", index=int, message=dict, logprobs=(dict, nothing), finish_reason=str)
         same(fields(choice["message"], "message", role=str, content=str, refusal=nothing)["role"], "assistant")
@@ -355,31 +402,39 @@ def read_openai(line, custom_ids):
 @test
 def openai_batch(cli):
     """Chat, completion, broken and oversized records of the Batch API; a strict reader accepts the output."""
+
     chat = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     good = [openai_request(0, "chat", messages=chat), openai_request(1, "text", prompt="The cat", logprobs=3),
             openai_request(2, "chat", messages=chat, logprobs=True, top_logprobs=2, seed=3, temperature=1.0, n=1, stop=None),
             openai_request(3, "text", prompt=["The dog"], stop=["."], logit_bias={"5": -100}, echo=False, user="me"),
             openai_request(4, "chat", messages=chat, logprobs=True, max_completion_tokens=3),
             openai_request(5, "text", prompt=[1, 403, 407])]
+
+    # A bad record before each good one.
     bad = [openai_request(10, "/v1/embeddings", input="x"), openai_request(11, "chat", prompt="x"),
            openai_request(12, "text", messages=chat), openai_request(13, "chat", messages=[{"role": "king", "content": ""}]),
            dict(openai_request(14, "text", prompt="x"), method="GET"), openai_request(0, "text", prompt="again"),
            openai_request(15, "text", prompt="a b " * 40000), openai_request(16, "chat", messages=chat, top_logprobs=1),
            '{"custom_id": "request-17", "method": ', dict(openai_request(18, "text", prompt="x"), custom_id=18),
            json.dumps(openai_request(19, "text", prompt="x" * (5 << 20)))]
+
     lines = [x for pair in zip(bad, good) for x in pair] + bad[len(good):]
     source, out = cli.write("in", lines), cli.path_of("out")
     for args in [], ["--resume"]:
         cli.run("batch", "-i", source, "-o", out, "--template", "chatml", *args, code=5)
+
         with open(out) as f:
             records = [read_openai(line, {g["custom_id"] for g in good}) for line in f]
         same(len(records), len(lines))
         answers = {r["custom_id"]: r["response"]["body"]["choices"][0] for r in records if r["response"]}
         same(set(answers), {g["custom_id"] for g in good})
+
         same({r["error"]["code"] for r in records if r["error"]},
              {"invalid_request", "duplicate_id", "context_length_exceeded", "invalid_json", "line_too_long"})
         same(sorted(str(r["custom_id"]) for r in records if r["error"]),
              sorted(["None"] * 4 + ["request-%d" % i for i in (10, 11, 12, 13, 14, 15, 16)]))
+
+    # The answers are those of the command run, and have the requested log-probabilities.
     single, _ = cli.run("run", "--raw", "--json", "--temp", 0, "-n", 6, "The cat")
     same(answers["request-1"]["text"], json.loads(single)["text"])
     check("." not in answers["request-3"]["text"])
@@ -391,10 +446,14 @@ def openai_batch(cli):
 def resume(cli):
     """An incomplete last line is removed, complete lines stay, errors count as finished, and nothing is overwritten."""
     source, out = cli.write("in", requests(20) + ["broken"]), cli.path_of("out")
+
     cli.run("batch", "-i", source, "-o", out, "--ordered", code=5)
     with open(out, "rb") as f:
         whole = f.read()
+
     cli.refuses(2, "--resume", "batch", "-i", source, "-o", out)
+
+    # An output that ends anywhere is completed.
     for cut in 0, 1, whole.index(b"\n"), whole.index(b"\n") + 1, len(whole) // 2, len(whole) - 1, len(whole):
         with open(out, "wb") as f:
             f.write(whole[:cut])
@@ -406,6 +465,8 @@ def resume(cli):
             text = f.read()
         strip = [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in text.splitlines()]
         same(strip, [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in whole.splitlines()], cut)
+
+    # Other files are not changed.
     for foreign in b"notes\n", b'{"a": 1}\n', b"[]\n":
         with open(out, "wb") as f:
             f.write(foreign)
@@ -417,6 +478,7 @@ def resume(cli):
 @test
 def exact_integers(cli):
     """Ids and seeds are exact beyond 2^53, also through --resume; other numbers are exact or refused by name."""
+    # Ids.
     big = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64 - 1, -2**63, -2**53 - 1, 10**30, 10**30 + 1, 0, 5]
     lines = ['{"id":%d,"prompt":"a","max_tokens":1}' % i for i in big]
     source, out = cli.write("in", lines), cli.path_of("out")
@@ -424,6 +486,8 @@ def exact_integers(cli):
     same([r["id"] for r in read_lines(out)], big)
     check("%d skipped" % len(big) in cli.run("batch", "-i", source, "-o", out, "--resume")[1])
     same(len(read_lines(out)), len(big))
+
+    # Seeds. An answer reports its seed, with which run gives the same text.
     seeds = 2**53 - 1, 2**53 + 1, 2**62 + 1, 2**63 - 1, -2**63, -2
     lines = ['{"prompt":"a","temperature":1.5,"max_tokens":5,"seed":%d}' % seed for seed in seeds]
     records, texts = [], []
@@ -434,13 +498,18 @@ def exact_integers(cli):
         run = cli.run("run", "-q", "--raw", "--json", "--deterministic", "--temp", 1.5, "-n", 5, "--seed", seed, "a")[0]
         texts.append(json.loads(run)["text"])
     same([r["text"] for r in records], texts)
+
+    # Numbers in other forms.
     lines = ['{"id":%s,"prompt":"a","max_tokens":1%s}' % (k, v) for k, v in (
         ("5.0", ""), ("5e0", ""), ("-0", ""), ("9007199254740991.4", ""), ("5.00000000000000000001", ""), ("1e400", ""),
         ("11", ',"seed":9223372036854775808'), ("12", ',"seed":9007199254740991.4'), ("13", ',"seed":1e300'),
         ("14", ',"logit_bias":{"00000000000000000000000512345":1}'), ("15", ',"n":1.00000000000000000001'),
         ("16", ',"top_k":99999999999999999999'), ("17", ',"logit_bias":{"5\\u0000":1}'), ("18", ',"seed":1e3'))]
+
     out = cli.run("batch", "-q", "--ordered", "-i", cli.write("in", lines), code=5)[0].splitlines()
     errors = [json.loads(line).get("error", {}).get("message", "") for line in out]
+
+    # The expected messages. "": accepted, or too large for a double.
     for error, words in zip(errors, ("", "id 5 was used", "", "id: expected", "id: expected", "", "seed: expected", "seed: exp",
                                      "seed: exp", "logit_bias: expected token ids", "n: expected", "top_k: expected",
                                      "logit_bias: expected token ids", "")):
@@ -455,13 +524,16 @@ def resume_checks_first(cli):
 
     def resume(*args, **how):
         return cli.run("batch", "-q", "-i", source, "-o", out, "--resume", "-m", model, *args, **how)
+
     cli.run("batch", "-q", "-i", source, "-o", out, "--seed", -5, "-m", model)
     if not hasattr(os, "listxattr") or "user.llama31" not in os.listxattr(out):
         raise Skip("no extended attributes here")
+
     with open(out, "rb") as f:
         lines = f.read().splitlines(True)
     retry = b'{"id":77,"line":7,"error":{"code":"out_of_memory","message":"x"}}\n'
     broken = b"".join(lines[:3]) + retry + lines[4][:-9]
+
     with open(out, "r+b") as f:
         f.truncate(0)
         f.write(broken)
@@ -471,20 +543,27 @@ def resume_checks_first(cli):
         check(says in err, args, err)
         with open(out, "rb") as f:
             same(f.read(), broken, args)
+
     refused("--temp", 0.123, says="model or other options")
     refused("--seed", 6, says="another seed")
     refused("-c", 77, says="model or other options")
     refused("-m", cli.path_of("none.gguf"), says="none.gguf", code=1)
+
+    # A changed byte of the model.
     for back in 100, 1000, os.path.getsize(model) // 3:
         change_byte(model, back)
         refused(says="model or other options")
         change_byte(model, back)
+
     model = shutil.copy(model, cli.path_of("copy.gguf"))  # on another machine
     resume()  # takes over the seed
+
     with open(out, "rb") as f:
         text = f.read()
     check(text.startswith(b"".join(lines[:3])) and retry not in text, text)
     same(sorted(text.splitlines(True)), sorted(lines), "the same answers as without an interruption")
+
+    # The attribute is fp_HASH_CHECKSUM_SEED. Earlier versions wrote no checksum.
     fields = os.getxattr(out, "user.llama31").split(b"_")
     same((fields[0], len(fields), int(fields[3])), (b"fp", 4, 2**64 - 5))
     os.setxattr(out, "user.llama31", b"_".join(fields[:2] + fields[3:]))  # as written by earlier versions
@@ -499,29 +578,37 @@ def kill_loop(cli):
     records = requests(1000)
     source, out = cli.write("in", records), cli.path_of("out")
     command = cli.command("batch", "-i", source, "-o", out, "--resume", "--parallel", 4, "-q")
+
+    # The time of an uninterrupted run.
     start = time.monotonic()
     cli.run("batch", "-i", source, "-o", cli.path_of("all"), "--parallel", 4, "-q")
     whole = time.monotonic() - start
+
     rng = random.Random(1)
     kills = 0
     while kills < 30:
         p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         begun = time.monotonic()
         size = os.path.getsize(out) if os.path.exists(out) else 0
+
         # wait for the first new answers, so that every round makes progress, and then for a random time
         while p.poll() is None and os.path.exists(out) and os.path.getsize(out) <= size and time.monotonic() < begun + 1:
             time.sleep(0.001)
+
         time.sleep(rng.uniform(0, whole / 60))
         if p.poll() is not None:
             break
+
         p.send_signal(signal.SIGKILL)
         p.wait()
         kills += 1
         if kills % 10 == 0:  # an incomplete line, as a kill inside write() may leave
             with open(out, "ab") as f:
                 f.write(b'{"id":99')
+
     check(kills >= 30, "only", kills, "kills")
     cli.run("batch", "-i", source, "-o", out, "--resume", "--parallel", 4, "-q")
+
     answers, expected = ids_once(out, range(1000)), ids_once(cli.path_of("all"), range(1000))
     for i, a in answers.items():
         same(a["n_prompt"], expected[i]["n_prompt"])
@@ -532,15 +619,19 @@ def kill_loop(cli):
 def disk_full(cli):
     """On a full disk the written lines are whole and the exit code is 1; a later run completes the file."""
     source, out = cli.write("in", requests(100)), cli.path_of("out")
+
     cli.refuses(1, "/dev/full: No space left", "batch", "-i", source, "-o", "/dev/full")
     with open("/dev/full", "wb") as full:
         p = subprocess.run(cli.command("batch", "-i", source), stdout=full, stderr=subprocess.PIPE)
+
     same(p.returncode, 1)
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
     cli.refuses(1, "File too large", "batch", "-i", source, "-o", out, preexec_fn=limit)
     check(3000 < os.path.getsize(out) <= 4000)
+
     n = len(read_lines(out))
     _, err = cli.run("batch", "-i", source, "-o", out, "--resume")
     check("%d skipped" % n in err)
@@ -551,6 +642,7 @@ def disk_full(cli):
 def vanished_reader(cli):
     source = cli.write("in", requests(300))
     p = subprocess.Popen(cli.command("batch", "-i", source), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
     json.loads(p.stdout.readline())
     p.stdout.close()
     err = p.stderr.read()
@@ -561,14 +653,17 @@ def vanished_reader(cli):
 def interrupt(cli):
     """SIGINT: exit 130, whole lines; --resume completes the file."""
     source, out = cli.write("in", requests(200, max_tokens=40)), cli.path_of("out")
+
     p = subprocess.Popen(cli.command("batch", "-i", source, "-o", out), stderr=subprocess.PIPE)
     while not os.path.exists(out) or not os.path.getsize(out):
         check(p.poll() is None)
         time.sleep(0.002)
+
     p.send_signal(signal.SIGINT)
     p.stderr.read()
     same(p.wait(), 130)
     check(0 < len(read_lines(out)) < 200)
+
     cli.run("batch", "-i", source, "-o", out, "--resume")
     ids_once(out, range(200))
 
@@ -580,9 +675,11 @@ def one_writer(cli):
     p = subprocess.Popen(cli.command("batch", "-o", out, "-q"), stdin=subprocess.PIPE)
     p.stdin.write(json.dumps({"id": 1, "prompt": "x", "max_tokens": 1}).encode() + b"\n")
     p.stdin.flush()
+
     while not os.path.exists(out) or not os.path.getsize(out):
         time.sleep(0.002)
     cli.refuses(1, "another run", "batch", "-o", out, "--resume")
+
     p.stdin.close()
     same(p.wait(), 0)
 
@@ -591,12 +688,15 @@ def one_writer(cli):
 def streaming(cli):
     """Through pipes, an answer is written before the next request arrives; --ordered keeps the order."""
     p = subprocess.Popen(cli.command("batch", "-q"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
     for i in range(5):
         p.stdin.write(json.dumps({"id": i, "prompt": "The cat", "max_tokens": 2}).encode() + b"\n")
         p.stdin.flush()
         same(json.loads(p.stdout.readline())["id"], i)
+
     p.stdin.close()
     same(p.wait(), 0)
+
     records = [dict(r, max_tokens=1 + (40 if i % 7 == 0 else i % 3)) for i, r in enumerate(requests(60))]
     out, _ = cli.run("batch", "--ordered", "-i", cli.write("in", records))
     same([json.loads(line)["id"] for line in out.splitlines()], list(range(60)))
@@ -608,9 +708,11 @@ def shared_prefix(cli):
     for parallel in 1, 16:
         for heads in 1, 2:
             texts = ["%s%s. %s" % (SHARED, "ab"[:heads][i % heads] * 150, "cat dog sun"[:i % 10 + 1]) for i in range(64)]
+
             _, err = cli.run("batch", "--parallel", parallel, "-n", 2, "-i", cli.write("in", [{"prompt": t} for t in texts]))
             words = err[err.index("prompts "):].replace(",", "").split()
             total, shared = int(words[1]), int(words[3])
+
             head = total // 64 - 12
             check(shared >= (64 - heads) * head, parallel, heads, "prompts", total, "shared", shared)
 
@@ -622,13 +724,17 @@ def slow_constraints(cli):
     source, out = cli.path_of("in"), cli.path_of("out")
     cli.write("in", [{"prompt": "x", "max_tokens": 2, "json_schema": {"type": "string", "not": {"pattern": "a.{12}b%d" % i}}}
                      for i in range(40)])
+
     start, first = time.monotonic(), None
+
     p = subprocess.Popen(cli.command("batch", "-q", "-i", source, "-o", out), stderr=subprocess.DEVNULL)
+
     while p.poll() is None:
         if first is None and os.path.exists(out) and os.path.getsize(out):
             first = time.monotonic() - start
         time.sleep(0.005)
     whole = time.monotonic() - start
+
     check(first is not None and first < whole / 2, "first answer after", first, "of", whole, "seconds")
     same(len(read_lines(out)), 40)
 
@@ -660,26 +766,34 @@ def shards(cli):
     source = mixed_input(cli)
     options = ["--deterministic", "-n", 5, "--temp", 0, "-s", 1, "-i", source]
     whole, _ = cli.run("batch", "--ordered", *options, code=5)
+
     for slurm in False, True:
         outs = []
+
         for k in 1, 2, 3:
             outs.append(cli.path_of("out%d-%d" % (k, slurm)))
             environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(8 + 2 * k), SLURM_ARRAY_TASK_COUNT="3",
                                SLURM_ARRAY_TASK_MIN="10", SLURM_ARRAY_TASK_STEP="2")
             shard = "slurm" if slurm else "%d/3" % k
+
             p = subprocess.run(cli.command("batch", "--shard", shard, "-o", outs[-1], *options), env=environment,
                                capture_output=True)
             check(p.returncode in (0, 5), p.stderr)
+
         merged, err = merge(cli, source, outs)
         n_errors = sum("error" in json.loads(line) for line in whole.splitlines())
         same((merged, err), (whole, "merge_batch: %d answers, %d errors\n" % (whole.count(b"\n") - n_errors, n_errors)))
+
+    # Faults of an input of the merger.
     with open(outs[0], "rb") as f:
         lines = f.readlines()
+
     for name, content, word in (("missing", lines[1:], "missing"), ("duplicate", lines + lines[:1], "duplicate"),
                                 ("unknown", lines + [b'{"id":"who","text":""}\n'], "unknown"),
                                 ("truncated", lines[:-1] + [lines[-1][:9]], "truncated")):
         with open(outs[0], "wb") as f:
             f.writelines(content)
+
         out, err = merge(cli, source, outs, code=1)
         check(word in err and out == b"", name, err)
 
@@ -689,9 +803,11 @@ def gnu_parallel(cli):
     """Two shards under GNU parallel."""
     if not shutil.which("parallel"):
         raise Skip("no GNU parallel")
+
     source = mixed_input(cli)
     options = ["--deterministic", "-n", "5", "--temp", "0", "-s", "1", "-i", source]
     whole, _ = cli.run("batch", "--ordered", *options, code=5)
+
     line = " ".join(cli.command("batch", "--shard", "{}/2", "-o", cli.path_of("part.{}"), *options))
     subprocess.run(["parallel", "--will-cite", "-j2", line, ":::", "1", "2"], capture_output=True,
                    env=dict(os.environ, HOME=cli.tmp), timeout=60)
@@ -702,6 +818,7 @@ def gnu_parallel(cli):
 def refused_values():
     """Values of a wrong kind or range are refused by the name of their field; values that change nothing are accepted."""
     requires("constrain")
+
     ask, tool = {"messages": [{"role": "user", "content": "x"}]}, {"type": "function", "function": {"name": "f"}}
     forced = dict(ask, tool_choice="required", tools=[tool])
     short = (({"id": 23.5}, "id: expected ... found 23.5"), ({"prompt": []}, "prompt: expected"),
@@ -722,6 +839,8 @@ def refused_values():
              ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
              ({"regex": "a", "ignore_eos": True}, "expected either --ignore-eos or a constraint"),
              ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, "best_of: this value is not supported"))
+
+    # Requests of the Batch API.
     chat = ((dict(messages=[]), "messages: expected at least one"),
             (dict(messages="x"), 'messages: expected ... found "x"'),
             (dict(ask, logprobs=2), "logprobs: expected ... found 2"),
@@ -736,21 +855,27 @@ def refused_values():
              ({"custom_id": "x", "method": "POST", "url": "/v1/completions"}, "body: expected ... found nothing"),
              ({"url": "/v1/completions", "body": {}}, "custom_id: expected ... found nothing"),
              ({"body": {}}, "custom_id: expected ... found nothing"))
+
     bad = [(dict({"id": i, "prompt": "x"}, **fields), says) for i, (fields, says) in enumerate(short)]
     bad += [(openai_request(i, "chat", **body), says) for i, (body, says) in enumerate(chat)] + list(whole)
+
     answers = batch([b for b, _ in bad], "--template", "llama3", "--strict", code=5)
     same(len(answers), len(bad))
     for answer, (record, says) in zip(answers, bad):
         check(matches(answer["error"]["message"], says), record, "expected", says, "found", answer)
+
+    # Values that have no effect, and accepted forms.
     neutral = dict(best_of=1, stream=False, echo=None, suffix=None, functions=[], function_call="none", temperature=None,
                    tools=[], stop=[], response_format={"type": "text"}, max_tokens=1)
     good = [dict(neutral, prompt="x", seed=5), {"prompt": ["x"], "max_tokens": 1, "seed": 5}, {"prompt": [5], "max_tokens": 1},
             {"prompt": "x", "max_tokens": 1, "logprobs": True, "top_logprobs": 2},
             openai_request(0, "chat", **ask, tool_choice="auto"),
             openai_request(1, "chat", messages=[{"role": "system", "content": "S"}] + ask["messages"])]
+
     answers = batch(good, "--template", "llama3", "--strict", "--temp", "0", "-sys", "S")
     same(answers[0]["text"], answers[1]["text"])
     same((answers[2]["n_prompt"], len(answers[3]["logprobs"][0]["top"])), (1, 2))
+
     bodies = [a["response"]["body"] for a in answers[4:]]
     same(bodies[0]["usage"]["prompt_tokens"], answers[0]["n_prompt"], "-sys is added to a dialogue without system message")
     same(bodies[0]["usage"]["prompt_tokens"], bodies[1]["usage"]["prompt_tokens"], "and to no other")
@@ -761,13 +886,16 @@ def refused_values():
 def refused_shards(cli):
     """A shard outside the array, or a job array without its variables, is refused before anything is written."""
     source, out = cli.write("in", requests(2)), cli.path_of("out")
+
     for shard in "0/2", "3/2", "1", "1/2x", "x", "-1/2":
         cli.refuses(2, 'of a job array, found "%s"' % shard, "batch", "-i", source, "-o", out, "--shard", shard)
+
     array = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "2"}
     for change in {"SLURM_ARRAY_TASK_ID": "x"}, {"SLURM_ARRAY_TASK_ID": "3"}, {"SLURM_ARRAY_TASK_COUNT": ""}, \
             {"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_MIN": "2"}:
         cli.refuses(2, 'found "slurm"', "batch", "-i", source, "-o", out, "--shard", "slurm",
                     env=dict(os.environ, **dict(array, **change)))
+
     check(not os.path.exists(out))
     cli.run("batch", "-q", "-n", 1, "-i", source, "-o", out, "--shard", "slurm", env=dict(os.environ, **array))
     same(len(read_lines(out)), 1)

@@ -54,19 +54,26 @@ static int run_prompt(float *out, int n, int chunk, PrefixCache *c) {
     size_t n_vocab = (size_t)model.config.vocab_size;
     Workspace *ws = workspace_new(&model, chunk, 1);
     Session *s = session_new(&model.kv);
-    int n_loaded = c ? cache_load(c, s, tokens, n) : 0, n_stored = 0;
+    int n_loaded = c ? cache_load(c, s, tokens, n) : 0;
+    int n_stored = 0;
+
+    // The prompt. A pass ends at a multiple of `chunk` also if the cache has loaded a part of it.
     while (s->n_tokens < n) {
-        int before = s->n_tokens % chunk, left = n - s->n_tokens,
-            max = left < chunk - before ? left : chunk - before;
+        int before = s->n_tokens % chunk; // positions of this pass that the cache has loaded
+        int left = n - s->n_tokens;
+        int max = left < chunk - before ? left : chunk - before;
         if (workspace_feed(ws, s, tokens + s->n_tokens, max, left - 1, &err) != max)
             die_error(&err);
         memcpy(out, model_forward(&model, ws, before + max), n_vocab * sizeof *out);
         if (c) n_stored = cache_store(c, s, n_stored);
     }
+
+    // The generated tokens: any ids, so that both runs have the same.
     for (int i = 1; i < N_NEW; i++) {
         if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
         memcpy(out + (size_t)i * n_vocab, model_forward(&model, ws, 1), n_vocab * sizeof *out);
     }
+
     workspace_free(ws);
     session_free(s);
     return n_loaded;
@@ -76,11 +83,14 @@ static int run_prompt(float *out, int n, int chunk, PrefixCache *c) {
 // positions are loaded.
 static void compare(int n, int chunk, int expected) {
     Error err;
+
     size_t bytes = N_NEW * (size_t)model.config.vocab_size * sizeof(float);
-    float *plain = xalloc(bytes, 1), *cached = xalloc(bytes, 1);
+    float *plain = xalloc(bytes, 1);
+    float *cached = xalloc(bytes, 1);
     PrefixCache *c = cache_open(dir, 1u << 30, &model, chunk, &err);
     if (!c) die_error(&err);
     run_prompt(plain, n, chunk, NULL);
+
     for (int round = 0; round < 2; round++) {
         int n_loaded = run_prompt(cached, n, chunk, c);
         CHECK(!memcmp(plain, cached, bytes), "%d tokens in passes of %d, round %d: different bits",
@@ -89,6 +99,7 @@ static void compare(int n, int chunk, int expected) {
             CHECK(n_loaded == expected, "%d tokens in passes of %d: %d loaded, expected %d", n,
                   chunk, n_loaded, expected);
     }
+
     free(c);
     free(plain);
     free(cached);
@@ -109,6 +120,7 @@ static void same_bits(void) {
         int n, chunk, whole; // whole: pages computed in one pass, except one at the end
     } cases[] = {{255, 512, 0}, {257, 512, 1}, {300, 300, 1}, {513, 512, 2},
                  {700, 300, 1}, {260, 100, 0}, {530, 256, 2}, {775, 1024, 3}};
+
     for (size_t k = 0; k < N_SHAPES; k++)
         for (int invariant = 0; invariant < 2; invariant++) {
             open_small(shapes[k], (ModelOptions){.n_threads = 2, .is_batch_invariant = invariant});
@@ -125,11 +137,14 @@ static void same_bits(void) {
 static void whole_prompt(void) {
     for (size_t k = 0; k < N_SHAPES; k++) {
         open_small(shapes[k], (ModelOptions){.n_threads = 1});
-        int group = model.config.n_heads / model.config.n_kv_heads,
-            again = ATTEND_MANY_ABOVE / group + 1;
-        if (group == 3)
-            again = kernel.attend_many ? 1  // positions of the page after its tiles of 85 steps
-                                       : 4; // after its tiles of 21 steps
+
+        // Tokens that are fed again, see n_refeed in cache.c. With 3 heads per KV head, the last
+        // tile has fewer: a page of 256 positions has 3 tiles of 85 and one of 1, or, without
+        // attend_many, 12 tiles of 21 and one of 4.
+        int group = model.config.n_heads / model.config.n_kv_heads;
+        int again = ATTEND_MANY_ABOVE / group + 1;
+        if (group == 3) again = kernel.attend_many ? 1 : 4;
+
         remove_files();
         compare(512, 512, 512 - again);
         compare(256, 512, 256 - again);
@@ -141,6 +156,7 @@ static void whole_prompt(void) {
 static void flip_bit(const char *path, off_t at, unsigned char *saved) {
     int fd = open(path, O_RDWR);
     unsigned char bad;
+
     CHECK(pread(fd, saved, 1, at) == 1, "read");
     bad = *saved ^ (unsigned char)(1 << at % 8);
     CHECK(pwrite(fd, &bad, 1, at) == 1, "write");
@@ -159,39 +175,52 @@ static int load_prompt(PrefixCache *c, int n) {
 static void damaged_pages(void) {
     Error err;
     CacheFile *files;
-    char path[128], copy[136];
+    char path[128];
     struct stat st;
+
     open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
     remove_files();
     compare(300, 512, 256);
+
+    // The only page of the cache, and its undamaged content.
     CHECK(cache_list(dir, &files, &err) == 1 && files[0].is_page, "one page");
     snprintf(path, sizeof path, "%s/%s", dir, files[0].name);
-    snprintf(copy, sizeof copy, "%s.copy", path);
     CHECK(!stat(path, &st), "stat");
     PrefixCache *c = cache_open(dir, 1u << 30, &model, 512, &err);
     Buffer whole = {0};
     if (!file_read(path, &whole, &err)) die_error(&err);
+
+    // One bit flipped, in each byte of the head and in some of the page.
     for (size_t at = 0; at < whole.len; at += at < 5000 ? 1 : 997) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // the last miss has removed it
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // a miss removes the file
         unsigned char saved;
         CHECK(fd >= 0 && write_all(fd, whole.data, whole.len) && !close(fd), "write");
         flip_bit(path, (off_t)at, &saved);
         CHECK(load_prompt(c, 300) == 0, "byte %d changed, page loaded", (int)at);
     }
+
+    // Wrong lengths. None equals the length of the file, which is a multiple of 64.
     for (size_t len = 0; len <= whole.len + 1; len += len < 5000 ? 13 : 4096) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         CHECK(fd >= 0 && write_all(fd, whole.data, len < whole.len ? len : whole.len) && !close(fd),
               "write");
         CHECK(load_prompt(c, 300) == 0, "cut to %d bytes, page loaded", (int)len);
     }
-    compare(300, 512, 256); // damaged pages are written again
+
+    // A damaged page is replaced.
+    compare(300, 512, 256);
+
+    // Other tokens.
     tokens[7] ^= 1;
     CHECK(load_prompt(c, 300) == 0, "page of other tokens loaded");
     tokens[7] ^= 1;
     CHECK(load_prompt(c, 300) == 256, "page not loaded");
+
+    // Another model.
     model.rope.theta += 1;
     PrefixCache *other = cache_open(dir, 1u << 30, &model, 512, &err);
     CHECK(load_prompt(other, 300) == 0, "page of another RoPE base loaded");
+
     free(other);
     free(c);
     free(files);
@@ -204,6 +233,7 @@ static void damaged_pages(void) {
 static void kv_types(void) {
     static const char *const types[] = {"f16", "q8_0", "q4_0", "q8_0,q4_0", "q4_0,q8_0", "f32"};
     Error err;
+
     remove_files();
     for (int i = 0; i < 6; i++) {
         open_small(shapes[4], (ModelOptions){.n_threads = 1, .kv_type = types[i]});
@@ -251,41 +281,57 @@ static void crafted_sizes(void) {
                                         UINT64_MAX - 255,
                                         UINT64_MAX};
     enum { N = sizeof extremes / sizeof *extremes, MAX_FILE = 1 << 20 };
+
     open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
     remove_files();
     compare(300, 512, 256);
+
+    // An undamaged page is good.
     CHECK(cache_list(dir, &files, &err) == 1, "one page");
     CacheFile page = files[0];
     snprintf(path, sizeof path, "%s/%s", dir, page.name);
     CHECK(cache_check(dir, &page, true) && page.n_tokens == 256, "undamaged");
+
     Buffer whole = {0};
     if (!file_read(path, &whole, &err)) die_error(&err);
+
+    // Lengths of a head alone, of a head with 64 bytes of page, and of the whole file.
     size_t lengths[] = {4096, 4160, 8192, 8256, 12288, whole.len};
-    char *data = xalloc(MAX_FILE, 1);
     CHECK(whole.len <= MAX_FILE, "%zu bytes", whole.len);
+    char *data = xalloc(MAX_FILE, 1);
+
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
         for (int i = 0; i < N * (N + 2); i++) {
             size_t len = lengths[l];
-            uint64_t n_tokens = extremes[i % N], name[2],
-                     head = (72 + 4 * n_tokens + 4095) / 4096 * 4096, // may wrap
-                page_bytes = i / N < N ? extremes[i / N] : len - head + 64 * (uint64_t)(i / N - N);
+            uint64_t n_tokens = extremes[i % N];
+            uint64_t head = (72 + 4 * n_tokens + 4095) / 4096 * 4096; // may wrap
+            uint64_t page_bytes =
+                i / N < N ? extremes[i / N] : len - head + 64 * (uint64_t)(i / N - N);
+
+            // The two numbers in the head of a real page: tokens at byte 56, bytes at byte 64.
             memset(data, 0, MAX_FILE);
             memcpy(data, whole.data, len);
             memcpy(data + 56, &n_tokens, 8);
             memcpy(data + 64, &page_bytes, 8);
+
+            // The name is a hash of the hash of the model, at byte 8, and of the tokens.
+            uint64_t name[2];
             memcpy(name, data + 8, sizeof name);
             for (size_t at = 0; at < n_tokens && at < 4096; at += 256)
                 add_to_name(name, data + 72 + 4 * at, 4 * 256);
             snprintf(page.name, sizeof page.name, "%016llx%016llx.kv", (unsigned long long)name[0],
                      (unsigned long long)name[1]);
             snprintf(path, sizeof path, "%s/%s", dir, page.name);
+
             int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
             CHECK(fd >= 0 && write_all(fd, data, len) && !close(fd), "write");
+
             bool is_true = len == whole.len && n_tokens == 256 && page_bytes == len - 4096;
             CHECK(cache_check(dir, &page, true) == is_true, "%llx tokens, page of %llx bytes",
                   (unsigned long long)n_tokens, (unsigned long long)page_bytes);
             unlink(path);
         }
+
     free(data);
     free(files);
     buffer_free(&whole);
@@ -298,28 +344,36 @@ static void size_limit(void) {
     Error err;
     CacheFile *files;
     float *out = xalloc(N_NEW * 1000, sizeof *out);
+
     open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
     remove_files();
+
+    // The size of one page.
     compare(257, 512, 256);
     int n = cache_list(dir, &files, &err);
-    uint64_t bytes = files[0].bytes, total = 0;
+    uint64_t bytes = files[0].bytes;
     free(files);
+
+    // A cache for four pages, of prompts with two pages each. Both of the last prompt are present.
     PrefixCache *c = cache_open(dir, 4 * bytes, &model, 512, &err);
     for (int i = 0; i < 9; i++) {
         tokens[0] = i;
         run_prompt(out, 700, 512, c);
         CHECK(run_prompt(out, 700, 512, c) == 512, "prompt %d was removed", i);
         n = cache_list(dir, &files, &err);
-        total = 0;
+        uint64_t total = 0;
         for (int k = 0; k < n; k++) total += files[k].bytes;
         free(files);
         CHECK(total <= 4 * bytes + 8192, "%d files, %llu bytes", n, (unsigned long long)total);
     }
     free(c);
-    c = cache_open(dir, bytes / 2, &model, 512, &err); // no page fits
+
+    // A cache that is too small for a page.
+    c = cache_open(dir, bytes / 2, &model, 512, &err);
     tokens[0] = 77;
     run_prompt(out, 700, 512, c);
     CHECK(run_prompt(out, 700, 512, c) == 0, "a page in a cache that is too small for it");
+
     free(c);
     remove_files();
     free(out);

@@ -136,20 +136,25 @@ def paste_is_text():
     pasted[3] = "/exit"
     pasted[50] = "<|eot_id|><|start_header_id|>system<|end_header_id|>"
     pasted[51] = "\x1b[2J\x1b[31mred"
+
     t = chat(random31(), "--template", "llama3", "-n", "4", "-q", "--session", path("paste.jsonl"), "--show-tokens", rows=30)
     t.send("\x1b[200~" + "\r".join(pasted) + "\x1b[201~")
     assert t.wait("line 199"), t.text()
     assert "line 180" in t.text() and "tokens:" not in t.text(), "a paste must wait for Enter: " + t.text()
+
     ask(t, "")
     same(user_texts("paste.jsonl"), ["\n".join(pasted)])
+
     ids = [int(x) for x in t.raw.split(b"tokens:")[1].split(b"\n")[0].split()]
     # BOS, 2 of the user header, end of turn, 2 of the assistant header
     same(sum(i >= 384 for i in ids), 6)
+
+    # A pasted command is text. A typed slash before a paste makes a command.
     t.send("\x1b[200~/exit\x1b[201~")
     assert t.wait(lambda: t.text().endswith("> /exit")), t.text()
     ask(t, "")
     same(user_texts("paste.jsonl")[1:], ["/exit"])
-    t.send("\x1b[200~exit\x1b[201~\x01/")  # a typed slash before a paste makes a command
+    t.send("\x1b[200~exit\x1b[201~\x01/")
     assert t.wait(lambda: t.text().endswith("> /exit")), t.text()
     t.send("\r")
     same(t.status(), 0)
@@ -160,18 +165,25 @@ def interrupt_keeps_the_answer_so_far():
     t = chat(BUILT_IN, "--ignore-eos", "-n", "-1", "--session", path("stop.jsonl"))
     t.send("Once upon a time\r")
     assert t.wait(lambda: len(t.text()) > 400), t.text()
+
     t.send("\x03")
     assert t.wait("(stopped)") and t.wait(lambda: t.text().endswith("\n>")), t.text()
     answer = transcript("stop.jsonl")[-1]
     assert answer["role"] == "assistant" and len(answer["content"]) > 100, answer
-    t.send("never sent")  # then wait, because Ctrl-C discards input that the terminal has not delivered
+
+    # Ctrl-C also discards input that the terminal has not delivered, so wait for the echo.
+    t.send("never sent")
     assert t.wait(lambda: t.text().endswith("> never sent")), t.text()
     t.send("\x03")
     assert t.wait(lambda: t.text().endswith("> never sent^C\n>")), t.text()
-    t.send('"""one\rtwo\rthree\x1b[A\x1b[A')  # Ctrl-C discards all rows, wherever the cursor is
+
+    # It discards all rows, wherever the cursor is.
+    t.send('"""one\rtwo\rthree\x1b[A\x1b[A')
     assert t.wait(lambda: t.text().endswith('> """one\n  two\n  three')), t.text()
     t.send("\x03")
     assert t.wait(lambda: t.text().endswith('> """one\n  two\n  three^C\n>')), t.text()
+
+    # The second Ctrl-C at an empty prompt ends the chat.
     t.send("\x03")
     assert t.wait("Ctrl-C again"), t.text()
     t.send("\x03")
@@ -200,21 +212,28 @@ def suspend_and_resume():
         raise Skip("no bash")
     t = Terminal(["bash", "--norc", "--noprofile", "-i"], env=dict(ENV, PS1="$ "))
     assert t.wait("$"), t.text()
+
     t.send(" ".join(command_line(BUILT_IN, ["-q", "-n", "2", "--session", path("suspend.jsonl")])) + "\r")
     assert t.wait(lambda: t.raw.endswith(PROMPT)), t.text()
+
+    # Ctrl-Z restores the terminal, fg continues with the same input.
     t.send("half")
     assert t.wait("> half"), t.text()
     t.send("\x1a")
     assert t.wait("Stopped") and t.wait(lambda: t.text().endswith("\n$")), t.text()
     t.send("stty -a | grep -o ' icanon\\| echo '\r")
     assert t.wait("icanon\n echo"), "the terminal was not restored: " + t.text()
+
     t.send("fg\r")
     assert t.wait(lambda: t.text().endswith("\n> half") and t.column == 6), t.text()
     ask(t, " a word")
     same(user_texts("suspend.jsonl"), ["half a word"])
+
+    # Ctrl-D restores the terminal, too.
     start = len(t.raw)
     t.send("\x04")
     assert t.wait(lambda: b"\x1b[?2004l" in t.raw[start:]), t.text()
+
     t.send("stty -a | grep -o ' icanon'; echo $?\r")
     assert t.wait("icanon\n0"), t.text()
     t.close()
@@ -263,14 +282,20 @@ def last_chat():
     """--continue resumes the last chat on a terminal, which is saved after each message, except without a history."""
     shutil.rmtree(STATE, ignore_errors=True)
     name = os.path.join(STATE, "llama31", "history.last-chat")
+
+    # No chat is saved yet.
     _, err = piped(BUILT_IN, ["x"], "--continue", code=1)
     assert "history.last-chat: No such file" in err, err
+
+    # A killed chat is saved.
     t = chat(BUILT_IN, "-q", "-n", "2")
     ask(t, "first")
     os.kill(t.pid, signal.SIGKILL)
     t.status()
     same(os.stat(name).st_mode & 0o777, 0o600)
-    chat(BUILT_IN, "-q", "-n", "2").close()                       # no message: the saved chat stays
+
+    # These chats do not replace it: no message, no history, a named session, no terminal.
+    chat(BUILT_IN, "-q", "-n", "2").close()
     t = chat(BUILT_IN, "-q", "-n", "2", "--no-history")
     ask(t, "secret")
     t.close()
@@ -278,12 +303,16 @@ def last_chat():
     ask(t, "named")
     t.close()
     piped(BUILT_IN, ["from a pipe"], "-q", "-n", "2")
+
+    # --continue resumes it, on a terminal and from a pipe.
     t = chat(BUILT_IN, "-n", "2", "--continue")
     assert "2 messages so far" in t.text(), t.text()
     ask(t, "second")
     t.close()
     piped(BUILT_IN, ["third"], "-q", "-n", "2", "--continue")
     same(user_texts(name), ["first", "second", "third"])
+
+    # Without a history there is no last chat.
     for options, says in (["--no-history"], "the history is disabled"), (["--session", path("s")], "either --session or --cont"):
         _, err = piped(BUILT_IN, ["x"], "--continue", *options, code=2)
         assert says in err, err
@@ -375,12 +404,15 @@ def turns_cost_their_own_tokens():
     lines = ["Once upon a time", "Then he", "The dog", "Lily said"] * 5
     answers = turns(BUILT_IN, lines + ["/save " + path("twenty.jsonl")], "--temp", "0", "-n", "6", "-c", "512")
     same(len(answers), 20)
+
     for line, a in zip(lines, answers):
         assert 1 <= a["n_prompt"] <= len(line) + 16, a  # the text, two headers, the end of the previous answer
     spent = sum(a["n_prompt"] + a["n_generated"] for a in answers)
+
     # The last token of an answer that -n ended is fed, and counted, in the next turn.
     n_cut = sum(a["finish_reason"] == "length" for a in answers)
     same(spent - n_cut, answers[-1]["n_context"])
+
     # A new process prefills the transcript up to an answer and must give the same answer.
     with open(path("twenty.jsonl"), encoding="utf-8") as f:
         messages = f.readlines()
@@ -400,21 +432,29 @@ def commands():
                                  "/set n 4",
                                  "/set tmep 1", "/system x", "/show", "/stats", "/load /nonexistent", "/save " + name,
                                  "/exit", "never"], "-n", "3")
+
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
     for text in ("did you mean /help", 'expected a number, found "99x"', "did you mean --temp",
                  "top-k 5", "n-predict 4", "system: x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
+
     out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
     assert "3 messages" in err and "no message" in err, err
+
+    # Commands that fail.
     out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")])
     same(out, "")
     for text in ("there is no message to answer", "there is no message to go back to", "expected OPTION VALUE",
                  "absent: No such file", "absent/x: No such file"):
         assert text in err, (text, err)
+
     _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
     assert "chat template" in err, err
-    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # -q does not suppress the output of commands
+
+    # -q does not suppress the output of commands.
+    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")
     assert "/regen" in err and "top-k" in err and "0 answers" in err, err
+
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
     assert "system: two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
 

@@ -18,6 +18,7 @@ static void known_digests(void) {
     };
     uint8_t data[1000], digest[BLAKE2B_BYTES];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 7);
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char hex[2 * BLAKE2B_BYTES + 1];
         blake2b(data, cases[i].n, digest);
@@ -37,6 +38,7 @@ static void leaf_rows(void) {
         int n;
         t[1].bytes = 3000 * cases[i].row_bytes;
         ChecksumLeaf *leaves = checksum_leaves(t, 2, &n);
+
         CHECK(n == 1 + cases[i].n_leaves, "case %d: %d leaves", i, n);
         CHECK(leaves[0].n_rows == 1 && leaves[1].tensor == 1 && leaves[1].first_row == 0, "%d", i);
         CHECK((int)leaves[n - 1].n_rows == cases[i].last_rows, "%d", (int)leaves[n - 1].n_rows);

@@ -61,6 +61,7 @@ def tiny_model():
     tokens = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(hidden_bytes))] + ["th", "the"]
     control = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
                "<|eot_id|>"]
+
     n = len(tokens)
     values = {
         "general.architecture": (STRING, "llama"),
@@ -90,13 +91,16 @@ def tiny_model():
         scale = cols ** -0.5
         return rows, cols, struct.pack("<%df" % (rows * cols), *(rng.gauss(0, scale) for _ in range(rows * cols)))
 
+
     norm = (1, dim, struct.pack("<%df" % dim, *[1.0] * dim))
     tensors = {"token_embd.weight": matrix(n + 6, dim), "output_norm.weight": norm}
+
     for i in range(layers):
         tensors.update({"blk.%d.%s.weight" % (i, part): tensor for part, tensor in {
             "attn_norm": norm, "attn_q": matrix(dim, dim), "attn_k": matrix(dim // 2, dim),
             "attn_v": matrix(dim // 2, dim), "attn_output": matrix(dim, dim), "ffn_norm": norm,
             "ffn_gate": matrix(hidden, dim), "ffn_up": matrix(hidden, dim), "ffn_down": matrix(dim, hidden)}.items()})
+
     tensors["output.weight"] = matrix(n + 6, dim)
     return values, tensors
 
@@ -132,11 +136,13 @@ class Result:
 def run(*args, stdin=b"", env=None, stdout=None):
     """Runs the program. stdout: a file to write to, or None to return the output. rss in MiB, cpu in seconds."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
         p = subprocess.Popen([PROGRAM, *args], stdin=given, stdout=out if stdout is None else stdout, stderr=err,
                              env=dict(ENV, **(env or {})))
+
         deadline = time.monotonic() + 30
         while True:
             pid, status, usage = os.wait4(p.pid, os.WNOHANG)
@@ -147,6 +153,7 @@ def run(*args, stdin=b"", env=None, stdout=None):
                 os.wait4(p.pid, 0)
                 raise AssertionError("%s: still running after 30 s" % (args,))
             time.sleep(0.002)
+
     p.returncode = os.waitstatus_to_exitcode(status)
     out.seek(0)
     err.seek(0)
@@ -162,6 +169,8 @@ def generate(*args, **kw):
 @test
 def usage():
     refuses(2, "expected a command")
+
+    # Unknown commands and options, and values of a wrong kind or range.
     refuses(2, "did you mean tokenize", "tokenise")
     refuses(2, "did you mean --temp", "run", "-m", GOOD, "--tmep", "0", "x")
     refuses(2, "unknown option", "run", "-m", GOOD, "--completely-different", "x")
@@ -175,6 +184,7 @@ def usage():
     refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
     for bias in ("99999+1", "99999999999+1"):
         refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", bias, "x")
+
     refuses(2, "--json", "run", "-m", GOOD, "--logprobs", "2", "x")
     refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
@@ -182,13 +192,19 @@ def usage():
         refuses(2, GOOD, command, GOOD)
     refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
+
+    # Types of the KV cache.
     refuses(2, "--kv q3: expected f16", "run", "-m", GOOD, "--kv", "q3", "x")
     for kv in "q3,f16", "f16,q3", "f16,", ",f16", ",", "", "f16,f16,f16":
         refuses(2, f"--kv {kv}: expected f16", "run", "-m", GOOD, "--kv", kv, "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "f16,q8_0", "x")
     refuses(2, "head dimension a multiple of 32", "run", "--kv", "q4_0", "x")  # the built-in model has heads of 48
+
+    # Environment variables.
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
     check(run("show", "-m", GOOD, env={"LLAMA31_ISA": ""}).code == 0, "an empty variable")
+
+    # Help and version, which take precedence over other errors. Arguments after -- are text.
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
                  ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):
         r = run(*args)
@@ -229,6 +245,7 @@ def sampling_defaults_of_a_file():
         how = ["-m", model, "--raw", "-q", "-n", "60", "--seed", "3", "--ignore-eos", *args]
         return (run("run", *how, "the").out, run("batch", "--lines", *how, stdin=b"the\n").out,
                 run("chat", *[a for a in how if a != "--raw"], stdin=b"the\n").out)
+
     for args, expected in (([], explicit), (usual, usual), (["--no-model-sampling"], usual),
                            (["--temp", "0.8"], explicit[2:] + usual[:2])):
         same(texts(path, *args), texts(GOOD, *expected), args)
@@ -384,6 +401,7 @@ def unread_stdin():
         os.close(reader)
         check(r.returncode == 0, args, r)
         return r.stderr
+
     for args in (["The"], ["-p", "The"], ["-f", path_of("the.txt", b"The")]):
         check(b"standard input was not read" in err(*args), args)
     same(err("-q", "The"), b"")
@@ -405,6 +423,7 @@ def lines():
 def seeds():
     def sample(*args):
         return run("run", "-m", GOOD, "-q", "--raw", "-n", "20", "--temp", "1", *args, "The").out
+
     check(sample("-s", "7") == sample("--seed", "7"), "the same seed, different texts")
     check(sample("-s", "7") != sample("-s", "8"), "different seeds, the same text")
     check(sample() != sample(), "random seeds, the same text")
@@ -436,23 +455,32 @@ def json_output():
         o = json.loads(r.out.decode())
         check(o["n_generated"] == 12 and o["finish_reason"] == "length" and isinstance(o["text"], str), o)
         check(o["n_prompt"] >= 1 and o["prefill_sec"] >= 0 and o["decode_sec"] >= 0 and "seed" in o, o)
+
         check(len(o["logprobs"]) == 12, o)
         for t in o["logprobs"]:
             tops = [x["logprob"] for x in t["top"]]
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
+
+    # show describes the file and the kernels.
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
-    for isa in "scalar", "avx2":  # the F32 matrices of this model: gemv and gemm of AVX2 add in different orders
+
+    # The F32 matrices of this model: gemv and gemm of AVX2 add in different orders.
+    for isa in "scalar", "avx2":
         r = run("show", "-m", GOOD, "-v", env={"LLAMA31_ISA": isa})
         depends = b"\nkernels       avx2" in r.out
         check((b"\nexactness     same bits for any batch\n" in r.out) != depends, r)
         r = run("show", "-m", GOOD, "--json", env={"LLAMA31_ISA": isa})
         check(json.loads(r.out)["batch_invariant"] != depends, r)
+
+    # The metadata of the file, escaped and truncated.
     named = path_of("named.gguf", damaged({"general.file_type": (U32, 15)}))
     shown = run("show", "-m", named).out
     check(b"\nmixture       Q4_K_M\n" in shown and b'\nlicense       "llama3.1"\n' in shown, shown)
     check(b'\nsource        "https://a.b/c\\u001b[2Jxxx' in shown and b"x" * 200 not in shown, shown)
     check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
+
+    # A file without tensors.
     r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
     check(r.code == 0 and json.loads(r.out)["n_tensors"] == 0, r)
 
@@ -472,8 +500,11 @@ def streams():
                      ["show", "-m", GOOD], ["tokenize", "-m", GOOD, "The"], ["help"]):
             r = run(*args, stdout=full)
             check(r.code == 1 and b"No space" in r.err, args, r)
+
     r = run("logits", "-m", GOOD, "--ids", "1,2", "-o", "/dev/full")
     check(r.code == 1 and b"No space" in r.err, r)
+
+    # A closed pipe is not a failure.
     for args in (["run", "-m", GOOD, "--raw", "-q", "-n", "100", "--ignore-eos", "The"], ["show", "-m", GOOD],
                  ["logits", "-m", GOOD, "--ids", "1,2", "-o", "-"], ["help"]):
         reader, writer = os.pipe()
@@ -481,9 +512,12 @@ def streams():
         r = run(*args, stdout=writer)
         os.close(writer)
         check(r.code == 0 and r.err == b"", "closed pipe:", args, r)
+
+    # A closed stdout is a failure.
     r = subprocess.run(["sh", "-c", '"$0" run -m "$1" --raw -q The >&-', PROGRAM, GOOD], env=ENV,
                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     check(r.returncode == 1 and r.stderr.count(b"\n") == 1, "closed stdout:", r)
+
     r = run("show", "-m", GOOD)
     check(r.code == 0 and b"\x1b" not in r.out and b"\x07" not in r.out, r)
 
@@ -640,14 +674,18 @@ def damaged_models():
             for _ in range(1 if i % 4 == 1 else 3):
                 at = rng.randrange(head)
                 data[at] = rng.choice((0, 1, 0x7f, 0x80, 0xff, data[at] ^ 1 << rng.randrange(8)))
+
         path = path_of("damaged.gguf", data)
         args = ["show", "-m", path] if i % 2 else ["run", "-m", path, "--raw", "-q", "-n", "2", "-t", "1", "the"]
         r = run(*args)
+
         codes = (3,) if i % 4 == 0 else (0, 1, 2, 3, 4)
         keep = path_of("failed.gguf", data) if r.code not in codes else ""
         check(r.code in codes, "model", i, keep, r)
         check(r.code == 0 or r.err.count(b"\n") <= 2 and r.err.startswith(b"llama31: "), "model", i, r)
-        probe = 256 if r.code == 0 and args[0] == "show" else 0  # bytes read to measure the bandwidth
+
+        # show reads bytes to measure the bandwidth.
+        probe = 256 if r.code == 0 and args[0] == "show" else 0
         check(IS_SANITIZED or r.rss < 64 + probe, "model", i, "%.0f MiB" % r.rss)
         check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
 

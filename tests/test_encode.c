@@ -41,14 +41,17 @@ static void make_rows(float *x) {
 static void encode(void) {
     static float x[ROWS * COLS], y[ROWS * COLS];
     static uint8_t bytes[sizeof x];
+
     make_rows(x);
     for (size_t k = 0; k < sizeof encoded / sizeof *encoded; k++) {
         Type t = encoded[k].type;
         size_t row = quant_row_bytes(t, COLS);
         for (int r = 0; r < ROWS; r++)
             CHECK(quant_encode(t, x + r * COLS, NULL, bytes + (size_t)r * row, COLS), "");
+
         uint64_t hash = fnv(bytes, ROWS * row, 14695981039346656037u);
         CHECK(hash == encoded[k].hash, "type %d: %016llx", t, (unsigned long long)hash);
+
         quant_decode_row(t, bytes, y, ROWS * COLS);
         double error = sqrt(test_nmse(y, x, ROWS * COLS));
         CHECK(error <= encoded[k].error, "type %d: %.6f, ggml %.6f", t, error, encoded[k].error);
@@ -62,6 +65,7 @@ static void encode_range(void) {
     static float x[256], y[256];
     static uint8_t bytes[1024];
     static const float offsets[] = {0, 1, -1, 3, -3};
+
     for (Type t = 0; t < TYPE_COUNT; t++) {
         if (!quant_can_encode(t)) continue;
         for (size_t k = 0; k < sizeof offsets / sizeof *offsets; k++) {
@@ -79,6 +83,7 @@ static void encode_range(void) {
                       power, (double)offsets[k], error, least);
                 n_encoded++;
             }
+
             CHECK(n_encoded >= 14 && (n_encoded < 32 || t == TYPE_F32 || t == TYPE_BF16),
                   "type %d: %d powers of 2", t, n_encoded);
         }
@@ -90,9 +95,11 @@ static void encode_edges(void) {
     static float x[256], y[256];
     static uint8_t bytes[1024];
     static const float values[] = {0, 1, -1, 0.02f, -3e-4f, 1e-30f, 6e4f, -6e4f};
+
     for (Type t = 0; t < TYPE_COUNT; t++) {
         if (!quant_can_encode(t)) continue;
         float allowed = t == TYPE_Q3_K ? 0.015f : 0.01f; // 6-bit scales
+
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
             for (int i = 0; i < 256; i++) x[i] = values[k];
             CHECK(quant_encode(t, x, NULL, bytes, 256), "type %d, value %g", t, (double)values[k]);
@@ -101,6 +108,7 @@ static void encode_edges(void) {
                 CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * allowed + 1e-7f, "type %d: %g from %g", t,
                       (double)y[i], (double)x[i]);
         }
+
         static const float bad[] = {NAN, INFINITY, -INFINITY};
         for (int k = 0; k < 3; k++) {
             x[100] = bad[k];
@@ -113,11 +121,13 @@ static void encode_edges(void) {
 static void encode_importance(void) {
     static float x[ROWS * COLS], y[COLS], z[COLS], importance[COLS];
     static uint8_t bytes[COLS * 4];
+
     make_rows(x);
     for (int i = 0; i < COLS; i++) importance[i] = i % 8 ? 1 : 100;
     static const Type types[] = {TYPE_Q4_0,    TYPE_Q5_1,  TYPE_Q2_K, TYPE_Q3_K,
                                  TYPE_Q4_K,    TYPE_Q5_K,  TYPE_Q6_K, TYPE_IQ4_XS,
                                  TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_IQ2_S};
+
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         double plain = 0, weighted = 0;
         for (int r = 0; r < ROWS; r++) {
@@ -131,6 +141,7 @@ static void encode_importance(void) {
                 weighted += (z[i] - row[i]) * (z[i] - row[i]);
             }
         }
+
         CHECK(weighted < 0.9 * plain, "type %d: %g, unweighted %g", types[k], weighted, plain);
     }
 }

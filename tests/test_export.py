@@ -61,17 +61,20 @@ def read_gguf(path):
             return [value(kind) for _ in range(n)]
         return take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
 
+
     same(b[:8], b"GGUF\3\0\0\0")
     n_tensors, n_keys = struct.unpack_from("<QQ", b, 8)
     metadata = {}
     for _ in range(n_keys):
         key = text()
         metadata[key] = value(take("I"))
+
     infos = []
     for _ in range(n_tensors):
         name, n = text(), take("I")
         infos.append((name, [take("Q") for _ in range(n)][::-1], take("I"), take("Q")))
     begin = at + -at % 32
+
     tensors = {}
     for name, shape, kind, offset in infos:
         kind, width, block = {0: ("f32", 4, 1), 1: ("f16", 2, 1), 30: ("bf16", 2, 1), 8: ("q8_0", 34, 32),
@@ -94,6 +97,7 @@ def write_pth(path, tensors, pickled=None, extra=()):
 
     def _rebuild_tensor_v2(*_):
         pass
+
     _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
     utils._rebuild_tensor_v2 = _rebuild_tensor_v2
     kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
@@ -229,14 +233,18 @@ def golden_logits(name, tmp):
     best one (which may round activations to bf16)."""
     with open(os.path.join(find(name), "golden.json")) as f:
         golden = json.load(f)
+
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
+
     n_vocab = golden["params"]["vocab_size"]
     own = os.environ.get("LLAMA31_ISA")
     for form, isa, limit in ((name, own or "scalar", 1e-6), (name + "-hf", own, 1e-4)):
         environment = dict(os.environ, LLAMA31_ISA=isa) if isa else dict(os.environ)
+
         model, out, ids = (os.path.join(tmp, n) for n in ("m.gguf", "logits.f32", "ids"))
         same(run_export(find(form), model).returncode, 0)
+
         for case in golden["cases"]:
             tokens = case["tokens"] + case["greedy"][:-1]
             with open(ids, "w") as f:
@@ -244,11 +252,13 @@ def golden_logits(name, tmp):
             p = subprocess.run([PROGRAM, "logits", "-m", model, "--ids", "@" + ids, "-o", out], stderr=subprocess.PIPE,
                                universal_newlines=True, env=environment)
             check(p.returncode == 0, p.stderr)
+
             found, expected = array.array("f"), array.array("f")
             with open(out, "rb") as f:
                 found.frombytes(f.read())
             with open(os.path.join(find(name), case["logits_file"]), "rb") as f:
                 expected.frombytes(f.read())
+
             same(len(found), len(tokens) * n_vocab)
             rows = [found[i * n_vocab:(i + 1) * n_vocab] for i in range(len(tokens))]
             error = size = 0.0
@@ -257,7 +267,8 @@ def golden_logits(name, tmp):
                     error += (a - b) ** 2
                     size += b * b
             check(error <= limit * size, form, isa or "own", len(case["tokens"]), "tokens: NMSE", error / size)
-            # near ties may be decided by the error
+
+            # The error may decide near ties.
             slack = 6 * (error / (len(case["positions"]) * n_vocab)) ** 0.5
             for row, best in zip(rows[len(case["tokens"]) - 1:], case["greedy"]):
                 check(row[best] >= max(row) - slack, "greedy id", best, row[best], max(row))
@@ -276,9 +287,12 @@ def meta_shards(tmp):
     """Several consolidated files, with the embedding split by rows (Llama 3) and by columns (Llama 2)."""
     _, expected = exported(find("small31"), tmp)
     whole = read_pth(os.path.join(find("small31"), "consolidated.00.pth"))
+
     for embedding in ("rows", "columns"):
         source = os.path.join(tmp, embedding)
         shutil.copytree(find("small31"), source)
+
+        # wo, w2 and, for Llama 2, the embedding are split by columns, the other matrices by rows.
         for k in range(2):
             shard = {"rope.freqs": ("f32", (16,), bytes(64))}
             for name, (kind, shape, data) in whole.items():
@@ -291,8 +305,11 @@ def meta_shards(tmp):
                 else:
                     shard[name] = (kind, (shape[0] // 2, shape[1]), data[k * len(data) // 2:(k + 1) * len(data) // 2])
             write_pth(os.path.join(source, "consolidated.%02d.pth" % k), shard)
+
         _, found = exported(source, tmp)
         check(found == expected, "joined by", embedding)
+
+        # Without the second file, without the first one.
         os.remove(os.path.join(source, "consolidated.01.pth"))
         refused(source, tmp, "expected 2 files", "found 1")
         os.rename(os.path.join(source, "consolidated.00.pth"), os.path.join(source, "consolidated.01.pth"))
@@ -309,13 +326,17 @@ def rope_scaling(tmp):
     check(kind == "f32" and shape == [16] and d[0] == 1 and d[-1] == 8 and all(a <= b for a, b in zip(d, d[1:])), d)
     check("llama.rope.scaling.type" not in metadata and "llama.rope.scaling.factor" not in metadata)
     same(metadata["llama.context_length"], 131072)
+
     _, tensors = exported(source, tmp, "--rope-factor", "32")
     same(struct.unpack("<16f", tensors["rope_freqs.weight"][2])[-1], 32.0)
+
+    # Other factors and head sizes, against the sines of the reference.
     c = export.Config()
     c.head_dim, c.rope_theta = 64, 500000.0
     c.rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 8192}
     same(struct.unpack("<32f", c.divisors()[0].data)[-1], 32.0)
+
     for name, c.head_dim, c.rope["factor"] in (("llama31-dim128-theta5e5-scaled", 128, 8.0),
                                               ("llama32-dim64-theta5e5-scaled8", 64, 8.0)):
         with open(os.path.join(GOLDEN, "rope", name + ".csv")) as f:
@@ -328,6 +349,7 @@ def rope_scaling(tmp):
     face = copy("small31-hf", os.path.join(tmp, "hf"))
     edit_json(os.path.join(face, "config.json"), lambda c: c["rope_scaling"].update(factor=32.0))
     same(struct.unpack("<16f", exported(face, tmp)[1]["rope_freqs.weight"][2])[-1], 32.0)
+
     edit_json(os.path.join(face, "config.json"), lambda c: c.update(rope_scaling={"type": "linear", "factor": 4.0}))
     metadata, tensors = exported(face, tmp)
     check("rope_freqs.weight" not in tensors)
@@ -338,9 +360,11 @@ def rope_scaling(tmp):
 def types_of_weights(tmp):
     """--type converts matrices; vectors stay f32. All conversions equal those of struct."""
     _, bf16 = exported(find("small31"), tmp)
+
     for kind in ("f32", "f16"):
         metadata, found = exported(find("small31"), tmp, "--type", kind)
         same(metadata["general.file_type"], {"f32": 0, "f16": 1}[kind])
+
         for name, (_, shape, data) in bf16.items():
             if len(shape) == 1:
                 same(found[name], ("f32", shape, data))
@@ -360,9 +384,11 @@ def types_of_weights(tmp):
 
     def to_bf16(b):
         return struct.pack("<%dH" % (len(b) // 4), *[(v + 0x7fff + (v >> 16 & 1)) >> 16 for v in unpack("I", b)])
+
     f16_as_f32 = struct.pack("<%df" % (len(f16) // 2), *unpack("e", f16))
     bf16_as_f32 = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
                                                       for h in unpack("H", bf16)])
+
     for pair, source, expected in (
             (("f32", "f16"), f32, struct.pack("<%de" % len(x), *unpack("f", f32))),
             (("f32", "bf16"), f32, to_bf16(f32)),
@@ -371,6 +397,7 @@ def types_of_weights(tmp):
             (("bf16", "f32"), bf16, bf16_as_f32),
             (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *unpack("f", bf16_as_f32)))):
         check(weights.CONVERSIONS[pair](source) == expected, pair)
+
     for pair, bad in ((("f32", "bf16"), struct.pack("<2f", 1, float("nan"))), (("f32", "f16"), struct.pack("<f", 7e4)),
                       (("f32", "f16"), struct.pack("<f", float("inf"))),
                       (("f16", "f32"), struct.pack("<e", float("nan"))),
@@ -409,6 +436,7 @@ def message(*fields):
             out += bytes([n & 127 | 128])
             n >>= 7
         return out + bytes([n])
+
     out = b""
     for number, v in fields:
         if isinstance(v, float):
@@ -436,6 +464,7 @@ def sentencepiece(tmp):
     same([t.decode() for t in v["tokenizer.ggml.tokens"]], [p for p, _, _ in PIECES])
     same(v["tokenizer.ggml.scores"], [s for _, s, _ in PIECES])
     same(v["tokenizer.ggml.token_type"], [t for _, _, t in PIECES])
+
     for is_old in (False, True):
         path = os.path.join(tmp, "tokenizer.bin")
         with open(path, "wb") as f:
@@ -444,6 +473,7 @@ def sentencepiece(tmp):
                 p = "\n%s\n" % p if kind == 3 else chr(i - 3) if kind == 6 and is_old else p.replace("\u2581", " ")
                 f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
         same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
+
     for invalid in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
         path = os.path.join(tmp, "tokenizer.model")
         with open(path, "wb") as f:
@@ -460,10 +490,12 @@ def sentencepiece(tmp):
     with open(os.path.join(tmp, "tokenizer.json"), "w") as f:
         json.dump(t, f)
     os.remove(os.path.join(tmp, "tokenizer.model"))
+
     h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 2)
     same(h["tokenizer.ggml.tokens"][-2:], ["<|im_start|>", "[PAD%d]" % (len(PIECES) + 1)])
     same(h["tokenizer.ggml.token_type"], v["tokenizer.ggml.token_type"] + [3, 5])
     same(h["tokenizer.ggml.scores"][259:262], [0.0, -1.0, -2.0])
+
     with open(os.path.join(tmp, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
     h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 1)
@@ -509,15 +541,18 @@ def llama2c(path, version, tied=False):
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 2, 2, 1, 4, len(PIECES)
     c.context_length = 16
     rng = random.Random(3)
+
     shapes = c.shapes()
     shapes["output.weight"] = shapes["token_embd.weight"]
     data = {}
+
     for name, shape in shapes.items():
         n = shape[0] * shape[-1] if len(shape) > 1 else shape[0]
         data[name] = struct.pack("<%df" % n, *[rng.gauss(0, 1) for _ in range(n)])
 
     def layers(*names):
         return b"".join(data["blk.%d.%s.weight" % (i, n)] for n in names for i in range(c.n_layers))
+
     head = [c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.context_length]
     attention, ffn = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_down", "ffn_up")
     if version:
@@ -527,10 +562,12 @@ def llama2c(path, version, tied=False):
         head[5] *= 1 if tied else -1
         b = struct.pack("<7i", *head) + data["token_embd.weight"] + layers("attn_norm", *attention)
         b += layers("ffn_norm", *ffn) + data["output_norm.weight"] + bytes(4 * 16 * 4)
+
     if tied:
         del data["output.weight"]
     with open(path, "wb") as f:
         f.write(b + data.get("output.weight", b""))
+
     with open(os.path.join(os.path.dirname(path), "tokenizer.bin"), "wb") as f:
         f.write(struct.pack("<i", 8))
         for p, score, _ in PIECES:
@@ -547,16 +584,21 @@ def llama2c_versions(tmp):
             data = llama2c(path, version, tied)
             _, tensors = exported(tmp, tmp)
             same({n: t[2] for n, t in tensors.items()}, data, "version %d" % version)
+
+    # Files of a wrong length, version, shape, and without a tokenizer.
     with open(path, "rb") as f:
         b = f.read()
     with open(path, "wb") as f:
         f.write(b[:-1])
     refused(path, tmp, "bytes, found")
+
     llama2c(path, 2)
     refused(path, tmp, "version 2", "not supported")
+
     with open(path, "wb") as f:
         f.write(struct.pack("<7i", 8, 12, 2, 3, 1, 9, 16))
     refused(path, tmp, "model.bin")
+
     llama2c(path, 0)
     os.remove(os.path.join(tmp, "tokenizer.bin"))
     refused(path, tmp, "no tokenizer")
@@ -611,6 +653,7 @@ def refuses_other_tensors(tmp):
 
     def short(s):
         s["norm.weight"] = ("bf16", (129,), bytes(256))
+
     refused(modified_pth(tmp, change=integers), tmp, "torch.LongStorage", "not allowed")
     refused(modified_pth(tmp, change=transposed), tmp, "not contiguous")
     refused(modified_pth(tmp, change=short), tmp, "does not fit its storage")
@@ -640,6 +683,7 @@ def refuses_zip_tricks(tmp):
         with open(path, "wb") as f:
             f.write(b)
         refused(source, tmp, "consolidated.00.pth", *words)
+
     for n in (0, 3, 100, len(whole) // 2, len(whole) - 1):
         rewrite(whole[:n])
     # two directory entries for one member: a zip bomb
@@ -668,6 +712,7 @@ def refuses_safetensors_tricks(tmp):
         if "safetensors" in n:
             os.remove(os.path.join(source, n))
     path, state = os.path.join(source, "model.safetensors"), hf_state()
+
     write_safetensors(path, state)
     check(exported(source, tmp)[1] == exported(find("small31-hf"), tmp)[1], "one file without an index")
     a, b = "model.norm.weight", "model.layers.0.input_layernorm.weight"
@@ -681,13 +726,16 @@ def refuses_safetensors_tricks(tmp):
             at = h[name]["data_offsets"]
             h[name]["data_offsets"] = [at[0] + begin, at[1] + end]
             return h
+
         return change
 
     def field(name, key, value):
         def change(h):
             h[name][key] = value
             return h
+
         return change
+
     rejected("overlaps", offsets(a, -2, -2))
     rejected("gap", offsets(a, 2, 2))
     rejected("does not match", offsets(a, 256, 0))
@@ -701,6 +749,7 @@ def refuses_safetensors_tricks(tmp):
     rejected("expected dtype", field(a, "data_offsets", [1]))
     rejected("F8_E4M3", field(a, "dtype", "F8_E4M3"))
     rejected("expected dtype", lambda h: h.update({a: 1}) or h)
+
     rejected("bytes, found", tail=b"\0")
     rejected("duplicate key", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
     rejected("duplicate key", lambda h: json.dumps(h).replace('"dtype"', '"dtype": "F16", "dtype"', 1).encode())
@@ -708,8 +757,10 @@ def refuses_safetensors_tricks(tmp):
     rejected("not JSON", lambda h: b"[" * 200000)
     rejected("JSON object", lambda h: b"[]")
     rejected("not JSON", lambda h: b"\xff")
+
     write_safetensors(path, state, lambda h: h.update({"model.extra": h.pop(b)}) or h)
     refused(source, tmp, "missing tensor blk.0.attn_norm.weight")
+
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", 1 << 62) + b"{}")
     refused(source, tmp, "header of")
@@ -730,16 +781,20 @@ def refuses_broken_index(tmp):
             f.write(good)
         edit_json(index, change)
         refused(source, tmp, *words)
+
     def elsewhere(name, file):
         return lambda v: v["weight_map"].update({name: file})
+
     rejected(elsewhere("lm_head.weight", "../source/model-00001-of-00002.safetensors"), "not a file name")
     rejected(elsewhere("lm_head.weight", "/etc/passwd"), "not a file name")
     rejected(elsewhere("lm_head.weight", "model-00002-of-00002.safetensors"), "lm_head.weight")
     rejected(elsewhere("new.weight", "model-00002-of-00002.safetensors"), "new.weight", "missing")
     rejected(lambda v: v.pop("weight_map") and None, "weight_map")
+
     with open(index, "w") as f:
         f.write(good[:-1] + ', "weight_map": {}}')
     refused(source, tmp, "duplicate key")
+
     with open(index, "w") as f:
         f.write(good)
     os.remove(os.path.join(source, "model-00002-of-00002.safetensors"))
@@ -861,18 +916,23 @@ def quantized_in_one_step(tmp):
     for args in ([], ["--force"]):
         p = run_export(source, out, "--type", "q4_k_m", *args)
         same(p.returncode, 0, p.stderr)
+
     same(run_export(source, two).returncode, 0)
     subprocess.run([program, "quantize", "-q", two, two + "4", "Q4_K_M"], check=True)
     with open(out, "rb") as f, open(two + "4", "rb") as g:
         check(f.read() == g.read(), "differs from two steps")
+
+    # Files that exist.
     with open(os.path.join(tmp, "old"), "w") as f:
         f.write("old")
     for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
                  (source, two, "--type", "q4_k_m")):
         p = run_export(*args)
         check(p.returncode == 2 and p.stderr.startswith("error: ") and p.stderr.count("\n") == 1, p.stderr)
+
     same(run_export(os.path.join(tmp, "absent"), out, "--type", "q8_0").returncode, 1)
     same(run_export(source, os.path.join(tmp, "old"), "--type", "q4_k_m", "--force").returncode, 0)
+
     same(sorted(os.listdir(tmp)), ["old", "out.gguf", "two.gguf", "two.gguf4"])
 
 
@@ -898,9 +958,12 @@ def refuses_links(tmp):
     lora = write_adapter(os.path.join(tmp, "d"))
     os.mkdir(old)
     llama2c(os.path.join(old, "model.bin"), 1)
+
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         with open(os.path.join(face, name), "w") as f:
             f.write("{}")
+
+    # Every file of every kind of source, behind three kinds of links.
     for directory in (face, meta, old, lora):
         for name in sorted(os.listdir(directory)):
             if name in ("golden.json", "README.md") or name.endswith(".f32"):
@@ -939,9 +1002,11 @@ def refuses_special_and_large_files(tmp):
     """FIFOs and directories are refused without waiting for them, as are files too large to read as a whole."""
     face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
     lora = write_adapter(os.path.join(tmp, "c"))
+
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         with open(os.path.join(face, name), "w") as f:
             f.write("{}")
+
     for directory, names in ((face, ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                                      "model.safetensors.index.json", "model-00001-of-00002.safetensors")),
                              (meta, ("params.json", "tokenizer.model", "consolidated.00.pth")),
@@ -955,11 +1020,15 @@ def refuses_special_and_large_files(tmp):
                     refused(directory, tmp, name + ": not a regular file", code=1, args=["--base", face])
                 (os.rmdir if make is os.mkdir else os.remove)(path)
             os.rename(path + ".old", path)
+
+    # Files named by options.
     os.mkfifo(os.path.join(tmp, "fifo"))
     for args in (["--chat-template"], ["--tokenizer"]):
         for path in (os.path.join(tmp, "fifo"), "/dev/zero"):
             with at_most(60):
                 refused(meta, tmp, path + ": not a regular file", code=1, args=args + [path])
+
+    # Sparse files of 1 TiB.
     for directory, name in ((face, "tokenizer.json"), (face, "config.json"), (meta, "params.json"),
                             (meta, "tokenizer.model")):
         os.truncate(os.path.join(directory, name), 1 << 40)
@@ -977,6 +1046,7 @@ def refuses_excess(tmp):
     def ranks(tokens):
         with open(tokenizer, "wb") as f:
             f.write(b"".join(b"%s %d\n" % (base64.b64encode(t), i) for i, t in enumerate(tokens)))
+
     ranks([b"a", b"b" * 3000000])
     with at_most(60):
         refused(meta, tmp, "tokenizer.model: line 2: 4000002 bytes")
@@ -1054,8 +1124,11 @@ def tiny_sources(tmp):
     for directory in (face, meta, old):
         os.mkdir(directory)
     rng, n_vocab, state, params = random.Random(5), len(PIECES), {}, {}
+
     c = export.Config()
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 1, 2, 1, 4, n_vocab
+
+    # Weights, under the names of Hugging Face and of Meta.
     shapes = dict(c.shapes(), **{"output.weight": (n_vocab, 8)})
     for names, layer_names, prefix, out in ((export.HF_NAMES, export.HF_LAYER, "model.", state),
                                             (export.META_NAMES, export.META_LAYER, "", params)):
@@ -1064,6 +1137,8 @@ def tiny_sources(tmp):
             if shape:
                 data = bytes(rng.choice((0, 60, 61, 189)) for _ in range(2 * gguf_writer.product(shape)))
                 out[name + ".weight"] = "bf16", shape, data
+
+    # A Hugging Face directory with byte-level BPE.
     letters = vocabulary.byte_letters()
     words = letters + ["ab", "cd", "abcd"]
     config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
@@ -1081,22 +1156,29 @@ def tiny_sources(tmp):
     settings = {"bos_token": "<0>", "eos_token": {"content": "<1>"}, "add_bos_token": True,
                 "chat_template": [{"name": "default", "template": "{{ x }}"}]}
     index = {"weight_map": {name: "model.safetensors" for name in state}}
+
     write_safetensors(os.path.join(face, "model.safetensors"), state)
     for name, v in (("config.json", config), ("model.safetensors.index.json", index), ("tokenizer.json", tokenizer),
                     ("tokenizer_config.json", settings)):
         with open(os.path.join(face, name), "w") as f:
             json.dump(v, f)
+
+    # The same with a SentencePiece vocabulary.
     shutil.copytree(face, pieces)
     os.remove(os.path.join(pieces, "tokenizer.json"))
     with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
     os.remove(os.path.join(pieces, "tokenizer_config.json"))
+
+    # Meta's files.
     with open(os.path.join(meta, "params.json"), "w") as f:
         json.dump({"dim": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5, "rope_theta": 5e5,
                    "use_scaled_rope": True, "vocab_size": n_vocab}, f)
     write_pth(os.path.join(meta, "consolidated.00.pth"), params)
     with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
+
+    # A file of llama2.c, and an adapter.
     llama2c(os.path.join(old, "model.bin"), 1)
     write_adapter(lora, ["q_proj", "down_proj"], {"rank_pattern": {"layers.0.mlp.down_proj": 4, ".*k_proj": 2},
                                                   "alpha_pattern": {"q_proj": 2}}, state=state)
@@ -1114,14 +1196,18 @@ KINDS = [None, True, False, 0, 1, -1, 2, 8, 1 << 31, 10 ** 30, 0.5, 1e-320, 1e30
 def mutate_json(rng, v):
     """Replaces, removes, adds or exchanges values at random places of a JSON value."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        # All places, except in large objects and arrays, of which ten are chosen.
         places, stack = [], [v]
         while stack:
             node = stack.pop()
             items = list(node.items()) if type(node) is dict else list(enumerate(node))
             places += [(node, key) for key, _ in (items if len(items) < 50 else rng.sample(items, 10))]
             stack += [child for _, child in items if type(child) in (dict, list)]
+
         if not places:
             return v
+
+        # One change.
         (node, key), (other, other_key), how = rng.choice(places), rng.choice(places), rng.random()
         if how < 0.55:
             node[key] = json.loads(json.dumps(rng.choice(KINDS)))
@@ -1159,17 +1245,22 @@ def mutate_bytes(rng, b, begin):
 def refuses_mutations(tmp):
     """Random mutations of every kind of source file: a valid output, or one line and no file. LLAMA31_FUZZ sets their
     number. Mutation N depends on N alone, which a failure prints."""
+
     base, mutated = tiny_sources(tmp)
     directory_of_output = os.path.join(tmp, "out")
     os.mkdir(directory_of_output)
     out = os.path.join(directory_of_output, "out.gguf")
+
     n, n_accepted = int(os.environ.get("LLAMA31_FUZZ", "300")), 0
     for i in range(n):
         rng = random.Random(i)
+
         directory, name = mutated[i % len(mutated)]
         path = os.path.join(directory, name)
         with open(path, "rb") as f:
             good = f.read()
+
+        # JSON and the header of safetensors, after 8 bytes, are mostly changed as values, all else as bytes.
         skipped = 8 if name.endswith(".safetensors") else 0
         end = 8 + int.from_bytes(good[:8], "little") if skipped else len(good)
         if name.endswith(("json", ".safetensors")) and rng.random() < 0.75:
@@ -1177,26 +1268,36 @@ def refuses_mutations(tmp):
             b = struct.pack("<Q", len(header))[:skipped] + header + good[end:]
         else:
             b = mutate_bytes(rng, good, good.index(b"PK\1\2") if name.endswith(".pth") else 0)
+
         with open(path, "wb") as f:
             f.write(b)
+
+        # Adapters are exported alone, or merged into the base model.
         args = ["--base", base] if name.startswith("adapter") else []
         if args and rng.random() < 0.3:
             args, directory = ["--merge", directory], base
+
         err = io.StringIO()
         try:
             with contextlib.redirect_stderr(err), at_most(60):
                 status = export.main([directory, "-o", out] + args)
         except Exception as e:
             raise AssertionError("mutation %d of %s: %r %s" % (i, name, e, err.getvalue()))
+
+        # One line of output: the name of the file, or the error.
         lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
         check(status in (0, 1, 3) and len(lines) == 1 and lines[0].startswith(out if status == 0 else "error: "),
               "mutation", i, "of", name, "status", status, lines)
         same(os.listdir(directory_of_output), [] if status else ["out.gguf"], "mutation %d of %s: files" % (i, name))
+
         if status == 0:
             n_accepted += 1
             os.remove(out)
+
+        # The next mutation begins with the valid file.
         with open(path, "wb") as f:
             f.write(good)
+
     check(n < 300 or n // 50 < n_accepted < n // 2, n_accepted, "of", n, "mutations are valid")
 
 
@@ -1260,15 +1361,18 @@ def expert_tensors(case):
         layer = {"attn_norm": [dim], "ffn_norm": [dim], "attn_output": [dim, heads * head_dim],
                  "attn_q": [heads * head_dim, dim], "attn_k": [kv_heads * head_dim, dim],
                  "attn_v": [kv_heads * head_dim, dim]}
+
         if i < case["n_dense"]:
             hidden = c["intermediate_size"]
             layer.update({"ffn_gate": [hidden, dim], "ffn_up": [hidden, dim], "ffn_down": [dim, hidden]})
+
         for to, shape, *_ in map(str.split, case["tensors"].values()):
             if to.startswith("attn") or i >= case["n_dense"]:
                 layer.update((name, list(map(int, shape.split("x")))) for name in to.split("+"))
         if "attn_qkv" in layer:
             del layer["attn_q"], layer["attn_k"], layer["attn_v"]
         shapes.update((full_name(i, name), shape) for name, shape in layer.items())
+
     shapes.update({"output_norm.weight": [dim], "token_embd.weight": [c["vocab_size"], dim]})
     if not c["tie_word_embeddings"]:
         shapes["output.weight"] = [c["vocab_size"], dim]
@@ -1279,11 +1383,15 @@ def expert_tensors(case):
 def checkpoint_of(case, tensors):
     """The tensors of the Hugging Face directory that becomes these GGUF tensors."""
     c, state = case["config"], {}
+
     head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     embed = "model.word_embeddings" if c["model_type"] == "bailing_moe" else "model.embed_tokens"
+
     for name, to in (embed, "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output"):
         if to + ".weight" in tensors:
             state[name + ".weight"] = tensors[to + ".weight"]
+
+    # Each layer: the names of the case replace those of Llama.
     for i in range(c["num_hidden_layers"]):
         names = {to: name for name, to in BLOCK.items()}
         names.update((to, name) for name, to in case["tensors"].items())
@@ -1292,26 +1400,37 @@ def checkpoint_of(case, tensors):
             parts = [full_name(i, part) for part in to.split("+")]
             if parts[0] not in tensors:
                 continue
+
             name = "model.layers.%d.%s" % (i, name)
             name = name[:-1] if name.endswith(".") else name if name.endswith("bias") else name + ".weight"
+
+            # A tensor of all experts becomes one per expert.
             kind, shape, data = tensors[parts[0]]
             if "*" in name:
                 size = len(data) // shape[0]
                 state.update((name.replace("*", str(e)), (kind, shape[1:], data[e * size:(e + 1) * size]))
                              for e in range(shape[0]))
                 continue
-            if len(parts) == 2:  # gate and up of each expert
+
+            # Two tensors in one: gate and up of each expert.
+            if len(parts) == 2:
                 size, up = 4 * shape[-2] * shape[-1], tensors[parts[1]][2]
                 data = b"".join(x[at:at + size] for at in range(0, len(data), size) for x in (data, up))
                 shape = shape[:-2] + [2 * shape[-2], shape[-1]]
+
+            # Pairs of q and k: the first values of all pairs of a head, then the second ones.
             if case["is_half_order"] and to in ("attn_q", "attn_k"):
                 order, row = [2 * a + b for b in range(2) for a in range(head_dim // 2)], 4 * shape[1]
                 data = b"".join(data[(head + a) * row:][:row] for head in range(0, shape[0], head_dim) for a in order)
+
             state[name] = kind, list(map(int, shapes[1].split("x"))) if shapes[1:] else shape, data
+
+    # Tensors of multi-token prediction, which the export leaves out.
     if c.get("num_nextn_predict_layers"):
         state["model.layers.%d.eh_proj.weight" % c["num_hidden_layers"]] = "f32", [1], bytes(4)
     if c["model_type"] == "ernie4_5_moe":
         state["model.mtp_emb_norm.0.weight"] = "f32", [1], bytes(4)
+
     return state
 
 
@@ -1447,6 +1566,7 @@ def lora_equals_merged(tmp):
     base, model = find("small31-hf"), os.path.join(tmp, "base.gguf")
     same(run_export(base, model, "--type", "f32").returncode, 0)
     plain = read_gguf(model)[1]
+
     forms = {"plain": write_adapter(os.path.join(tmp, "plain")),
              "pattern": write_adapter(os.path.join(tmp, "pattern"), seed=2,
                                       rank=lambda m: 8 if "layers.1.mlp" in m else 3 if "q_proj" in m else 4,
@@ -1460,8 +1580,10 @@ def lora_equals_merged(tmp):
         if form == "pattern":
             return 8 / 8 if "layers.1.mlp" in module else 2 / 3 if "q_proj" in module else 8 / 4
         return 8 / 4 if form == "plain" else 8 / (9 if "k_proj" in module else 4) ** 0.5
+
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
+
     limit = 1e-4 if os.environ.get("LLAMA31_ISA") == "amx" else 1e-6
     loras = {}
     for form, directory in forms.items():
@@ -1470,16 +1592,19 @@ def lora_equals_merged(tmp):
         check(p.returncode == 0, p.stderr)
         p = run_export(base, merged, "--merge", directory, "--type", "f32", "--force")
         check(p.returncode == 0, p.stderr)
+
         metadata, tensors = read_gguf(lora)
         same((metadata["general.type"], metadata["adapter.type"], metadata["general.architecture"]),
              ("adapter", "lora", "llama"))
         same(metadata["adapter.lora.alpha"], 16.0 if form == "root" else 8.0)
         check(all(t[0] == "f32" for t in tensors.values()))
+
         expected = logits(merged, tmp)
         error = nmse(logits(model, tmp, "--lora", lora), expected)
         check(error <= limit, form, "NMSE", error)
         check(nmse(logits(model, tmp), expected) > 0.01, "the adapter has no effect")
         check(nmse(logits(model, tmp, "--lora", lora + ":0.5"), expected) > 1e-4, "SCALE has no effect")
+
         loras[form] = lora
 
         found = read_gguf(merged)[1]
@@ -1494,6 +1619,7 @@ def lora_equals_merged(tmp):
             kind, shape, data = plain[gguf]
             old, new = struct.unpack("<%df" % (len(data) // 4), data), struct.unpack("<%df" % (len(data) // 4),
                                                                                     found[gguf][2])
+
             head = 32
             for row in range(shape[0]):
                 at = row // head * head + row % 2 * head // 2 + row % head // 2 if heads else row
@@ -1506,6 +1632,7 @@ def lora_equals_merged(tmp):
     same(run_export(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32").returncode, 0)
     error = nmse(logits(model, tmp, "--lora", loras["plain"], "--lora", loras["root"]), logits(both, tmp))
     check(error <= limit, "two adapters: NMSE", error)
+
     metadata, tensors = exported(forms["plain"], tmp, "--base", base, "--type", "f16", "--force")
     check(all(t[0] == "f16" for t in tensors.values()))
 
@@ -1524,16 +1651,20 @@ def lora_refusals(tmp):
         check(status == code and not os.path.exists(out), status, err.getvalue())
         for word in words:
             check(word in err.getvalue(), "expected", repr(word), "in", err.getvalue())
+
     refuses("--base DIRECTORY", code=2, args=())
     for key, v in (("peft_type", "LOHA"), ("use_dora", True), ("bias", "lora_only"), ("modules_to_save", ["lm_head"]),
                    ("fan_in_fan_out", True), ("layer_replication", [[0, 1]]), ("init_lora_weights", "pissa_niter_4"),
                    ("lora_bias", True)):
         refuses(key, config={key: v})
+
     refuses("invalid LoRA settings", config={"r": 0})
     refuses("invalid LoRA settings", config={"lora_alpha": "8"})
+
     for pattern in ("(", "(a+)+$", "q_proj|k_proj", "[qk]_proj", "q_proj?", "q_*", "\\d", ".*" * 5, "q" * 257):
         refuses("rank_pattern: ", ascii(pattern)[:60], config={"rank_pattern": {pattern: 4}})
         refuses("alpha_pattern: ", ascii(pattern)[:60], config={"alpha_pattern": {pattern: 4}})
+
     refuses("invalid LoRA settings", "patterns for", config={"rank_pattern": {"x%d" % i: 8 for i in range(400000)}})
     refuses("expected lora_A (8, ...)", config={"r": 8})
     refuses("no tensors", modules=["nothing"])
@@ -1546,14 +1677,18 @@ def lora_refusals(tmp):
         tensors = {n.replace(name, to): (w.type, w.shape, b"".join(w.pieces())) for n, w in
                    export.read_safetensors(os.path.join(directory, "adapter_model.safetensors")).items()}
         write_safetensors(os.path.join(directory, "adapter_model.safetensors"), tensors)
+
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
             status = export.main([directory, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
         check(status == 3 and word in err.getvalue(), word, err.getvalue())
+
     for alpha, scale in ((1e300, "2.5e+299"), (1e-300, "2.5e-301"), (math.nan, "nan"), (math.inf, "inf")):
         refuses("q_proj': scale " + scale, "range of f32", config={"alpha_pattern": {"q_proj": alpha}})
     refuses("invalid LoRA settings", config={"alpha_pattern": {"q_proj": "8"}})
     refuses("invalid LoRA settings", config={"rank_pattern": ["q_proj"]})
+
+    # Numbers that are not finite.
     name = "base_model.model.model.layers.1.self_attn.q_proj.lora_%s.weight"
     for side in "AB":
         for kind, form in (("f32", "<f"), ("f16", "<e"), ("bf16", None)):
@@ -1562,12 +1697,15 @@ def lora_refusals(tmp):
                 path = os.path.join(directory, "adapter_model.safetensors")
                 tensors = {n: (kind, w.shape, b"".join(weights.convert(w, kind).pieces())) for n, w in
                            export.read_safetensors(path).items()}
+
                 data = tensors[name % side][2]
                 bad = struct.pack(form, number) if form else struct.pack("<f", number)[2:]
                 tensors[name % side] = kind, tensors[name % side][1], data[:40] + bad + data[40 + len(bad):]
                 write_safetensors(path, tensors)
                 refused(directory, tmp, name % side + ": NaN or infinity", args=["--base", base])
                 refused(base, tmp, name % side + ": NaN or infinity", args=["--merge", directory])
+
+    # An output matrix that is tied to the embedding.
     source = copy("small31-hf", os.path.join(tmp, "tied"))
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
     refuses("tied to", args=("--base", source), modules=["lm_head"])
@@ -1591,11 +1729,14 @@ def lora_patterns(tmp):
 def memory_is_bounded(tmp):
     """Exporting 200 MB of weights (a sparse file) needs less than 40 MB on top of Python itself."""
     source = copy("small31-hf", tmp)
+
+    # A model of one layer with a wide feed-forward network, in a sparse file.
     for n in os.listdir(source):
         if "safetensors" in n:
             os.remove(os.path.join(source, n))
     hidden = 128 * 2048
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(intermediate_size=hidden, num_hidden_layers=1))
+
     header, at = {}, 0
     for name, (kind, shape, _) in hf_state().items():
         if ".layers.1." in name:
@@ -1604,11 +1745,14 @@ def memory_is_bounded(tmp):
         size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
         at += size
+
     header = json.dumps(header).encode()
     with open(os.path.join(source, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(header)) + header)
         f.truncate(8 + len(header) + at)
     check(at > 200e6)
+
+    # Memory of the program without work and with it.
     peak = []
     for args in (["--help"], [source, "-o", os.path.join(tmp, "big.gguf")]):
         p = subprocess.Popen(EXPORT + args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -1617,6 +1761,7 @@ def memory_is_bounded(tmp):
         p.returncode = status
         same(status, 0, error)
         peak.append(usage.ru_maxrss)
+
     check(peak[1] - peak[0] < 40000, "peak %d kB, of which Python %d kB" % (peak[1], peak[0]))
 
 

@@ -138,23 +138,29 @@ def force_is_needed(tmp):
     requires("quantize")
     path = write(os.path.join(tmp, "old"), b"precious\n")
     ids = write(os.path.join(tmp, "ids"), b"1 2 3\n")
+
     for args in (("quantize", STORIES, path, "Q8_0"), ("logits", "--ids", "1", "-o", path),
                  ("logits", "--ids", "@" + ids, "-o", ids), ("logits", "--force", "--ids", "@" + ids, "-o", ids)):
         before = read(args[-1]) if args[0] == "logits" else read(path)
         run(*args, code=2)
         same(read(path), b"precious\n")
         same(read(ids), b"1 2 3\n")
+
+    # /save in a chat.
     _, err = chat(stdin=b"Hello\n/save " + path.encode() + b"\n")
     check("--force" in err, err)
     same(read(path), b"precious\n")
     chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
     same(len(read_lines(path)), 2)
+
+    # logits replaces its own files; quantize does not, because they may have taken hours.
     run("logits", "--force", "--ids", "1", "-o", path)
-    run("logits", "--ids", "1", "-o", path)  # logits replaces its own files
+    run("logits", "--ids", "1", "-o", path)
     os.chmod(path, 0o640)
     run("quantize", "-q", "--force", STORIES, path, "Q8_0")
-    run("quantize", "-q", STORIES, path, "Q8_0", code=2)  # quantize does not: they may have taken hours
+    run("quantize", "-q", STORIES, path, "Q8_0", code=2)
     same(stat.S_IMODE(os.stat(path).st_mode), 0o640)
+
     holds_only(tmp, "old", "ids")
 
 
@@ -238,19 +244,23 @@ def signals_leave_nothing(tmp):
     shutil.copy(STORIES, source)
     out = os.path.join(tmp, "out.f32")
     ids = write(os.path.join(tmp, "ids"), b"1 " * 250)
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM,
                    signal.SIGUSR1):
         for delay in 0.02, 0.05:
             p = subprocess.Popen([PROGRAM, "logits", "-t", "1", "-b", "1", "--ids", "@" + ids, "-o", out],
                                  stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
             time.sleep(delay)
+
             start = time.time()
             p.send_signal(number)
             code = p.wait()
+
             if code:
                 same(code, 130 if number == signal.SIGINT else -number)
                 check(time.time() - start < 5)
                 holds_only(tmp, "in.gguf", "ids")
+
             if os.path.exists(out):
                 os.remove(out)
 
@@ -311,14 +321,17 @@ def checksums(tmp):
     requires("quantize")
     out, copy = os.path.join(tmp, "q.gguf"), os.path.join(tmp, "flipped.gguf")
     run("quantize", "-q", STORIES, out, "Q4_0")
+
     exported = os.path.join(tmp, "e.gguf")
     small = os.path.join(ROOT, "tests", "golden", "small31")
     subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), small, "-o", exported], check=True, capture_output=True)
+
     for path in out, exported:
         text, _ = run("show", path, "--verify")
         check(b"as stored" in text and b"all weights finite" in text, text)
         text, _ = run("show", path, "--check")
         check(b"checksum" in text, text)
+
         data = bytearray(read(path))
         for at in len(data) - 40, len(data) - 5000:
             data[at] ^= 1
@@ -326,6 +339,7 @@ def checksums(tmp):
             data[at] ^= 1
             _, err = run("show", copy, "--verify", code=3)
             check("llama31.checksum" in err, err)
+
     _, err = run("show", STORIES, "--verify", code=3)
     check("no checksum stored" in err, err)
 
@@ -381,24 +395,30 @@ def names_are_escaped(tmp):
 @test
 def nonblocking_descriptors(tmp):
     """A full or empty pipe in non-blocking mode is waited for."""
+    # Output. The reader starts late.
     for command in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
             ("logits", "--ids", "1 " * 30, "-o", "-"):
         expected, _ = run(*command)
+
         r, w = os.pipe()
         os.set_blocking(w, False)
         p = subprocess.Popen([PROGRAM, *command], stdout=w, stderr=subprocess.PIPE)
         os.close(w)
         time.sleep(0.2)
+
         data = b""
         while True:
             piece = os.read(r, 1000)
             data += piece
             if not piece:
                 break
+
         os.close(r)
         err = p.communicate()[1]
         same(p.returncode, 0, err)
         check(data == expected, command, len(data), len(expected))
+
+    # Input. The writer starts late.
     for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"), \
             ("chat", "-q", "-n", "2"):
         r, w = os.pipe()
@@ -406,8 +426,10 @@ def nonblocking_descriptors(tmp):
         p = subprocess.Popen([PROGRAM, *args], stdin=r, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.close(r)
         time.sleep(0.1)
+
         os.write(w, b'"Once"\n')
         os.close(w)
+
         out, err = p.communicate()
         check(p.returncode == 0 and out, args, p.returncode, err)
 
@@ -429,21 +451,26 @@ def interrupts_are_130(tmp):
     os.mkfifo(fifo)
     ids = "@" + write(os.path.join(tmp, "ids"), b"1 " * 500)
     long = write(os.path.join(tmp, "long"), b"Once upon a time there was a dog. " * 6000)  # one pass of minutes
+
     for args in (("rope", "--positions", "100000000"), ("logits", "-b", "1", "-t", "1", "--ids", ids, "-o", os.path.join(tmp, "l")),
                  ("run", "-t", "1", "-b", "60000", "-c", "70000", "-f", long),
                  ("run", "-t", "1", "-N", "3", "-b", "30000", "-c", "70000", "-f", long),
                  ("bench", "-n", "1000", "--tests", "d64"), ("run", "-f", fifo), ("tokenize", "-f", fifo),
                  ("run", "-n", "100000", "--ignore-eos", "-c", "200000", "Once"), ("batch", "-i", fifo), ("chat",),
                  ("score", "--perplexity", fifo)):
+
         p = subprocess.Popen([PROGRAM, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.15)
+
         start = time.time()
         p.send_signal(signal.SIGINT)
         code = p.wait(10)
         p.stdin.close()
+
         if args[0] != "logits" or code:
             same(code, 130, args)
         check(time.time() - start < 1, args, time.time() - start)
+
     if not os.path.exists(os.path.join(tmp, "l")):
         holds_only(tmp, "fifo", "ids", "long")
 
@@ -506,6 +533,7 @@ def sandboxed(tmp):
         p.wait()
         p.stdout.close()
         return found
+
     if not os.path.exists("/proc/self/status") or mode() in ([], ["0"]):
         raise Skip("this system has no sandbox")
     same((mode(), mode("--no-sandbox")), (["2"], ["0"]))
@@ -515,8 +543,11 @@ def sandboxed(tmp):
 def resume_of_another_run(tmp):
     """--resume rejects other options, another seed or model; it keeps a random seed, and retries transient errors."""
     requires("quantize")
+
     source = write(os.path.join(tmp, "in"), b"".join(b'{"id":%d,"prompt":"Once %d","max_tokens":4}\n' % (i, i) for i in range(4)))
     out = os.path.join(tmp, "out")
+
+    # An unfinished output.
     run("batch", "-q", "-i", source, "-o", out, "--ordered")
     whole = read(out)
     try:
@@ -524,18 +555,25 @@ def resume_of_another_run(tmp):
     except (OSError, AttributeError):
         raise Skip("no extended attributes here")
     os.truncate(out, whole.index(b"\n") + 1)
+
+    # Other options, another seed, another model.
     for args in ("--temp", "0.1"), ("-s", "77"), ("-m", STORIES, "--raw", "-sys", ""):
         if args[0] == "-m":
             args = "-m", os.path.join(tmp, "other.gguf")
             run("quantize", "-q", STORIES, args[1], "Q4_0")
         _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
         check("started with another" in err, err)
+
+    # The same options. The seed is that of the first run.
     run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")
-    same(read(out), whole)  # with the random seed of the first run
+    same(read(out), whole)
+
+    # A record that failed for lack of memory is answered.
     lines = whole.splitlines(True)
     lines[2] = b'{"id":2,"line":3,"error":{"code":"out_of_memory","message":"line 3: short"}}\n'
     with open(out, "wb") as f:
         f.write(b"".join(lines))
+
     run("batch", "-q", "-i", source, "-o", out, "--resume")
     same(sorted(read(out).splitlines(True)), sorted(whole.splitlines(True)))
 

@@ -14,10 +14,12 @@
 static uint64_t state; // of test_random
 static int n_runs;
 
-// One to four times: replaces a byte, truncates, appends random bytes, or repeats a few bytes.
+// Makes one to four changes: replaces a byte, truncates, appends random bytes, or repeats a few
+// bytes.
 static void mutate(Buffer *b) {
     for (uint64_t n = test_random(&state) % 4 + 1; n && b->len; n--) {
-        size_t at = test_random(&state) % b->len, len = test_random(&state) % 8 + 1;
+        size_t at = test_random(&state) % b->len;
+        size_t len = test_random(&state) % 8 + 1;
         uint64_t noise = test_random(&state);
         if (len > b->len - at) len = b->len - at;
         switch (test_random(&state) % 4) {
@@ -34,8 +36,10 @@ static void replay(const FuzzTarget *t, const char *path) {
     Buffer seed = {0}, copy = {0};
     Error err;
     if (!file_read(path, &seed, &err)) return;
+
     t->run((const uint8_t *)seed.data, seed.len);
     n_runs++;
+
     for (int i = n_mutations ? atoi(n_mutations) : 60; i > 0; i--, n_runs++) {
         copy.len = 0;
         buffer_put(&copy, buffer_str(&seed));
@@ -45,28 +49,35 @@ static void replay(const FuzzTarget *t, const char *path) {
         t->run(exact, copy.len);
         free(exact);
     }
+
     buffer_free(&seed);
     buffer_free(&copy);
 }
 
 static void test_targets(void) {
     // Warnings about mutated files are not shown.
-    int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int saved = dup(STDERR_FILENO);
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
+
     for (const FuzzTarget *t = fuzz_targets; t->name; t++) {
         char directory[64], path[400];
         snprintf(directory, sizeof directory, "tests/fuzz/seeds/%s", t->name);
+
         DIR *d = opendir(directory);
         int n = 0;
-        for (struct dirent *e; d && (e = readdir(d));) {
-            if (*e->d_name == '.') continue;
-            snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
-            replay(t, path);
-            n++;
+        if (d) {
+            for (struct dirent *e; (e = readdir(d));) {
+                if (*e->d_name == '.') continue;
+                snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
+                replay(t, path);
+                n++;
+            }
+            closedir(d);
         }
-        if (d) closedir(d);
         CHECK(n > 0, "%s: no seeds", directory);
     }
+
     dup2(saved, STDERR_FILENO);
     close(saved);
     close(null);

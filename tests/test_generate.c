@@ -51,10 +51,12 @@ static int run_request(Sequence *s, Request r, TestConstraint t, Session *sessio
     int n = 0;
     Constraint c = {force_tokens, ban_third, accept_token, NULL, &t};
     if (t.n) r.constraint = &c;
+
     generator_init(&g, &model, tokenizer, 0, 1);
     g.speculation = speculation;
     sequence_start(s, &g, &r, session);
     while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
+
     workspace_free(g.workspace);
     free(g.masked);
     return n;
@@ -63,11 +65,14 @@ static int run_request(Sequence *s, Request r, TestConstraint t, Session *sessio
 // Compares one token per pass with up to `max` forced tokens, or drafts, per pass.
 static void compare(const Request *r, TestConstraint t, int max, Speculation *speculation) {
     Sequence one, many;
-    Session *a = session_new(&model.kv), *b = session_new(&model.kv);
+    Session *a = session_new(&model.kv);
+    Session *b = session_new(&model.kv);
+
     t.max = 1;
     int n_one = run_request(&one, *r, t, a, NULL);
     t.max = max;
     int n_many = run_request(&many, *r, t, b, speculation);
+
     CHECK(one.finish == many.finish && one.n_generated == many.n_generated &&
               one.stop_token == many.stop_token,
           "%d per pass: finish %d and %d, %d and %d tokens", max, one.finish, many.finish,
@@ -77,13 +82,18 @@ static void compare(const Request *r, TestConstraint t, int max, Speculation *sp
     CHECK(a->n_tokens == b->n_tokens &&
               !memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(int)),
           "%d per pass: different tokens in the session", max);
-    for (int i = 0; one.logprobs && i < one.n_generated && i < many.n_generated; i++)
-        CHECK(!memcmp(&one.logprobs[i].logprob, &many.logprobs[i].logprob, sizeof(float)) &&
-                  !memcmp(one.logprobs[i].top, many.logprobs[i].top,
-                          (size_t)r->n_logprobs * sizeof(Alternative)),
-              "%d per pass: log-probabilities of token %d", max, i);
+
+    if (one.logprobs)
+        for (int i = 0; i < one.n_generated && i < many.n_generated; i++)
+            CHECK(!memcmp(&one.logprobs[i].logprob, &many.logprobs[i].logprob, sizeof(float)) &&
+                      !memcmp(one.logprobs[i].top, many.logprobs[i].top,
+                              (size_t)r->n_logprobs * sizeof(Alternative)),
+                  "%d per pass: log-probabilities of token %d", max, i);
+
+    // Forced tokens save passes.
     CHECK(n_many < n_one || one.n_generated < 7 || !t.n,
           "%d per pass: %d passes, %d with one token per pass", max, n_many, n_one);
+
     sequence_free(&one);
     sequence_free(&many);
     session_free(a);
@@ -106,6 +116,7 @@ static void close_model(void) {
 
 static void forced_tokens(void) {
     open_model("Once upon a time");
+
     Str stop = str_of("e d");
     Request r = {
         .prompt = prompt.data, .n_prompt = prompt.len, .max_tokens = 90, .max_context = 512};
@@ -115,19 +126,24 @@ static void forced_tokens(void) {
                                .repeat_penalty = 1.3f,
                                .repeat_last_n = 20,
                                .seed = 11};
+
     TestConstraint t = {.n = 9, .n_vocab = model.config.vocab_size};
     for (int i = 0; i < t.n; i++) t.tokens[i] = 300 + 17 * i;
     for (int max = 2; max <= GENERATE_LOOKAHEAD; max += 7) compare(&r, t, max, NULL);
+
+    // Log-probabilities, then limits: the context, max_tokens, a stop string.
     r.n_logprobs = 3;
     compare(&r, t, 9, NULL);
     r.max_context = 61;
     compare(&r, t, 9, NULL);
     r.max_tokens = 47;
     compare(&r, t, 9, NULL);
-    r.stops = &stop, r.n_stops = 1;
+    r.stops = &stop;
+    r.n_stops = 1;
     compare(&r, t, 9, NULL);
     r.sample.temp = 0;
     compare(&r, t, 9, NULL);
+
     close_model();
 }
 
@@ -139,12 +155,14 @@ static DryOptions dry_options(float multiplier) {
 static void prompt_lookup(void) {
     open_model("One day a dog met a cat. The dog said hello. One day a dog met a cat. The dog said "
                "hello. One day");
+
     Request r = {.prompt = prompt.data,
                  .n_prompt = prompt.len,
                  .max_tokens = 150,
                  .max_context = 512,
                  .n_logprobs = 2,
                  .ignore_eos = true};
+
     for (int i = 0; i < 4; i++) {
         r.sample = (SampleOptions){.temp = 0.3f * (float)i,
                                    .top_p = 1,
@@ -156,6 +174,7 @@ static void prompt_lookup(void) {
         compare(&r, (TestConstraint){0}, 2, speculation);
         free(speculation);
     }
+
     close_model();
 }
 
@@ -164,14 +183,17 @@ static void prompt_lookup(void) {
 // one wrong token rejects all tokens after it.
 static void draft_model(void) {
     open_model("Once upon a time");
+
     Request r = {.prompt = prompt.data,
                  .n_prompt = prompt.len,
                  .max_tokens = 80,
                  .max_context = 512,
                  .n_logprobs = 2,
                  .ignore_eos = true};
+
     static Speculation *speculation; // never freed, as in the program
     speculation = speculation_new(&model, &model, false);
+
     for (int i = 0; i < 3; i++) {
         r.sample = (SampleOptions){.temp = 0.5f * (float)i,
                                    .top_p = 0.95f,
@@ -181,6 +203,7 @@ static void draft_model(void) {
                                    .seed = 3};
         compare(&r, (TestConstraint){0}, 2, speculation);
     }
+
     SpeculationStats stats = speculation_take_stats(speculation);
     CHECK(stats.n_drafted > 0 && stats.n_accepted * 2 >= stats.n_drafted,
           "%d of %d drafts accepted", (int)stats.n_accepted, (int)stats.n_drafted);

@@ -61,18 +61,23 @@ def manual(tmp):
     """The manual page has every command, option and exit status; mandoc accepts it."""
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
+
     for command, text in helps().items():
         check(".TP\n\\fB%s" % command in plain, command)
         for name in names_in(text):
             check(re.search(r"(\.B |, )%s\b" % re.escape(name), plain), name)
     for code in ("0", "1", "2", "3", "4", "5", "130"):
         check(".B %s\n" % code in plain, code)
+
     same(program("--man")[0], page)
+
+    # The commands of chat.
     with open(os.path.join(cli.ROOT, "commands", "chat_commands.c")) as f:
         table = re.findall(r'^    \{"(/\w+)",\s*"([^"]+)"', f.read(), re.M)
     check(len(table) > 10)
     for name, text in table:
         check(".B %s\n%s\n" % (name, text) in plain, "manual.roff lacks", name, text)
+
     if not shutil.which("mandoc"):
         raise Skip("no mandoc")
     r = subprocess.run(["mandoc", "-Tlint", "-Wwarning"], input=page, capture_output=True, text=True)
@@ -137,18 +142,23 @@ def typed_completions(tmp):
                                ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump")):
         if not shutil.which(shell):
             continue
+
         with open(os.path.join(tmp, name), "w") as f:
             f.write(program("help", "--completion", shell)[0])
         t = Terminal(["env", "-C", tmp, shell] + (["-f"] if shell == "zsh" else ["--norc", "--noprofile"]),
                      env={"PS1": "$ ", "TERM": "vt100", "HOME": tmp})
+
         t.send(begin + "; echo rea\\dy\n")
         check(t.wait("\nready"), shell, t.text())
+
         for typed, shown in (("llama31 ro\t", "llama31 rope"), ("--posi\t", "--positions"), ("\x15llama31 run --repeat-p\t", "--repeat-penalty"),
                              ("\x15llama31 help quan\t", "help quantize"), ("\x15llama31 run --template alp\t", "--template alpaca"),
                              ("\x15llama31 quantize a b Q8\t", "Q8_0")):
             t.send(typed)
             check(t.wait(shown), shell, repr(typed), t.text())
-        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value without candidates
+
+        # A value without candidates.
+        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")
         check(t.wait("\ndone") and "not found" not in t.text(), shell, t.text())
         t.close()
 
@@ -162,6 +172,7 @@ def install(tmp):
 
     def files():
         return {os.path.relpath(os.path.join(folder, f), tmp) for folder, _, names in os.walk(tmp) for f in names}
+
     r = subprocess.run(make + ["install"], capture_output=True, text=True)
     check(r.returncode == 0 and not r.stderr, r.stderr)
     for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",
@@ -216,13 +227,18 @@ def llama_cpp_options(tmp):
     args = ["-t", "1", "-n", "4", "--temp", "0", "Once upon a time"]
     if subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
         raise Skip("no built-in model")
+
     expected = program("run", *args)[0]
+
+    # Without effect here, and listed under -v.
     ignored = ["--simple-io", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
     out, err = program("run", *ignored, *args)
     check(out == expected and "simple-io" not in err, err)
     out, err = program("run", "-v", *ignored, *args)
     check(out == expected, out)
     check("llama31: options without effect: --simple-io -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
+
+    # llama.cpp's names of options that llama31 has.
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
     for spelled, types in (["-ctk", "f32"], "F32,F16"), (["-ctv", "f32"], "F16,F32"), (["-ctv", "f32", "-ctk", "f16"], "F16,F32"), \
                           (["--kv", "f32", "-ctv", "f16"], "F32,F16"), (["-ctv", "f32", "-ctk", "f32"], "F32"):
@@ -231,6 +247,8 @@ def llama_cpp_options(tmp):
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
     same(program("run", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
     same(program("run", "-no-cnv", "--log-disable", *args), (program("run", "--raw", *args)[0], ""))
+
+    # The system prompt from a file.
     path = os.path.join(tmp, "text")
     with open(path, "w") as f:
         f.write("You are terse.")
@@ -239,6 +257,8 @@ def llama_cpp_options(tmp):
     same(program("run", "--system-prompt-file", path, "--template", "chatml", *args)[0],
          program("run", "-sys", "You are terse.", "--template", "chatml", *args)[0])
     check("-sysf: missing value" in program("run", "-sysf", code=2)[1])
+
+    # Options that a command, an option or another program replaces.
     for option in ("-cnv", "--conversation", "-i", "--interactive-first"):
         check(option + ": use the command chat" in program("run", option, "x", code=2)[1], option)
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
@@ -261,19 +281,27 @@ def llama_cpp_options(tmp):
         name = option.split()[0]
         check(why in program("run", *option.split(), "x", code=2)[1], option)
         check(program("run", *option.split(), "x", code=2)[1].startswith(f"llama31: {name}: "), option)
+
+    # Options of devices and media are refused by a rule, not by a list.
     for name in ("--main-gpu", "--device", "-sm", "-mm", "--mmproj-url", "--image", "--audio-some-new-option", "--kv-offload",
-                 "--some-new-gpu-option", "--rpc", "--tensor-split-draft", "--video"):   # a rule, not a list
+                 "--some-new-gpu-option", "--rpc", "--tensor-split-draft", "--video"):
         same(program("run", name, "1", "x", code=2)[1], f"llama31: {name}: llama31 runs text models on the CPU only\n")
+
+    # Options and values without effect.
     neutral = ["--mirostat", "0", "--mirostat-lr", "0.1", "--typical", "1.0", "--top-nsigma", "-1", "--xtc-probability", "0.0",
                "--xtc-threshold", "0.1", "--parallel", "2", "-np", "2", "--draft-n", "5", "--verbosity", "3", "--no-mmproj",
                "--cpu-moe", "--n-cpu-moe", "3", "--fit", "off", "-fa", "--color"]
     same(program("run", *neutral, *args)[0], expected)
+
+    # Switches of output, help and version.
     same(program("run", "--display-prompt", *args)[0], program("run", "--echo", *args)[0])
     check("x" not in program("run", "--no-show-timings", *args)[1])
     same(program("run", "--usage"), program("run", "--help"))
     for command in ("run", "chat", "batch", "show"):
         same(program(command, "--version")[0], program("--version")[0])
     same(program("run", "-m", "none", "--version", "-v")[0], program("--version", "-v")[0])
+
+    # Options of llama-bench.
     for option, why in ("-p", "--tests p512"), ("-r", "-n N"):
         check(why in program("bench", option, "5", code=2)[1], option)
     check("no option of this command" in program("chat", "-p", "hi", code=2)[1])

@@ -285,6 +285,7 @@ static bool render(const char *source, const char *json, Buffer *text, Buffer *m
     JsonDoc doc = {0};
     Error err = {0};
     struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
+
     bool ok = json_parse(&doc, json, strlen(json), &err);
     CHECK(ok, "%s: %s", json, err.text);
     Jinja *t = ok ? jinja_open(str_of(source), "test", &err) : NULL;
@@ -300,9 +301,11 @@ static void language(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Buffer text = {0}, mask = {0};
         buffer_puts(&text, "");
+
         render(cases[i][0], variables, &text, &mask);
         CHECK(!strcmp(text.data, cases[i][1]), "%s: found \"%s\", expected \"%s\"", cases[i][0],
               text.data, cases[i][1]);
+
         buffer_free(&text);
         buffer_free(&mask);
     }
@@ -472,14 +475,18 @@ static void provenance(void) {
         {"{{ {'<k>': a} }}", "..<k>........."},
         {"{{ [a, '<b>']|first }}{{ [a, '<b>'][1] }}", "...<b>"},
     };
+
     for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
         Buffer text = {0}, mask = {0};
         CHECK(render(masked[i][0], json, &text, &mask) && mask.len == text.len, "%s: %s",
               masked[i][0], text.data);
+
+        // Compare the text with dots in the place of variables.
         for (size_t k = 0; k < mask.len; k++)
             if (!mask.data[k]) text.data[k] = '.';
         CHECK(!strcmp(text.data, masked[i][1]), "%s: found %s, expected %s", masked[i][0],
               text.data, masked[i][1]);
+
         buffer_free(&text);
         buffer_free(&mask);
     }
@@ -495,7 +502,8 @@ static char *repeated(const char *before, const char *part, int n, const char *a
 }
 
 static char *nested(int n, const char *open, const char *close) {
-    char *head = repeated("{{ ", open, n, "1"), *all = repeated(head, close, n, " }}");
+    char *head = repeated("{{ ", open, n, "1");
+    char *all = repeated(head, close, n, " }}");
     free(head);
     return all;
 }
@@ -505,6 +513,7 @@ static void hostile(void) {
     static const char doubling[] =
         "{% set ns = namespace(x='0123456789') %}{% for i in range(60) %}";
     char *bad[] = {
+        // Texts and lists that double 60 times, six nested loops, recursion.
         repeated(doubling, "", 0, "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
         repeated(doubling, "", 0, "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
         repeated(doubling, "", 0, "{% set ns.x = ns.x.replace('', ns.x) %}{% endfor %}"),
@@ -515,6 +524,8 @@ static void hostile(void) {
         repeated("{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro "
                  "%}{{ f(60) }}",
                  "", 0, ""),
+
+        // Nesting, chains, and a long string in the source.
         nested(50000, "(", ")"),
         nested(50000, "[", "]"),
         repeated("{{ ", "not ", 50000, "1 }}"),
@@ -526,6 +537,8 @@ static void hostile(void) {
         repeated("{% if 0 %}", "{% elif 0 %}", 20000, "{% endif %}"),
         repeated("", "{% if 1 %}", 20000, ""),
         repeated("{{ '", "x", 300000, "' }}"),
+
+        // Values nested thousands of levels deep.
         repeated("{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] "
                  "%}{% endfor %}{{ ns.x }}",
                  "", 0, ""),
@@ -533,6 +546,8 @@ static void hostile(void) {
                  "%}{% endfor %}{{ ns.x "
                  "== [ns.x] }}",
                  "", 0, ""),
+
+        // Loops of steps that each take long.
         repeated("{% for a in range(100000) %}{{ range(100000) | length }}{% endfor %}", "", 0, ""),
         repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.strip(x) }}{{ "
                  "x.rsplit('ba' * 1000) "
@@ -562,12 +577,15 @@ static void hostile(void) {
                  "}}{% endfor %}",
                  "", 0, ""),
     };
+
+    // The message names a limit.
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Buffer text = {0}, mask = {0};
         CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &mask), "%.60s", bad[i]);
         CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") ||
                   strstr(text.data, "at most") || strstr(text.data, "deeper"),
               "%.60s: %s", bad[i], text.data);
+
         buffer_free(&text);
         buffer_free(&mask);
         free(bad[i]);
@@ -594,6 +612,7 @@ static void small_stack(void) {
 #endif
     static const char growing[] = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(280) %}";
     char *deep[] = {
+        // Macros, calls and loops that recurse.
         repeated("{% macro f(x) %}{{ f(x + 1) }}{% endmacro %}{{ f(1) }}", "", 0, ""),
         repeated("{% macro f(x=f()) %}{% endmacro %}{{ f() }}", "", 0, ""),
         repeated("{% macro f() %}{{ f(*[1], **{'a': f()}) }}{% endmacro %}{{ f() }}", "", 0, ""),
@@ -614,6 +633,8 @@ static void small_stack(void) {
         repeated("{% for x in l recursive %}{% for y in [1] if loop([1]) %}{% endfor %}{% endfor "
                  "%}",
                  "", 0, ""),
+
+        // Nested and chained expressions.
         nested(48, "(", ")"),
         repeated("{{ 1", " + 1", 290, " }}"),
         repeated("{{ l", "|map('string')", 290, "|list }}"),
@@ -622,6 +643,8 @@ static void small_stack(void) {
         repeated("", "{% if 1 %}", 200, ""),
         nested(48, "1|default(", ")"),
         nested(48, "{1: ", "}"),
+
+        // Nested values.
         repeated(growing, "", 0, "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
         repeated(growing, "", 0, "{% set ns.x = {1: ns.x} %}{% endfor %}{{ ns.x }}"),
         repeated(growing, "", 0,
@@ -632,6 +655,7 @@ static void small_stack(void) {
                  "{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}{{ "
                  "ns.x < ns.y }}"),
     };
+
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
         pthread_attr_t attributes;
         pthread_t thread;
@@ -639,6 +663,7 @@ static void small_stack(void) {
         CHECK(!pthread_attr_setstacksize(&attributes, STACK_BYTES), "%d", STACK_BYTES);
         CHECK(!pthread_create(&thread, &attributes, render_on_thread, deep[i]), "%.60s", deep[i]);
         pthread_join(thread, NULL);
+
         pthread_attr_destroy(&attributes);
         free(deep[i]);
     }
@@ -653,7 +678,10 @@ static void mutations(void) {
         "else %}{% set x %}q{% endset %}{% endfor %}{{ [1, {'a': (2.5, none)}]|map('first')|list "
         "}}";
     static const char bytes[] = "{}%#-'\"()[]|.,: \n1a~\\";
+
     uint64_t state = 1;
+
+    // Up to three characters changed; every other template truncated.
     for (int i = 0; i < 3000; i++) {
         char copy[sizeof source];
         memcpy(copy, source, sizeof source);
@@ -661,6 +689,7 @@ static void mutations(void) {
             copy[test_random(&state) % (sizeof source - 1)] =
                 bytes[test_random(&state) % (sizeof bytes - 1)];
         if (i % 2) copy[test_random(&state) % sizeof source] = 0;
+
         Buffer text = {0}, mask = {0};
         render(copy, variables, &text, &mask);
         buffer_free(&text);
@@ -673,8 +702,10 @@ static char **lines_of(const char *name, int *n) {
     Buffer text = {0};
     Error err;
     const char *path = test_data(name);
+
     *n = 0;
     if (!path || !file_read(path, &text, &err)) return NULL;
+
     char **lines = NULL;
     for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
         lines = xrealloc(lines, (size_t)*n + 1, sizeof *lines);
@@ -693,9 +724,12 @@ static void compare(const char *name, const Jinja *t, const char *dialogue, cons
     Error err = {0};
     Buffer text = {0}, mask = {0};
     struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
+
     json_parse(&base, defaults, sizeof defaults - 1, &err);
     json_parse(&doc, dialogue, strlen(dialogue), &err);
     json_parse(&expected, golden, strlen(golden), &err);
+
+    // The dialogue overrides the defaults.
     const Json *objects[2] = {base.root, doc.root};
     bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_template_text, &now}, &text, &mask,
                            &err);
@@ -757,11 +791,13 @@ static void real_templates(void) {
                                         "unsloth-Apriel-1.5",
                                         "unsloth-mistral-Devstral-Small-2507"};
     int n_dialogues, n_golden, counts[2] = {0};
-    char path[200], **dialogues = lines_of("templates/dialogues.jsonl", &n_dialogues);
+    char path[200];
+    char **dialogues = lines_of("templates/dialogues.jsonl", &n_dialogues);
     if (!dialogues) {
         test_skip("no templates under LLAMA31_DATA");
         return;
     }
+
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Buffer source = {0};
         Error err = {0};
@@ -769,18 +805,26 @@ static void real_templates(void) {
         bool is_read = test_data(path) && file_read(test_data(path), &source, &err);
         Jinja *t = is_read ? jinja_open(buffer_str(&source), names[i], &err) : NULL;
         CHECK(t, "%s: %s", names[i], err.text);
+
+        // Every template renders every dialogue.
         snprintf(path, sizeof path, "templates/%s.golden.jsonl", names[i]);
         char **golden = lines_of(path, &n_golden);
         CHECK(n_golden == n_dialogues, "%s: %d golden lines for %d dialogues", names[i], n_golden,
               n_dialogues);
-        for (int k = 0; t && k < n_golden; k++)
-            compare(names[i], t, dialogues[k], golden[k], counts);
+
+        if (t)
+            for (int k = 0; k < n_golden; k++)
+                compare(names[i], t, dialogues[k], golden[k], counts);
+
         jinja_close(t);
         buffer_free(&source);
         if (golden) free(golden[0]);
         free(golden);
     }
+
+    // Texts and errors of Jinja2 in all golden files.
     CHECK(counts[1] == 601 && counts[0] == 87, "%d texts, %d errors", counts[1], counts[0]);
+
     free(dialogues[0]);
     free(dialogues);
 }

@@ -25,12 +25,17 @@ static void valid_texts(void) {
         "\t\"b\":{}, \"\":[], \"\\u0061b\":{\"a\":0}}\n";
     JsonDoc doc = {0};
     Error e = {0};
+
     CHECK(parse_copy(&doc, text, sizeof text - 1, &e), "%s", e.text);
-    const Json *a = json_get(doc.root, "a"), *item = a ? a->child : NULL;
+
+    const Json *a = json_get(doc.root, "a");
+    const Json *item = a ? a->child : NULL;
     CHECK(doc.root && doc.root->kind == JSON_OBJECT && doc.root->n_items == 4 && a &&
               a->n_items == 6,
           "shape");
     if (!item || a->n_items != 6) return;
+
+    // Items of an array.
     CHECK(item->kind == JSON_NUMBER && item->number == 1, "1");
     item = item->next;
     CHECK(item->number == -2.5e-3, "%g", item->number);
@@ -38,20 +43,27 @@ static void valid_texts(void) {
     CHECK(item->kind == JSON_BOOL && item->boolean && !item->next->boolean, "bools");
     item = item->next->next;
     CHECK(item->kind == JSON_NULL && item->next->kind == JSON_STRING && !item->next->next, "null");
+
     static const char want[] = "x\n\xe2\x82\xac\xf0\x9f\x98\x80\0/";
     CHECK(str_eq(item->next->string, (Str){want, sizeof want - 1}), "string of %zu",
           item->next->string.len);
+
+    // Members of an object.
     CHECK(json_get(doc.root, "b")->kind == JSON_OBJECT && json_get(doc.root, "b")->n_items == 0,
           "b");
     CHECK(json_get(doc.root, "")->kind == JSON_ARRAY && json_get(json_get(doc.root, "ab"), "a"),
           "keys");
     CHECK(!json_get(doc.root, "c") && !json_get(NULL, "a") && !json_get(a, "a"), "absent");
+
+    // No beginning of the text is complete.
     for (size_t n = 0; n + 2 < sizeof text; n++)
         CHECK(!parse_copy(&doc, text, n, &e), "%zu bytes", n);
+
     static const char *const scalars[] = {"0",      "-0", "1E+2",  "\"\"",  "null",
                                           " true ", "[]", "0.5e0", "1e-999"};
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
         CHECK(parse_copy(&doc, scalars[i], strlen(scalars[i]), &e), "%s: %s", scalars[i], e.text);
+
     json_free(&doc);
 }
 
@@ -102,13 +114,16 @@ static void invalid_texts(void) {
         {"{\"ab\":1,\"a\\u0062\":2}", "duplicate key"},
         {"[{\"a\":{\"x\":1,\"x\":1}}]", "duplicate key"},
     };
+
     JsonDoc doc = {0};
     Error e = {0};
+
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         CHECK(!parse_copy(&doc, invalid[i].text, strlen(invalid[i].text), &e), "%s: accepted",
               invalid[i].text);
         CHECK(test_matches(e.text, invalid[i].message), "%s: %s", invalid[i].text, e.text);
     }
+
     CHECK(!parse_copy(&doc, "[1\0]", 4, &e), "NUL");
     json_free(&doc);
 }
@@ -117,12 +132,14 @@ static void nesting_limit(void) {
     JsonDoc doc = {0};
     Error e = {0};
     Buffer text = {0};
+
     for (int n = 63; n <= 66; n++) {
         text.len = 0;
         for (int i = 0; i < n; i++) buffer_puts(&text, "[");
         for (int i = 0; i < n; i++) buffer_puts(&text, "]");
         CHECK(parse_copy(&doc, text.data, text.len, &e) == (n <= 64), "%d levels: %s", n, e.text);
     }
+
     text.len = 0;
     for (int i = 0; i < 1000000; i++) buffer_puts(&text, i % 2 ? "{\"a\":" : "[");
     CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "at most 64 levels"), "%s",
@@ -135,23 +152,31 @@ static void large_texts(void) {
     JsonDoc doc = {0};
     Error e = {0};
     Buffer text = {0};
+
     double start = now_sec();
+
+    // Keys.
     buffer_puts(&text, "{");
     for (int i = 0; i < 200000; i++) buffer_printf(&text, "\"key%d\":%d,", i, i);
     size_t n = text.len;
     buffer_puts(&text, "\"last\":1}");
     CHECK(parse_copy(&doc, text.data, text.len, &e) && doc.root->n_items == 200001, "%s", e.text);
+
     text.len = n;
     buffer_puts(&text, "\"key4711\":1}");
     CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "duplicate key \"key4711\""),
           "%s", e.text);
+
+    // A long string.
     text.len = 0;
     buffer_puts(&text, "\"");
     for (int i = 0; i < 1 << 20; i++) buffer_puts(&text, ",[{");
     buffer_puts(&text, "\"");
     CHECK(parse_copy(&doc, text.data, text.len, &e) && doc.root->string.len == 3 << 20, "%s",
           e.text);
-    CHECK(now_sec() - start < 20, "%g s", now_sec() - start); // comparing all pairs takes a minute
+
+    // Comparing all pairs of keys takes a minute.
+    CHECK(now_sec() - start < 20, "%g s", now_sec() - start);
     json_free(&doc);
     buffer_free(&text);
 }
@@ -180,10 +205,12 @@ static void random_texts(void) {
     Error e = {0};
     uint64_t random = 3;
     int n_valid = 0;
+
     for (int i = 0; i < 100000; i++) {
         Buffer text = {0};
         for (uint64_t n = 1 + test_random(&random) % 8; n; n--)
             buffer_puts(&text, pieces[test_random(&random) % (sizeof pieces / sizeof *pieces)]);
+
         size_t bytes = 0;
         if (parse_copy(&doc, text.data, text.len, &e)) {
             n_valid++;
@@ -191,6 +218,7 @@ static void random_texts(void) {
         }
         buffer_free(&text);
     }
+
     CHECK(n_valid > 1000, "%d", n_valid);
     json_free(&doc);
 }
@@ -200,6 +228,8 @@ static void written_strings(void) {
     JsonDoc doc = {0};
     Error e = {0};
     Buffer out = {0};
+
+    // Escaped characters.
     json_quote(&out, (Str){all, sizeof all - 1});
     CHECK(!strcmp(out.data, "\"a\\\"b\\\\\\n\\r\\t\\b\\f\\u0001\\u001f\\u007f\\u0000/"
                             "\\u009b\xe2\x82\xac\xf0\x9f\x98\x80\""),
@@ -207,17 +237,22 @@ static void written_strings(void) {
     CHECK(parse_copy(&doc, out.data, out.len, &e) &&
               str_eq(doc.root->string, (Str){all, sizeof all - 1}),
           "%s", e.text);
+
+    // Bytes that are not UTF-8 become U+FFFD.
     out.len = 0;
     json_quote(&out, str_of("a\xff\xe2\x82z"));
     CHECK(!strcmp(out.data, "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\""), "%s", out.data);
+
+    // Random bytes give valid JSON.
     uint64_t random = 5;
-    for (int i = 0; i < 20000; i++) { // random bytes give valid JSON
+    for (int i = 0; i < 20000; i++) {
         char bytes[12];
         for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (char)test_random(&random);
         out.len = 0;
         json_quote(&out, (Str){bytes, sizeof bytes});
         CHECK(parse_copy(&doc, out.data, out.len, &e), "%s", e.text);
     }
+
     json_free(&doc);
     buffer_free(&out);
 }
@@ -240,25 +275,31 @@ static void written_numbers(void) {
                  {INFINITY, "null"},
                  {NAN, "null"},
                  {1.7976931348623157e308, "1.7976931348623157e+308"}};
+
     JsonDoc doc = {0};
     Error e = {0};
     Buffer out = {0};
+
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         out.len = 0;
         json_write_number(&(JsonWriter){.out = &out}, NULL, known[i].x);
         CHECK(!strcmp(out.data, known[i].text), "%s", out.data);
     }
+
+    // All bit patterns of finite numbers.
     uint64_t random = 9;
     for (int i = 0; i < 50000; i++) {
         uint64_t bits = test_random(&random);
         double x;
         memcpy(&x, &bits, sizeof x);
         if (!isfinite(x)) continue;
+
         out.len = 0;
         json_write_number(&(JsonWriter){.out = &out}, NULL, x);
         CHECK(parse_copy(&doc, out.data, out.len, &e) && doc.root->number == x, "%s: %s", out.data,
               e.text);
     }
+
     json_free(&doc);
     buffer_free(&out);
 }
@@ -276,6 +317,8 @@ static void writer(void) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
     CHECK(parse_copy(&doc, text, sizeof text - 1, &e), "%s", e.text);
+
+    // Every function, in an object.
     json_begin_object(&w, NULL);
     json_write_null(&w, "null");
     json_write_bool(&w, "bool", true);
@@ -289,16 +332,19 @@ static void writer(void) {
     json_end_array(&w);
     json_write_string(&w, NULL, str_of("\""));
     json_end_array(&w);
+
     json_write_key(&w, str_of("\t"));
     json_write_format(&w, NULL, "%.3f", 1.0);
     json_write_value(&w, "same", doc.root, NULL);
     json_write_value(&w, "other", doc.root, write_null_as_one);
     json_end_object(&w);
+
     CHECK(!strcmp(out.data, "{\"null\":null,\"bool\":true,\"int\":-9223372036854775808,"
                             "\"items\":[0.1,null,{},[],\"\\\"\"],\"\\t\":1.000,"
                             "\"same\":{\"a\":[1,null,{},[],\"x\"],\"b\\n\":{\"c\":true,\"d\":1e3}},"
                             "\"other\":{\"a\":[1,1,{},[],\"x\"],\"b\\n\":{\"c\":true,\"d\":1e3}}}"),
           "%s", out.data);
+
     json_free(&doc);
     buffer_free(&out);
 }

@@ -24,10 +24,13 @@ static void name_styles(const Buffer *in, Buffer *out) {
     for (size_t i = 0; i < in->len;) {
         size_t k = 0;
         while (k < 4 && !str_begins_with((Str){in->data + i, in->len - i}, styles[k][0])) k++;
-        if (k < 4)
-            buffer_puts(out, styles[k][1]), i += strlen(styles[k][0]);
-        else
-            buffer_append(out, in->data + i++, 1);
+        if (k < 4) {
+            buffer_puts(out, styles[k][1]);
+            i += strlen(styles[k][0]);
+        } else {
+            buffer_append(out, in->data + i, 1);
+            i++;
+        }
     }
 }
 
@@ -47,21 +50,25 @@ static void examples(void) {
         {"\x1b[31mred", "\\x1b[31mred"},
         {"**", "**"},
     };
+
     Buffer out = {0}, shown = {0};
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         render(cases[i][0], strlen(cases[i][0]), SIZE_MAX, &out);
         name_styles(&out, &shown);
         CHECK(str_is(buffer_str(&shown), cases[i][1]), "case %zu: %s", i, shown.data);
     }
+
     buffer_free(&out);
     buffer_free(&shown);
 }
 
-// Without its styles, the output is the escaped text; and pieces do not matter.
+// Without its styles, the output is the escaped text. The size of the pieces does not matter.
 static void text_is_unchanged(void) {
     static const char alphabet[] = "**``##  \n\ta1\x1b\xff";
     uint64_t state = 7;
     Buffer whole = {0}, pieces = {0}, escaped = {0};
+
     for (int i = 0; i < 3000; i++) {
         char text[60];
         size_t n = (size_t)(i % 60);
@@ -69,11 +76,15 @@ static void text_is_unchanged(void) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             text[k] = alphabet[(state >> 33) % (sizeof alphabet)]; // also a NUL byte
         }
+
         render(text, n, SIZE_MAX, &whole);
         render(text, n, 1 + (size_t)i % 3, &pieces);
         CHECK(str_eq(buffer_str(&whole), buffer_str(&pieces)), "text %d in pieces", i);
+
         escaped.len = 0;
         buffer_put_escaped(&escaped, (Str){text, n}, "\n\t");
+
+        // The output without its styles, "\x1b[...m".
         size_t len = 0;
         for (size_t k = 0; k < whole.len; k++) {
             if (whole.data[k] == '\x1b')
@@ -81,8 +92,10 @@ static void text_is_unchanged(void) {
             else
                 whole.data[len++] = whole.data[k];
         }
+
         CHECK(str_eq((Str){whole.data, len}, buffer_str(&escaped)), "text %d", i);
     }
+
     buffer_free(&whole);
     buffer_free(&pieces);
     buffer_free(&escaped);

@@ -39,12 +39,14 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     float *all = xalloc((size_t)n * n_vocab, sizeof *all);
     Workspace *ws = workspace_new(m, chunk, chunk);
     Session *s = session_new(&m->kv);
+
     for (int first = 0; first < n; first += chunk) {
         int count = workspace_feed(ws, s, tokens + first, n - first, 0, &err);
         if (count < 0) die_error(&err);
         memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, 0),
                (size_t)count * n_vocab * sizeof *all);
     }
+
     session_free(s);
     workspace_free(ws);
     return all;
@@ -73,11 +75,13 @@ static void threads(void) {
     static const int counts[] = {2, 3, 5};
     int tokens[N_TOKENS];
     fill_tokens(tokens, N_TOKENS, 5);
+
     for (int k = 0; k < N_SHAPES; k++) {
         Model m;
         open_small(&m, shapes[k], (ModelOptions){.n_threads = 1});
         size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
         float *one = logits_of(&m, tokens, N_TOKENS, 128);
+
         for (int i = 0; i < 3; i++) {
             m.n_threads = counts[i];
             m.n_batch_threads = i == 1 ? 1 : 0;
@@ -85,6 +89,7 @@ static void threads(void) {
             CHECK(!memcmp(one, many, n * sizeof *one), "shape %d, %d threads", k, counts[i]);
             free(many);
         }
+
         free(one);
         model_close(&m);
     }
@@ -94,6 +99,7 @@ static void chunks(void) {
     static const int sizes[] = {1, 7, 64};
     int tokens[N_TOKENS];
     fill_tokens(tokens, N_TOKENS, 6);
+
     for (int k = 0; k < N_SHAPES; k++) {
         for (int invariant = 0; invariant < 2; invariant++) {
             Model m;
@@ -101,6 +107,7 @@ static void chunks(void) {
                        (ModelOptions){.n_threads = 2, .is_batch_invariant = invariant});
             size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
             float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
+
             for (int i = 0; i < 3; i++) {
                 float *parts = logits_of(&m, tokens, N_TOKENS, sizes[i]);
                 // A rounding error may change the choice of an expert in some rows. Wrong rows
@@ -114,6 +121,7 @@ static void chunks(void) {
                           "shape %d, chunks of %d: not bit-identical", k, sizes[i]);
                 free(parts);
             }
+
             free(whole);
             model_close(&m);
         }
@@ -126,17 +134,24 @@ static void batches(void) {
     Model m;
     Error err;
     int tokens[N];
+
     fill_tokens(tokens, N, 7);
     open_small(&m, shapes[0], (ModelOptions){.n_threads = 2, .is_batch_invariant = true});
     size_t n_vocab = (size_t)m.config.vocab_size;
     float *alone = logits_of(&m, tokens, N, 64);
+
     Workspace *ws = workspace_new(&m, 3 * N, 3);
-    Session *a = session_new(&m.kv), *b = session_new(&m.kv);
+
+    // a is three tokens ahead of its fork c; b is empty.
+    Session *a = session_new(&m.kv);
+    Session *b = session_new(&m.kv);
     workspace_feed(ws, a, tokens, PREFIX, PREFIX, &err);
     model_forward(&m, ws, 0);
     Session *c = session_fork(a, PREFIX - 3);
     CHECK(c && c->n_tokens == PREFIX - 3, "fork");
     Session *all[] = {b, a, c};
+
+    // A pass has one token of each sequence that is not finished.
     for (int i = 0; i < N; i++) {
         int pos[3], n = 0;
         for (int k = 0; k < 3; k++)
@@ -145,12 +160,14 @@ static void batches(void) {
                 if (workspace_feed(ws, all[k], tokens + all[k]->n_tokens, 1, 0, &err) != 1)
                     die_error(&err);
             }
+
         const float *logits = model_forward(&m, ws, 0);
         for (int k = 0; k < n; k++)
             CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)pos[k] * n_vocab,
                           n_vocab * sizeof(float)),
                   "position %d, sequence %d of %d", pos[k], k, n);
     }
+
     session_free(a);
     session_free(b);
     session_free(c);
@@ -169,28 +186,33 @@ static void logits_of_few_steps(void) {
     int tokens[N];
     Error err;
     fill_tokens(tokens, N, 21);
+
     for (int k = 0; k < 2 * N_SHAPES; k++) {
         Model m;
         open_small(&m, shapes[k / 2], (ModelOptions){.n_threads = 2, .is_batch_invariant = k % 2});
         size_t n_vocab = (size_t)m.config.vocab_size;
         float *all = logits_of(&m, tokens, N, N);
         Workspace *ws = workspace_new(&m, N, N);
+
         for (int i = 0; i < (int)(sizeof firsts / sizeof *firsts); i++) {
             Session *s = session_new(&m.kv);
             if (workspace_feed(ws, s, tokens, N, firsts[i], &err) != N) die_error(&err);
-            const float *logits = model_forward(&m, ws, 0),
-                        *expected = all + (size_t)firsts[i] * n_vocab;
+
+            const float *logits = model_forward(&m, ws, 0);
+            const float *expected = all + (size_t)firsts[i] * n_vocab;
             float most = 0, error = 0;
             for (size_t j = 0; j < (size_t)(N - firsts[i]) * n_vocab; j++) {
                 most = fmaxf(most, fabsf(expected[j]));
                 error = fmaxf(error, fabsf(logits[j] - expected[j]));
             }
+
             CHECK(error <= (m.is_batch_invariant ? 0 : 0.01f * most),
                   "shape %d, logits from step %d: error %g of %g", k / 2, firsts[i], (double)error,
                   (double)most);
             CHECK(s->n_tokens == N, "%d tokens", s->n_tokens);
             session_free(s);
         }
+
         workspace_free(ws);
         free(all);
         model_close(&m);
@@ -204,6 +226,7 @@ static void verify_as_decode(void) {
     int tokens[N];
     Error err;
     fill_tokens(tokens, N, 12);
+
     for (int k = 0; k < N_SHAPES; k++) {
         Model m;
         open_small(&m, shapes[k], (ModelOptions){.n_threads = 2});
@@ -211,13 +234,17 @@ static void verify_as_decode(void) {
         float *alone = logits_of(&m, tokens, N, 1);
         Workspace *ws = workspace_new(&m, MAX_STEPS, MAX_STEPS);
         Session *s = session_new(&m.kv);
+
+        // Passes of 1 to MAX_STEPS tokens.
         for (int n = 1; s->n_tokens < N; n = n % MAX_STEPS + 1) {
-            int first = s->n_tokens, count = n < N - first ? n : N - first;
+            int first = s->n_tokens;
+            int count = n < N - first ? n : N - first;
             if (workspace_feed(ws, s, tokens + first, count, 0, &err) != count) die_error(&err);
             CHECK(!memcmp(model_forward(&m, ws, 1), alone + (size_t)first * n_vocab,
                           (size_t)count * n_vocab * sizeof(float)),
                   "shape %d, %d tokens at %d", k, count, first);
         }
+
         session_free(s);
         workspace_free(ws);
         free(alone);
@@ -231,12 +258,15 @@ static void rewind_session(void) {
     Model m;
     Error err;
     int tokens[N];
+
     fill_tokens(tokens, N, 8);
     open_small(&m, shapes[1], (ModelOptions){.n_threads = 1});
     size_t n_vocab = (size_t)m.config.vocab_size;
     float *alone = logits_of(&m, tokens, N, 1);
+
     Workspace *ws = workspace_new(&m, N, N);
     Session *s = session_new(&m.kv);
+
     for (int round = 0; round < 3; round++) {
         session_rewind(s, 10 * round);
         for (int i = s->n_tokens; i < N; i++) {
@@ -246,6 +276,7 @@ static void rewind_session(void) {
                   "round %d, position %d", round, i);
         }
     }
+
     session_free(s);
     workspace_free(ws);
     free(alone);
@@ -260,13 +291,16 @@ static void kv_types(void) {
     } types[] = {{"f16", 1e-6},       {"f16,f32", 1e-6},   {"q8_0", 5e-4},
                  {"q8_0,q4_0", 3e-2}, {"q4_0,q8_0", 3e-2}, {"q4_0", 5e-2}};
     int tokens[N_TOKENS];
+
     fill_tokens(tokens, N_TOKENS, 9);
+
     MakeLlama recipe = {.seed = 5, .dim = 128, .n_heads = 4};
     Model m;
     open_small(&m, recipe, (ModelOptions){.kv_type = "f32", .is_batch_invariant = true});
     size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *exact = logits_of(&m, tokens, N_TOKENS, 64);
     model_close(&m);
+
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         open_small(&m, recipe,
                    (ModelOptions){.kv_type = types[i].name, .is_batch_invariant = true});
@@ -276,22 +310,32 @@ static void kv_types(void) {
         free(rounded);
         model_close(&m);
     }
+
     free(exact);
 }
 
 // The rotation of a Q8_0 or Q4_0 cache preserves dot products and is its own inverse. With 96
 // dimensions it rotates 32 at a time. Other types are not rotated.
 static void rotation(void) {
-    static const int dims[] = {32, 64, 96, 128, 256}, widths[] = {32, 64, 32, 128, 256};
+    static const int dims[] = {32, 64, 96, 128, 256};
+    static const int widths[] = {32, 64, 32, 128, 256}; // dimensions that are rotated together
     float x[2][3 * 256], rotated[2][3 * 256];
     uint64_t seed = 4;
+
     for (int c = 0; c < 5; c++) {
-        int dim = dims[c], n = 3 * dim;
+        int dim = dims[c];
+        int n = 3 * dim; // floats of three heads
         double dot[2] = {0};
-        for (int i = 0; i < n; i++)
-            x[0][i] = test_normal(&seed), x[1][i] = i % dim == widths[c] - 1;
+
+        // x[1] is the last unit vector of the first rotated part, in each of three heads.
+        for (int i = 0; i < n; i++) {
+            x[0][i] = test_normal(&seed);
+            x[1][i] = i % dim == widths[c] - 1;
+        }
         memcpy(rotated, x, sizeof x);
         for (int s = 0; s < 2; s++) attention_rotate(TYPE_Q4_0, rotated[s], n, dim);
+
+        // All elements of a rotated unit vector have one magnitude. The dot product is preserved.
         for (int i = 0; i < n; i++) {
             dot[0] += (double)x[0][i] * x[1][i];
             dot[1] += (double)rotated[0][i] * rotated[1][i];
@@ -300,9 +344,12 @@ static void rotation(void) {
                   "%d: a unit vector became %g at %d", dim, (double)rotated[1][i], i);
         }
         CHECK(fabs(dot[0] - dot[1]) < 1e-5, "%d: dot product %g, not %g", dim, dot[1], dot[0]);
+
+        // The second rotation restores the vector.
         attention_rotate(TYPE_Q8_0, rotated[0], n, dim);
         CHECK(test_nmse(rotated[0], x[0], (size_t)n) < 1e-12, "%d: rotated twice, not the same",
               dim);
+
         memcpy(rotated, x, sizeof x);
         attention_rotate(TYPE_F16, rotated[0], n, dim);
         attention_rotate(TYPE_F32, rotated[1], n, dim);

@@ -11,20 +11,24 @@ static void expect_refusal(const char *key, void (*replace)(Maker *m), const cha
     Gguf g;
     Model m;
     Error err = {0};
+
     make_begin(&maker);
     maker.skip = key;
     make_llama(&maker, (MakeLlama){0});
     maker.skip = NULL;
     if (replace) replace(&maker);
+
     Buffer bytes = make_end(&maker);
     bool is_open = gguf_parse(&g, bytes.data, bytes.len, "bad", &err) &&
                    model_bind(&m, &g, &(ModelOptions){0}, &err);
+
     CHECK(!is_open, "%s was accepted", key);
     if (is_open)
         model_close(&m);
     else
         CHECK(err.code == EXIT_MODEL && test_matches(err.text, says), "%s: exit %d, %s", key,
               err.code, err.text);
+
     buffer_free(&bytes);
 }
 
@@ -61,11 +65,13 @@ static void refusals(void) {
                    "head_count_kv: expected ... found 3");
     expect_refusal("llama.attention.head_count_kv", kv_heads_zero,
                    "head_count_kv: expected ... found 0");
+
     expect_refusal("llama.block_count", layers_zero, "block_count: expected ... found 0");
     expect_refusal("llama.block_count", layers_many, "block_count: expected ... found 513");
     expect_refusal("llama.block_count", layers_2_32, "block_count: expected ... found 4294967295");
     expect_refusal("llama.block_count", NULL,
                    "block_count: missing key (expected an unsigned integer)");
+
     expect_refusal("llama.context_length", context_2_32, "context_length: expected 1 to 268435456");
     expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero,
                    "epsilon: expected ... found 0");
@@ -75,6 +81,8 @@ static void refusals(void) {
     expect_refusal("llama.embedding_length", dim_string,
                    "embedding_length: expected ... found string");
     expect_refusal("general.architecture", gpt, "architecture: expected ... found \"gpt2\"");
+
+    // Tensors.
     expect_refusal("blk.0.attn_q.weight", wide_q,
                    "tensor blk.0.attn_q.weight: expected ... found (128, 64)");
     expect_refusal("blk.0.attn_q.weight", mxfp4_q,
@@ -98,12 +106,14 @@ static void bound(void) {
                   model_bind(&m, &g, &(ModelOptions){0}, &err);
         CHECK(ok, "%s", err.text);
         if (!ok) continue;
+
         const Config *c = &m.config;
         CHECK(c->dim == 64 && c->n_heads == 4 && c->n_kv_heads == 2 && c->head_dim == 16,
               "%d %d %d %d", c->dim, c->n_heads, c->n_kv_heads, c->head_dim);
         CHECK(m.kv.k_type == TYPE_F16 && m.kv.v_type == TYPE_F16 && m.kv.n_layers == c->n_layers,
               "the default cache is F16");
         CHECK((m.output.data == m.embed.data) == is_tied, "tied %d", is_tied);
+
         model_close(&m);
         buffer_free(&bytes);
     }

@@ -62,12 +62,14 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 
 static void write_text(const char *path, const char *text) {
     char name[500];
+
     snprintf(name, sizeof name, "%s%s", root, path);
     for (char *at = name + sizeof root; (at = strchr(at, '/')); at++) {
         *at = 0;
         mkdir(name, 0700);
         *at = '/';
     }
+
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     CHECK(fd >= 0 && write_all(fd, text, strlen(text)) && !close(fd), "%s", name);
 }
@@ -90,24 +92,34 @@ static void expect_limits(double cpus, size_t kib) {
 // A group of version 2 and its parent, then groups of version 1.
 static void group_limits(void) {
     CHECK(mkdtemp(root), "%s", root);
+
+    // No limits, then the memory of the machine.
     expect_limits(1e9, SIZE_MAX / 1024);
     write_text("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n");
     expect_limits(1e9, 8000);
+
+    // A group without limits, then limits of its parent. Cached files count as available memory.
     write_text("/proc/self/cgroup", "0::/a/b\n");
     write_text("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     write_text("/sys/fs/cgroup/a/b/memory.max", "max\n");
     write_text("/sys/fs/cgroup/a/b/memory.current", "4096\n");
     expect_limits(1e9, 8000);
+
     write_text("/sys/fs/cgroup/a/cpu.max", "150000 100000\n");
     write_text("/sys/fs/cgroup/a/memory.max", "4096000\n");
     write_text("/sys/fs/cgroup/a/memory.current", "2048000\n");
     write_text("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 1024\nactive_file 2048\n");
     expect_limits(1.5, 2003);
+
+    // The limits of the group itself are lower.
     write_text("/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
-    write_text("/sys/fs/cgroup/a/b/memory.max", "1024\n"); // more is used
+    write_text("/sys/fs/cgroup/a/b/memory.max", "1024\n"); // less than is used
     expect_limits(0.5, 0);
+
+    // Groups of version 1, without files and with files.
     write_text("/proc/self/cgroup", "3:cpuset:/x\n2:cpuacct,cpu:/c\n1:memory:/gone/m\n0::/\n");
     expect_limits(1e9, 8000);
+
     write_text("/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "-1\n");
     write_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "20000\n");
     write_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "10000\n");
@@ -116,6 +128,7 @@ static void group_limits(void) {
     write_text("/sys/fs/cgroup/memory/memory.stat",
                "total_inactive_file 0\ntotal_active_file 1024\n");
     expect_limits(2, 501);
+
     remove_root();
 }
 
@@ -149,8 +162,11 @@ static void write_cpus(int first, int last, const char *name, const char *text) 
 // the capacity, and Intel's list of performance cores, in ascending order of precedence.
 static void cores(void) {
     static const char *const siblings[] = {"0-1\n", "2,8\n", "3-4\n", "5,7\n"};
+
     CHECK(mkdtemp(root), "%s", root);
     expect_cpus(0xfff, 12, 12, 12);
+
+    // Siblings are 0 and 1, 2 and 8, 3 and 4, 5 and 7. The other CPUs have none.
     write_cpus(0, 1, "topology/thread_siblings_list", siblings[0]);
     write_cpus(2, 2, "topology/thread_siblings_list", siblings[1]);
     write_cpus(8, 8, "topology/thread_siblings_list", siblings[1]);
@@ -161,20 +177,29 @@ static void cores(void) {
     expect_cpus(0xfff, 12, 8, 8);
     expect_cpus(0x102, 2, 2, 2); // siblings of CPUs outside the mask
     expect_cpus(0x1, 1, 1, 1);
+
+    // Frequencies: the performance cores are those of 0 to 8.
     write_cpus(0, 8, "cpufreq/cpuinfo_max_freq", "5000000\n");
     write_cpus(2, 2, "cpufreq/cpuinfo_max_freq", "5400000\n"); // a preferred core
     write_cpus(9, 11, "cpufreq/cpuinfo_max_freq", "3300000\n");
     expect_cpus(0xfff, 12, 8, 5);
     expect_cpus(0xe00, 3, 3, 3); // efficiency cores alone
+
+    // Capacities.
     write_cpus(0, 11, "cpu_capacity", "1024\n");
     expect_cpus(0xfff, 12, 8, 8);
     write_cpus(6, 6, "cpu_capacity", "400\n");
     expect_cpus(0xfff, 12, 8, 7);
+
+    // Intel's list.
     write_text("/sys/devices/cpu_core/cpus", "0-3,8\n");
     expect_cpus(0xfff, 12, 8, 3);
+
+    // Files that cannot be parsed are ignored.
     write_text("/sys/devices/cpu_core/cpus", "\n");
     write_cpus(0, 11, "topology/thread_siblings_list", "?\n");
     expect_cpus(0xfff, 12, 12, 11);
+
     remove_root();
 }
 #else

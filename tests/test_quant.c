@@ -96,16 +96,19 @@ static void sizes(void) {
 static void decode(void) {
     static uint8_t bytes[N * 4];
     static float x[N];
+
     for (size_t k = 0; k < sizeof decoded / sizeof *decoded; k++) {
         uint64_t seed = 1000 + decoded[k].type;
         size_t n = quant_row_bytes(decoded[k].type, N);
         for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(test_random(&seed) >> 40);
+
         quant_decode_row(decoded[k].type, bytes, x, N);
         uint64_t hash = fnv_floats(x, N);
         CHECK(hash == decoded[k].hash, "type %d: %016llx", decoded[k].type,
               (unsigned long long)hash);
         CHECK(quant_is_supported(decoded[k].type), "type %d", decoded[k].type);
     }
+
     CHECK(!quant_is_supported(4) && !quant_is_supported(1u << 31) && !quant_is_integer(TYPE_BF16),
           "");
 }
@@ -116,28 +119,35 @@ static void few_bits(void) {
     static const Type types[] = {TYPE_Q1_0, TYPE_Q2_0};
     static const char *const names[][2] = {{"types/q1_0.blocks", "types/q1_0.f32"},
                                            {"types/q2_0.blocks", "types/q2_0.f32"}};
+
     for (int i = 0; i < 2; i++) {
-        const char *blocks_path = test_data(names[i][0]), *values_path = test_data(names[i][1]);
+        const char *blocks_path = test_data(names[i][0]);
+        const char *values_path = test_data(names[i][1]);
         Buffer blocks = {0}, values = {0};
         Error err;
         float x[64 * 128];
         size_t n = 64 * (size_t)type_info(types[i])->block;
+
         if (!blocks_path || !values_path) {
             test_skip("no %s", names[i][0]);
             return;
         }
+
         if (!file_read(blocks_path, &blocks, &err) || !file_read(values_path, &values, &err))
             die_error(&err);
         CHECK(blocks.len == 64 * 18 && values.len == n * sizeof *x, "%zu %zu", blocks.len,
               values.len);
+
         quant_decode_row(types[i], blocks.data, x, n);
         CHECK(!memcmp(x, values.data, n * sizeof *x), "%s", names[i][0]);
+
         buffer_free(&blocks);
         buffer_free(&values);
     }
 }
 
-// A block of each type, written out: bits and codes from the lowest on, zeros of a negative scale.
+// A hand-written block for each type. Bits and codes are stored from the lowest bit on. A code of 0
+// with a negative scale is -0.
 static void few_bits_by_hand(void) {
     uint8_t block[18] = {0x00, 0xc0, 0x05, 0x80, [17] = 0xe4}; // d = -2
     float x[128];
@@ -154,16 +164,22 @@ static void few_bits_by_hand(void) {
 // float16 are rounded to the even one.
 static void half(void) {
     for (uint32_t h = 0; h < 65536; h++) {
-        float f = f16_to_f32((uint16_t)h), b = bf16_to_f32((uint16_t)h);
+        float f = f16_to_f32((uint16_t)h);
+        float b = bf16_to_f32((uint16_t)h);
         CHECK(isnan(f) ? (h & 0x7fff) > 0x7c00 : f32_to_f16(f) == h, "f16 %04x", h);
         CHECK(isnan(b) ? (h & 0x7fff) > 0x7f80 : f32_to_bf16(b) == h, "bf16 %04x", h);
+
+        // The middle of this value and the next one, and the float32 values next to the middle.
         if ((h & 0x7fff) >= 0x7bff) continue;
-        float next = f16_to_f32((uint16_t)(h + 1)), middle = f / 2 + next / 2;
+        float next = f16_to_f32((uint16_t)(h + 1));
+        float middle = f / 2 + next / 2;
         CHECK(f32_to_f16(middle) == h + (h & 1), "halfway above %04x", h);
         CHECK(f32_to_f16(nextafterf(middle, f)) == h &&
                   f32_to_f16(nextafterf(middle, next)) == h + 1,
               "next to halfway above %04x", h);
     }
+
+    // Overflow of float16, and ties of bfloat16.
     CHECK(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 &&
               f32_to_f16(-1e30f) == 0xfc00,
           "");
@@ -176,13 +192,15 @@ static void encode_q4_0(void) {
     static BlockQ4_0 blocks[N / 32];
     static const float bad[] = {NAN, INFINITY, -INFINITY, 600000, FLT_MAX};
     uint64_t seed = 8;
+
     for (int i = 0; i < N; i++) x[i] = test_normal(&seed);
     CHECK(quant_encode_q4_0(x, blocks, N), "normal values refused");
     quant_decode_row(TYPE_Q4_0, blocks, back, N);
     double nmse = test_nmse(back, x, N);
     CHECK(nmse < 0.007, "error %.2e; ggml's rule has 7.4e-3", nmse);
 
-    // What Q4_0 can represent is exact: integers from -8 to 7 of a scale of either sign, and zero.
+    // Values that Q4_0 can represent are exact: integers from -8 to 7 of a scale of either sign,
+    // and zero.
     for (int i = 0; i < 128; i++) x[i] = i < 96 ? ldexpf((float)(i % 16 - 8), i / 32 * 9 - 10) : 0;
     for (int i = 32; i < 64; i++) x[i] = -x[i];
     CHECK(quant_encode_q4_0(x, blocks, 128), "integers refused");
@@ -195,6 +213,8 @@ static void encode_q4_0(void) {
     quant_decode_row(TYPE_Q4_0, blocks, back, 64);
     for (int i = 0; i < 64; i++)
         CHECK(fabsf(back[i] - x[i]) < 0x1p-23f, "%g became %g", x[i], back[i]);
+
+    // The scale, an eighth of the largest value, must fit float16.
     x[40] = 500000;
     CHECK(quant_encode_q4_0(x, blocks, 64), "500000 refused");
     for (int i = 0; i < 5; i++) {

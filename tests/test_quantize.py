@@ -45,15 +45,20 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=No
     experts: their number in layers from 1 on; is_fused: q, k and v are one tensor."""
     noise = random.Random(1)
     pool = array.array("f", [noise.gauss(0, 0.02) for _ in range(5003)])
+
+    # Names and shapes. The numbers of rows are small, for any dim.
     shapes = [("token_embd.weight", (dim, 24))] + ([] if tied else [("output.weight", (dim, 24))])
     qkv = [("attn_qkv", (32,))] if is_fused else [("attn_q", (16,)), ("attn_k", (8,)), ("attn_v", (8,))]
     moe = [("ffn_gate_inp", (experts,)), ("ffn_gate_inp_shexp", (1,)), ("ffn_down_exps", (16, experts)),
            ("ffn_up_exps", (16, experts)), ("ffn_down_shexp", (16,))]
+
     for i in range(n_layers):
         for name, rows in [("attn_norm", ())] + qkv + [("attn_output", (16,))] + \
                 (moe if i and experts else [("ffn_down", (16,)), ("ffn_up", (16,))]):
             shapes.append(("blk.%d.%s.weight" % (i, name), (dim,) + rows))
         shapes += [("blk.%d.exp_probs_b.bias" % i, (experts,))] if i and experts else []
+
+    # Infos and data of the tensors, from a pool of random numbers.
     infos, data = b"", b""
     for k, (name, shape) in enumerate(shapes):
         n = product(shape)
@@ -62,10 +67,13 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=No
             x[3 * dim + 5] = bad_value
         infos += text(name) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape, F32, len(data))
         data += x.tobytes() + bytes(-4 * n % 32)
+
+    # Metadata.
     keys = [(k, kind, struct.pack("<I", kv_heads) if k.endswith("count_kv") else v) for k, kind, v in KEYS]
     keys += [("llama.expert_count", 4, struct.pack("<I", experts))] if experts else []
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys))
     head += b"".join(text(k) + struct.pack("<I", kind) + v for k, kind, v in keys) + infos
+
     with open(path, "wb") as f:
         f.write(head + bytes(-len(head) % 32) + data)
 
@@ -91,6 +99,7 @@ def read_model(path):
                 skip(item)
         else:
             take({2: 2, 4: 4, 5: 4, 6: 4, 7: 1, 12: 8}[kind])
+
     same(b[:8], b"GGUF\3\0\0\0")
     n_tensors, n_keys = struct.unpack_from("<QQ", b, 8)
     keys, infos, tensors = {}, [], {}
@@ -100,10 +109,12 @@ def read_model(path):
         begin = at
         skip(kind)
         keys[key] = (kind, b[begin:at])
+
     for _ in range(n_tensors):
         name = take(struct.unpack("<Q", take(8))[0]).decode()
         n, = struct.unpack("<I", take(4))
         infos.append((name, struct.unpack("<%dQ" % n, take(8 * n))) + struct.unpack("<IQ", take(12)))
+
     begin = at + -at % 32
     for name, shape, kind, offset in infos:
         n = product(shape)
@@ -181,6 +192,7 @@ def mixtures(tmp):
                 same(found["blk.%d.%s.weight" % (i, part)], more.get(part, {}).get(i, base),
                      "%s, layer %d %s" % (name, i, part))
             same(found["blk.%d.attn_norm.weight" % i], F32, name)
+
     for name, base, output, more in (
             ("F16", F16, F16, {}), ("BF16", BF16, BF16, {}), ("Q8_0", Q8_0, Q8_0, {}), ("Q6_K", Q6_K, Q6_K, {}),
             ("Q5_K_M", Q5_K, Q6_K, spread), ("Q5_K_S", Q5_K, Q6_K, {}), ("Q5_1", Q5_1, Q6_K, {}),
@@ -200,6 +212,8 @@ def mixtures(tmp):
                                     "ffn_down": {0: Q4_K, 1: Q4_K}}),
             ("IQ3_S", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K)})):
         same_types(types_of(tmp, name), name, base, output, more)
+
+    # With an importance matrix, tied, and without grouped queries.
     down = {**dict.fromkeys(every, Q3_K), 0: Q4_K, 1: Q4_K}
     same_types(types_of(tmp, "IQ3_XXS"), "IQ3_XXS", IQ3_XXS, Q5_K, dict(xxs, ffn_down=down), IQ3_S)
     same_types(types_of(tmp, "IQ3_XXS", True), "IQ3_XXS, with importance", IQ3_XXS, Q5_K, xxs, IQ3_S)
@@ -210,6 +224,8 @@ def mixtures(tmp):
     for name, kind in ("IQ4_XS", IQ4_XS), ("Q2_K", Q3_K), ("IQ3_S", IQ3_S), ("IQ3_XXS", IQ3_S):
         same(types_of(tmp, name, kv_heads=8)["blk.5.attn_v.weight"], kind, name + " without grouped queries")
     same(types_of(tmp, "IQ3_XXS", True, kv_heads=8)["blk.5.attn_v.weight"], IQ3_XXS, "with importance, without grouped queries")
+
+    # Many layers, and row lengths that are no multiple of a superblock or of a block.
     for name in "Q4_K_M", "Q3_K_S", "Q3_K_M", "Q2_K":
         same(types_of(tmp, name, n_layers=80)["blk.11.attn_v.weight"], Q5_K, name + ", the 70B rule")
     for name, base, sensitive, output in (("Q4_K_M", Q5_0, Q8_0, Q8_0), ("Q5_K_M", Q5_1, Q8_0, Q8_0),
@@ -270,23 +286,31 @@ def importance_of_experts(tmp):
 
     equal = [experts([row] * 4)[0] for row in columns]
     plain, _ = experts([[1.0] * 256] * 4)
+
     for form in gguf_imatrix, dat_imatrix:
         found, err = experts(columns, form)
         same(found, [equal[i][i] for i in range(4)], "the columns of each expert")
         check("matrices of experts" not in err, err)
+
     check(all(equal[i][i] != plain[i] for i in range(4)))
     zeros = [0.0] * 256
+
+    # Experts without tokens, by their own counts and by zeros with a common count.
     for rows, count in ((columns, [5.0, 0.0, 3.0, 0.0]), ([columns[0], zeros, columns[2], zeros], 4.0)):
         found, err = experts(rows, count=count)
         same(found, [equal[0][0], plain[1], equal[2][2], plain[3]], "experts without tokens")
         check("no tokens for 2 of 4 matrices of experts (%s ...)" % name in err, err)
+
     found, err = experts(columns, count=[7.0, 1.0, 2.0, 9.0])
     same(found, [equal[i][i] for i in range(4)], "counts")
+
+    # Counts and columns that do not fit.
     entry = [(name, [1.0] * 1024)]
     for count, message in (([1.0, 2.0], "expected 4, found 2"), ([1.0, -1.0, 1.0, 1.0], "invalid token count -1"),
                            ([0.0] * 4, "no entry for a tensor")):
         write_imatrix(path, entry, count=count)
         refuses(3, message, "quantize", "--force", "--imatrix", path, source, out, "Q4_0")
+
     write_imatrix(path, [(name, [1.0] * 256)])
     refuses(3, "expected 1024 columns, found 256", "quantize", "--force", "--imatrix", path, source, out, "Q4_0")
 
@@ -334,28 +358,37 @@ def imatrix_refusals(tmp):
         with open(path, "wb") as f:
             f.write(data)
         refuses(code, message, "quantize", "--imatrix", path, source, out, "Q4_0")
+
     for form in gguf_imatrix, dat_imatrix:
         for value in float("nan"), float("inf"), -1.0:
             fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
                   "blk.1.ffn_down.weight: column 255: invalid sum of squares")
         fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected ... found 128")
         fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "no entry for a tensor")
+
     fails(gguf_imatrix(good, kind="model"), "expected \"imatrix\", found \"model\"")
     fails(gguf_imatrix(good, counts=".count"), "expected sums and counts")
     fails(gguf_imatrix(good, count=float("nan")), "invalid token count")
     fails(gguf_imatrix(good, count=0.0), "no entry for a tensor")
     fails(open(source, "rb").read(), "general.type")
+
     for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
         fails(data, "not an importance matrix")
+
+    # Truncated anywhere.
     whole = dat_imatrix(good)
     first = 4 + 4 + len("blk.0.attn_q.weight") + 8 + 4 * 256
     for n in range(0, whole.index(b"a.txt") - 8, 37):
         fails(whole[:n], "truncated in tensor 2" if n >= first else "not an importance matrix")
     for n in range(8, len(gguf_imatrix(good)) - 28, 61):
         fails(gguf_imatrix(good)[:n], path)
+
     refuses(1, "No such file", "quantize", "--imatrix", os.path.join(tmp, "absent"), source, out, "Q4_0")
     same(sorted(os.listdir(tmp)), ["im", "in.gguf"], "left behind")
+
     refuses(2, "same file", "quantize", "--force", "--imatrix", path, source, path, "Q4_0")
+
+    # Entries that are missing or not needed.
     write_imatrix(path, good + [("blk.7.attn_q.weight", [1.0] * 64)])
     _, err = call("quantize", "--force", "--imatrix", path, source, out, "Q4_0")
     check("1 entry for tensors that the model does not have (blk.7.attn_q.weight ...)" in err, err)
@@ -388,13 +421,16 @@ def calibrate(tmp):
     quantize("-q", os.path.join(ROOT, "models", "stories.gguf"), source, "F32")
     with open(corpus, "w") as f:
         f.write("\n".join(["Once upon a time there was a little fox who lived near a big river."] * 60))
+
     files = []
     for n in "1", "2", "5":
         quantize("-q", "-t", n, "--force", "--calibrate", corpus, "--imatrix", saved, source, out, "Q4_0")
         files.append([open(path, "rb").read() for path in (saved, out)])
     check(files[0] == files[1] == files[2], "threads")
+
     quantize("-q", "--force", "--imatrix", saved, source, out, "Q4_0")
     same(open(out, "rb").read(), files[0][1], "the matrix that was written, read again")
+
     refuses(2, saved + " exists", "quantize", "-q", "--calibrate", corpus, "--imatrix", saved, source, out + "2", "Q4_0")
     for matrix in saved, os.path.join(tmp, ".", "saved"):
         refuses(2, "also the name of the output", "quantize", "-q", "--force", "--calibrate", corpus,
@@ -406,20 +442,26 @@ def calibrate(tmp):
     tensors = read_model(source)[1]
     same(sorted(sums), sorted("blk.%d.%s.weight.%s" % (i, part, what) for i in range(6)
                               for part in PRODUCTS + ("ffn_gate",) for what in ("in_sum2", "counts")))
+
+    # attn_v of the first layer: its inputs are the normalized embeddings.
     dim = tensors["token_embd.weight"][1][0]
     embed, norm = floats(tensors["token_embd.weight"][2]), floats(tensors["blk.0.attn_norm.weight"][2])
     bos, = struct.unpack("<I", read_model(source)[0]["tokenizer.ggml.bos_token_id"][1])
     ids = [bos] + [int(i) for i in call("tokenize", "-m", source, "--ids", "-f", corpus)[0].split()]
     check(len(ids) > 512 and len(ids) % 512, "whole windows only")
+
     expected, fed = [0.0] * dim, [bos if i % 512 == 0 else id for i, id in enumerate(ids[:len(ids) // 512 * 512])]
     for id in fed:
         x = embed[id * dim:(id + 1) * dim]
         scale = 1 / (sum(v * v for v in x) / dim + 1e-5)
         for c in range(dim):
             expected[c] += x[c] * x[c] * scale * norm[c] ** 2
+
     found = floats(sums["blk.0.attn_v.weight.in_sum2"][2])
     check(all(abs(f - e) <= 1e-4 * e + 1e-6 for f, e in zip(found, expected)), found[:4], expected[:4])
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(len(fed)),))
+
+    # Texts that cannot be used.
     for path, message in (os.devnull, "no text"), (os.path.join(tmp, "absent"), "No such file"):
         refuses(2 if path == os.devnull else 1, message, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
     refuses(2, saved + ": zero byte at offset 5", "quantize", "-q", "--force", "--calibrate", saved, source, out, "Q4_0")
@@ -483,6 +525,7 @@ def disk_full(tmp):
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
     refuses(1, "File too large", "quantize", "--force", source, out, "Q8_0", preexec_fn=limit)
     same(sorted(os.listdir(tmp)), ["in.gguf", "out.gguf"], "left behind")
     with open(out, "rb") as f:
@@ -495,24 +538,31 @@ def calibrate_short_texts(tmp):
     source, out, saved, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "saved", "corpus"))
     with open(corpus, "w") as f:
         f.write("Once upon a time there was a little fox.")
+
     stories = os.path.join(ROOT, "models", "stories.gguf")
     args = ("quantize", "-q", "--force", "--calibrate", corpus)
     n_ids = int(call("tokenize", "-m", stories, "--count", "-f", corpus)[0]) + 1  # and BOS
+
     call(*args, "--imatrix", saved, stories, out, "Q4_0")
     keys, sums = read_model(saved)
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids),))
     written = open(out, "rb").read()
+
     call(*args, stories, out, "Q4_0")
     same(open(out, "rb").read(), written, "without writing the matrix")
+
+    # A model with a context of 8. Its windows have 8 tokens each.
     data = open(stories, "rb").read()
     at = data.index(b"llama.context_length") + len("llama.context_length") + 4
     with open(source, "wb") as f:
         f.write(data[:at] + struct.pack("<I", 8) + data[at + 4:])
+
     call(*args, "--imatrix", saved, source, out, "Q4_0")
     keys, sums = read_model(saved)
     same(keys["imatrix.chunk_size"], (4, struct.pack("<I", 8)))
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids // 8 * 8),))
-    at = data.index(b"general.architecture")
+
+    # A model without a vocabulary is refused before anything is written.
     with open(source, "wb") as f:
         f.write(data.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"))
     refuses(3, "tokenizer.ggml.tokens: missing key", *args, source, out + "2", "Q4_0")

@@ -36,11 +36,13 @@ def add_biases(folder, config):
     """Adds a shard with a bias for every matrix of a layer."""
     rng, tensors = random.Random(4), {}
     hidden, kv = config["hidden_size"], config["num_key_value_heads"] * config["head_dim"]
+
     for i in range(config["num_hidden_layers"]):
         for name, n in (("self_attn.q_proj", hidden), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv),
                         ("self_attn.o_proj", hidden), ("mlp.gate_proj", config["intermediate_size"]),
                         ("mlp.up_proj", config["intermediate_size"]), ("mlp.down_proj", hidden)):
             tensors["model.layers.%d.%s.bias" % (i, name)] = [rng.gauss(0, 0.3) for _ in range(n)]
+
     header, data = {}, b""
     for name, values in tensors.items():
         start = len(data)
@@ -49,6 +51,7 @@ def add_biases(folder, config):
     head = json.dumps(header).encode()
     with open(os.path.join(folder, "biases.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(head)) + head + data)
+
     path = os.path.join(folder, "model.safetensors.index.json")
     with open(path) as f:
         index = json.load(f)
@@ -118,18 +121,23 @@ def compare(tmp, has_biases):
     subprocess.run(["cp", "-r", os.path.join(GOLDEN, "small31-hf"), folder], check=True)
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
+
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     config.pop("rope_scaling", None)  # scaling rules are tested in test_rope.c
     config["attention_bias"] = config["mlp_bias"] = has_biases
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f)
+
     if has_biases:
         add_biases(folder, config)
+
     model, out = os.path.join(tmp, "model.gguf"), os.path.join(tmp, "logits")
     subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", model], check=True,
                    capture_output=True)
+
     reference = Reference(config, read_tensors(folder))
     expected = [v for pos, token in enumerate(TOKENS) for v in reference.forward(token, pos)]
+
     for backend, chunk in (("scalar", "3"), ("avx2", "512"), ("avx512", "1"), ("avx512", "512")):
         call("logits", "-m", model, "--ids", ",".join(map(str, TOKENS)), "-o", out, "--kv", "f32", "-b", chunk,
              env=dict(os.environ, LLAMA31_ISA=backend))
@@ -232,16 +240,21 @@ class FamilyReference:
 
     def experts(self, h, part):
         """The chosen experts and the shared expert."""
+        # Probabilities: sigmoid (2) or softmax.
         scores = self.linear(h, part + "ffn_gate_inp")
         if self.get("expert_gating_func") == 2:
             p = [1 / (1 + math.exp(-s)) for s in scores]
         else:
             p = [math.exp(s - max(scores)) for s in scores]
             p = [v / sum(p) for v in p]
+
+        # The choice: by probability and bias, in the order of the ids.
         bias = self.t.get(part + "exp_probs_b.bias", (0, [0] * len(p)))[1]
         chosen = sorted(range(len(p)), key=lambda e: (-p[e] - bias[e], e))[:self.get("expert_used_count")]
         is_normalized = self.get("expert_weights_norm", self.arch in ("qwen3moe", "llama", "ernie4_5-moe"))
         total = sum(p[e] for e in chosen) if is_normalized else 1
+
+        # The weighted sum.
         out = [0] * len(h)
         for e in sorted(chosen):
             matrices = []
@@ -250,6 +263,8 @@ class FamilyReference:
                 matrices.append(((rows, cols), w[e * rows * cols:(e + 1) * rows * cols]))
             weight = p[e] / total * self.get("expert_weights_scale", 1)
             out = [a + weight * b for a, b in zip(out, self.swiglu(h, *matrices))]
+
+        # The shared expert, with a gate in some families.
         if part + "ffn_up_shexp.weight" in self.t:
             factor = 1
             if part + "ffn_gate_inp_shexp.weight" in self.t:
@@ -295,17 +310,21 @@ def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=No
                 "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 10000.0}
     if head_dim:
         metadata.update({"attention.key_length": d, "attention.value_length": d})
+
     metadata.update(values)
     metadata = {arch + "." + key: value for key, value in metadata.items()}
     metadata["general.architecture"] = arch
+
     shapes = {"attn_q": (heads * d, dim), "attn_k": (kv_heads * d, dim), "attn_v": (kv_heads * d, dim),
               "attn_output": (dim, heads * d), "ffn_gate": (hidden, dim), "ffn_up": (hidden, dim), "ffn_down": (dim, hidden)}
+
     add("token_embd.weight", vocab, dim, scale=1)
     for i in range(layers):
         for name in ("attn_norm", "ffn_norm"):
             add("blk.%d.%s.weight" % (i, name), dim, mean=1, scale=0.2)
         for name in ("attn_q_norm", "attn_k_norm") if qk_norm else ():
             add("blk.%d.%s.weight" % (i, name), d, mean=1, scale=0.2)
+
         layer_shapes = dict(shapes)
         if experts and i >= dense_layers:
             for name in ("ffn_gate", "ffn_up", "ffn_down"):
@@ -318,10 +337,12 @@ def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=No
                 layer_shapes["ffn_gate_inp_shexp"] = (dim,)
             if choice_bias:
                 add("blk.%d.exp_probs_b.bias" % i, experts, scale=0.3)
+
         for name, shape in layer_shapes.items():
             add("blk.%d.%s.weight" % (i, name), *shape)
             if name in biases:
                 add("blk.%d.%s.bias" % (i, name), shape[0], scale=0.5)
+
     add("output_norm.weight", dim, mean=1, scale=0.2)
     if not is_tied:
         add("output.weight", vocab, dim)
@@ -402,7 +423,7 @@ def make_family(tmp, name):
 
 @test
 def families(tmp):
-    """Generated models of each family: logits beyond the original context, on every backend, in chunks and at once."""
+    """Generated models of each family: logits beyond the original context, on every backend, in chunks and in one pass."""
     rng, out = random.Random(6), os.path.join(tmp, "logits")
     tokens = [rng.randrange(40) for _ in range(40)]
     for name in FAMILIES:
@@ -421,23 +442,31 @@ def family_adapters(tmp):
     rank, tokens, out, rng = 2, list(range(12)), os.path.join(tmp, "logits"), random.Random(3)
     for name in ("granite", "qwen3", "mistral3"):
         path, metadata, tensors = make_family(tmp, name)
+
         pairs, merged = [], dict(tensors)
+
+        # A and B of three matrices. alpha is 3.
         for matrix in ("blk.0.attn_q.weight", "blk.1.attn_output.weight", "blk.1.ffn_down.weight"):
             (rows, cols), numbers = tensors[matrix]
             a, b = ([rng.gauss(0, 0.2) for _ in range(rank * n)] for n in (cols, rows))
             pairs += [(matrix + ".lora_a", ((rank, cols), a)), (matrix + ".lora_b", ((rows, rank), b))]
             merged[matrix] = (rows, cols), [w + 3 / rank * sum(b[i // cols * rank + k] * a[k * cols + i % cols]
                                                                for k in range(rank)) for i, w in enumerate(numbers)]
+
+        # The embedding: A has a row per token, B one per dimension. The tied output matrix does not change.
         (rows, cols), numbers = tensors["token_embd.weight"]
         a, b = ([rng.gauss(0, 0.5) for _ in range(rank * n)] for n in (rows, cols))
         pairs += [("token_embd.weight.lora_a", ((rows, rank), a)), ("token_embd.weight.lora_b", ((cols, rank), b))]
-        merged["output.weight"] = tensors["token_embd.weight"]  # an adapter of the embedding leaves the tied output
+        merged["output.weight"] = tensors["token_embd.weight"]
         merged["token_embd.weight"] = (rows, cols), [
             w + 3 / rank * sum(a[i // cols * rank + k] * b[i % cols * rank + k] for k in range(rank))
             for i, w in enumerate(numbers)]
+
         adapter = os.path.join(tmp, "adapter.gguf")
         write_family(adapter, {"general.architecture": metadata["general.architecture"], "general.type": "adapter",
                                "adapter.type": "lora", "adapter.lora.alpha": 3.0}, dict(pairs))
+
+        # The logits with the adapter, and the effect of the adapter.
         reference = FamilyReference(metadata, merged)
         expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
         error = nmse(logits_of(path, tokens, out, "avx512", "--lora", adapter), expected)
@@ -488,6 +517,8 @@ def write_checkpoint(folder, metadata, tensors, model_type, vocabulary_of, **mor
     arch, named = metadata["general.architecture"], {}
     get = FamilyReference(metadata, tensors).get
     d = FamilyReference(metadata, tensors).d
+
+    # Tensors. Files of these families have the rows of q and k in another order.
     for name, tensor in tensors.items():
         part, _, kind = name.rpartition(".")
         if arch in ("llama", "smollm3", "granite", "mistral3") and part.endswith(("attn_q", "attn_k")):
@@ -498,8 +529,10 @@ def write_checkpoint(folder, metadata, tensors, model_type, vocabulary_of, **mor
         else:
             part = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[part]
         named[part + "." + kind] = tensor
+
     os.mkdir(folder)
     write_safetensors(os.path.join(folder, "model.safetensors"), named)
+
     config = {"model_type": model_type, "hidden_act": "silu", "hidden_size": get("embedding_length"), "head_dim": d,
               "intermediate_size": get("feed_forward_length"), "num_hidden_layers": get("block_count"),
               "num_attention_heads": get("attention.head_count"), "num_key_value_heads": get("attention.head_count_kv"),
@@ -507,8 +540,10 @@ def write_checkpoint(folder, metadata, tensors, model_type, vocabulary_of, **mor
               "max_position_embeddings": get("context_length"), "rope_theta": get("rope.freq_base"),
               "rms_norm_eps": get("attention.layer_norm_rms_epsilon"), "use_sliding_window": False, "sliding_window": 64,
               "tie_word_embeddings": "output.weight" not in tensors}
+
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(dict(config, **more), f)
+
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if os.path.exists(os.path.join(vocabulary_of, name)):
             subprocess.run(["cp", os.path.join(vocabulary_of, name), folder], check=True)
@@ -520,6 +555,7 @@ def family_exports(tmp):
     source, tokens, out = os.path.join(GOLDEN, "small31-hf"), list(range(20)), os.path.join(tmp, "logits")
     with open(os.path.join(source, "config.json")) as f:
         vocab = json.load(f)["vocab_size"]
+
     scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
     cases = [("qwen2", "qwen2", {}), ("qwen2-yarn", "qwen2", {"rope_scaling": scaled}), ("qwen3", "qwen3", {}),
              ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 1, 0, 1]}),
@@ -528,17 +564,24 @@ def family_exports(tmp):
              ("mistral3", "ministral3", {"rope_scaling": dict(
                  scaled, factor=8.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.2, beta_fast=32.0, beta_slow=1.0)}),
              ("ernie4_5", "ernie4_5", {})]
+
+    # Exported models have the logits of the reference.
     for name, model_type, more in cases:
         metadata, tensors = random_family(seed=9, **dict(FAMILIES[name], vocab=vocab))
         folder, model = os.path.join(tmp, name + "-hf"), os.path.join(tmp, name + ".gguf")
         write_checkpoint(folder, metadata, tensors, model_type, source, **more)
+
         subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", model], check=True,
                        capture_output=True)
+
         reference = FamilyReference(metadata, tensors)
         expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
         error = nmse(logits_of(model, tokens, out, "avx512"), expected)
         check(error <= 1e-6, name, "NMSE", error)
+
         call("tokenize", "-m", model, "a text")
+
+    # What cannot be exported is refused.
     for name, model_type, more, message in (
             ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 0, 0, 1]}, "no_rope_layers: expected every fourth layer"),
             ("qwen2", "qwen2", {"use_sliding_window": True}, "sliding_window: expected ... found 64"),
@@ -577,6 +620,7 @@ def family_refusals(tmp):
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 3, "qwen3moe.expert_group_used_count": 1})
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 7})
     refused("expert groups", "qwen3moe", {"qwen3moe.expert_group_count": 7, "qwen3moe.expert_group_used_count": 2})
+
     refused("ffn_gate_exps.weight: expected shape (7, 24, 32), found (7, 48, 32)", "qwen3moe",
             {"qwen3moe.expert_feed_forward_length": 24})
     refused("blk.1.ffn_up_exps.weight: expected shape ... found no such tensor", "mixtral",
@@ -590,6 +634,7 @@ def family_refusals(tmp):
     refused("tensor blk.0.ffn_gate_inp.bias: not part of a Llama model", "mixtral", add=[("blk.0.ffn_gate_inp.bias", 4)])
     refused("tensor blk.0.exp_probs_b.bias: not part of a Qwen 3 MoE model", "qwen3moe",
             add=[("blk.0.exp_probs_b.bias", 7)])
+
     refused("recurrent layers", "granite", add=[("blk.1.ssm_a", 4)])
     refused("soft caps of logits", "granite", {"granite.final_logit_softcapping": 30.0})
     refused("post-norms", "qwen2", add=[("blk.0.post_attention_norm.weight", 32)])
@@ -598,9 +643,11 @@ def family_refusals(tmp):
     refused('expected ... found "gpt2"', "qwen2",
             {"general.architecture": "gpt2"})
     refused("another activation (GELU)", "llama", {"general.architecture": "gemma"})
+
     refused("tensor blk.0.attn_q_norm.weight: not part of a Llama model", "llama", add=[("blk.0.attn_q_norm.weight", 8)])
     refused("tensor rope_freqs.weight: not part of a Qwen 3 model", "qwen3", add=[("rope_freqs.weight", 6)])
     refused("tensor blk.0.attn_k_norm.weight: expected shape (1, 12)", "qwen3", remove=["blk.0.attn_k_norm.weight"])
+
     refused("granite.logit_scale: missing key", "granite", remove=["granite.logit_scale"])
     refused("granite.residual_scale: expected a positive number", "granite", {"granite.residual_scale": -1.0})
     refused("mistral3.attention.temperature_scale: expected a positive number", "mistral3",

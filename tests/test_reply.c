@@ -15,18 +15,23 @@ static void check_parsed(const char *raw, bool has_reasoning, bool in_reasoning,
     Reply r;
     Buffer found = {0};
     Template tpl = {.has_reasoning = has_reasoning, .takes_calls = true};
+
     reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, has_tools, is_truncated, 0);
+
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
                   r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
     for (int i = 0; i < r.n_calls; i++)
         buffer_printf(&found, "%s(%s)", r.calls[i].name.data, r.calls[i].arguments.data);
     CHECK(!strcmp(found.data, expected), "%s: found %s, expected %s", raw, found.data, expected);
+
+    // The message for the dialogue has the same calls.
     Message m = reply_message(&r);
     JsonDoc doc = {0};
     Error err = {0};
     CHECK(json_parse(&doc, m.json.data, m.json.len, &err), "%s: %s", m.json.data, err.text);
     const Json *calls = json_get(doc.root, "tool_calls");
     CHECK((calls ? calls->n_items : 0) == r.n_calls, "%s", m.json.data);
+
     json_free(&doc);
     message_free(&m);
     buffer_free(&found);
@@ -46,9 +51,11 @@ static void truncated_calls(void) {
         {"<|python_tag|>{\"name\": \"f", "|<|python_tag|>{\"name\": \"f|"},
         {"[TOOL_CALLS] [{\"name\": \"f\", \"argum", "|[TOOL_CALLS] [{\"name\": \"f\", \"argum|"},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 4; k++)
             check_parsed(cases[i][0], false, false, k & 1, k & 2, cases[i][1]);
+
     check_parsed("<|python_tag|>print(\"x", false, false, false, true, "|<|python_tag|>print(\"x|");
     check_parsed("<|python_tag|>f.call(x=\"a", false, false, false, true,
                  "|<|python_tag|>f.call(x=\"a|");
@@ -106,13 +113,18 @@ static void calls(void) {
         {"[TOOL_CALLS] f", "|[TOOL_CALLS] f|"},
         {"", "||"},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_reply(cases[i][0], false, false, true, cases[i][1]);
-    Reply r; // the template cannot represent calls: the call is content
+
+    // A template that cannot represent calls: the call is content.
+    Reply r;
     reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, false,
                 0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
+
+    // No tools are offered.
     check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false,
                 "|{\"name\":\"f\",\"parameters\":{}}|");
     check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
@@ -143,9 +155,9 @@ typedef struct {
 static bool open_conversation(Conversation *k, const char *source) {
     Error err = {0};
     k->file = make_llama_file((MakeLlama){.is_vocabulary_only = true, .template = source});
-    bool ok = gguf_parse(&k->gguf, k->file.data, k->file.len, "test", &err) &&
-              (k->t = tokenizer_open(&k->gguf, &err)) &&
-              template_open(&k->tpl, NULL, &k->gguf, k->t, &err);
+    bool ok = gguf_parse(&k->gguf, k->file.data, k->file.len, "test", &err);
+    k->t = ok ? tokenizer_open(&k->gguf, &err) : NULL;
+    ok = k->t && template_open(&k->tpl, NULL, &k->gguf, k->t, &err);
     CHECK(ok, "%s", err.text);
     return ok;
 }
@@ -153,9 +165,15 @@ static bool open_conversation(Conversation *k, const char *source) {
 static void close_conversation(Conversation *k) {
     dialogue_remove(&k->d, 0, k->d.n);
     free(k->d.messages);
-    buffer_free(&k->stream.text), buffer_free(&k->stream.mask);
-    buffer_free(&k->stream.answer), buffer_free(&k->stream.shown);
-    free(k->stream.ids.data), free(k->stream.answer_ids.data), free(k->stream.resume_points);
+
+    buffer_free(&k->stream.text);
+    buffer_free(&k->stream.mask);
+    buffer_free(&k->stream.answer);
+    buffer_free(&k->stream.shown);
+    free(k->stream.ids.data);
+    free(k->stream.answer_ids.data);
+    free(k->stream.resume_points);
+
     template_close(&k->tpl);
     tokenizer_close(k->t);
     gguf_close(&k->gguf);
@@ -211,29 +229,39 @@ static int common_prefix(const Ids *a, const Ids *b) {
 static void stream(void) {
     Conversation k = {0};
     if (!open_conversation(&k, CHATML("m.content|trim"))) return;
+
     Ids before = {0};
+
     for (int turn = 0; turn < 20; turn++) {
         add_message(&k, "user", "in the hi");
         update(&k);
         CHECK(common_prefix(&before, &k.stream.ids) == before.len, "turn %d", turn);
+
+        // The next prompt must begin with this prompt and the answer in single bytes.
         free(before.data);
         before = copy_ids(&k.stream.ids);
         add_answer(&k, "\nin the ");
         for (int i = 0; i < 8; i++) ids_push(&before, (unsigned char)"\nin the "[i]);
     }
-    dialogue_remove(&k.d, 38, 40); // undoes the last turn
+
+    // The last turn is undone. The remaining answers keep their tokens.
+    dialogue_remove(&k.d, 38, 40);
     add_message(&k, "user", "other");
     update(&k);
     CHECK(common_prefix(&before, &k.stream.ids) > before.len - 60, "%d of %d",
           common_prefix(&before, &k.stream.ids), before.len);
-    dialogue_set_system(&k.d, str_of("Z")); // changes the beginning: everything is encoded again
+
+    // A system message changes the beginning: everything is encoded again.
+    dialogue_set_system(&k.d, str_of("Z"));
     update(&k);
+
     Ids fresh = {0};
     Error err;
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
     CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
           "expected the tokens of one encoding of the whole text");
+
     free(fresh.data);
     free(before.data);
     close_conversation(&k);
@@ -243,19 +271,24 @@ static void stream(void) {
 static void dropped_reasoning(void) {
     Conversation k = {0};
     if (!open_conversation(&k, CHATML("m.content.split('</think>')[-1]|trim"))) return;
+
     add_message(&k, "user", "q");
     update(&k);
-    Ids asked = copy_ids(&k.stream.ids), fresh = {0};
+    Ids asked = copy_ids(&k.stream.ids);
+
     add_answer(&k, "<think>hm</think>in the");
     CHECK(str_is(k.d.messages[1].content, "in the"), "%s", k.d.messages[1].json.data);
     add_message(&k, "user", "q");
     update(&k);
+
     Error err;
+    Ids fresh = {0};
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
     CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
           "expected the tokens of one encoding of the whole text");
     CHECK(common_prefix(&asked, &fresh) == asked.len, "the tokens of the question changed");
+
     free(asked.data);
     free(fresh.data);
     close_conversation(&k);

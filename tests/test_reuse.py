@@ -220,8 +220,11 @@ def cache_of_others(cli, tmp):
     """Directories and files that others own or can write to are refused, and replaced where that is possible."""
     requires("cache")
     long_context(cli)
+
     plain, n_pages = run_cached(cli, tmp, "-q")[0], cached_tokens(cli, tmp)
     check(n_pages, "not warm")
+
+    # A directory that others can write to.
     for mode in 0o777, 0o1777, 0o720, 0o702:
         os.chmod(tmp, mode)
         out, err = run_cached(cli, tmp)
@@ -229,6 +232,8 @@ def cache_of_others(cli, tmp):
         refuses(1, "others can write to it", "cache", tmp, "--verify")
     os.chmod(tmp, 0o700)
     same(cached_tokens(cli, tmp), n_pages)
+
+    # Pages that others own or can write to. They are computed again, and replaced.
     pages = [os.path.join(tmp, name) for name in os.listdir(tmp)]
     owners = [(lambda path: os.chmod(path, 0o666)), (lambda path: os.chmod(path, 0o620)), link_to_itself]
     if os.geteuid() == 0:
@@ -237,14 +242,20 @@ def cache_of_others(cli, tmp):
         for path in pages:
             change(path)
         same(cached_tokens(cli, tmp), 0, "pages that others can write to")
-        for _ in pages[1:]:  # each run finds the first page that is not usable
+
+        # Each run finds the first page that is not usable.
+        for _ in pages[1:]:
             run_cached(cli, tmp)
         same(cached_tokens(cli, tmp), n_pages, "not written again")
+
+        # cache --verify removes what others can write to.
         for path in pages:
             change(path)
         check("removed %d file" % len(pages) in call("cache", tmp, "--verify")[0].decode() or change == link_to_itself)
         for _ in pages:
             run_cached(cli, tmp)
+
+    # A directory of another user is not changed.
     if os.geteuid() == 0:
         os.chown(tmp, 12345, 12345)
         out, err = run_cached(cli, tmp)

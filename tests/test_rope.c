@@ -25,19 +25,23 @@ static int64_t ulps(float a, float b) {
     int32_t x, y;
     memcpy(&x, &a, 4);
     memcpy(&y, &b, 4);
-    int64_t p = x < 0 ? -(int64_t)(x & INT32_MAX) : x, q = y < 0 ? -(int64_t)(y & INT32_MAX) : y;
+    int64_t p = x < 0 ? -(int64_t)(x & INT32_MAX) : x;
+    int64_t q = y < 0 ? -(int64_t)(y & INT32_MAX) : y;
     return llabs(p - q);
 }
 
 // Compares a table with tests/golden/rope/NAME.csv, computed by the reference.
 static void compare(const char *name, RopeParams p) {
     char path[256], line[128];
+
     snprintf(path, sizeof path, "tests/golden/rope/%s.csv", name);
     FILE *f = fopen(path, "r");
     CHECK(f, "%s", path);
     if (!f) return;
+
     Rope rope;
     rope_init(&rope, &p);
+
     int n = 0, pos, i;
     float c, s;
     while (fgets(line, sizeof line, f)) {
@@ -49,6 +53,7 @@ static void compare(const char *name, RopeParams p) {
               (double)rope.sin[at]);
         n++;
     }
+
     CHECK(n > 5, "%s: %d rows", name, n);
     fclose(f);
     rope_free(&rope);
@@ -80,27 +85,41 @@ static void formulas(void) {
         [ROPE_LLAMA3] = {1, 0.814617234, 0.0165604401, 0.00216657076, 0.00137189357, 0.000524846161,
                          7.78465527e-05, 3.4281022e-05, 1.22976387e-05, 3.06892599e-07},
     };
+
     for (int rule = ROPE_NONE; rule <= ROPE_LLAMA3; rule++) {
         RopeParams p = params((RopeRule)rule, 128, 1e4, 4, 4096);
-        if (rule == ROPE_LLAMA3) p.theta = 5e5, p.factor = 8, p.orig_ctx = 8192;
+        if (rule == ROPE_LLAMA3) {
+            p.theta = 5e5;
+            p.factor = 8;
+            p.orig_ctx = 8192;
+        }
+
         double scale = rule == ROPE_YARN ? 1.138629436111989 : 1; // 0.1 ln 4 + 1
+
         Rope rope;
         rope_init(&rope, &p);
         rope_reserve(&rope, 10001);
+
         for (int k = 0; k < 10; k++) {
-            double w = expected[rule][k], freq = (double)rope.freqs[pairs[k]];
+            double w = expected[rule][k];
+            double freq = (double)rope.freqs[pairs[k]];
             if (rule != ROPE_DYNAMIC)
                 CHECK(fabs(freq - w) <= 4e-7 * w, "%s, pair %d: %.9g", rope_rule_name(p.rule),
                       pairs[k], freq);
+
+            // The rotation at position 10000, in a table of 64 pairs per position.
             size_t at = 10000 * 64 + (size_t)pairs[k];
             CHECK(fabs((double)rope.cos[at] - scale * cos(1e4 * w)) < 2e-3, "%s, pair %d",
                   rope_rule_name(p.rule), pairs[k]);
             CHECK(fabs((double)rope.sin[at] - scale * sin(1e4 * w)) < 2e-3, "%s, pair %d",
                   rope_rule_name(p.rule), pairs[k]);
         }
+
         CHECK(rope_rule_from_name(rope_rule_name(p.rule)) == rule, "%d", rule);
         rope_free(&rope);
     }
+
+    // The file's attention factor replaces the one of the formula.
     RopeParams p = params(ROPE_YARN, 128, 1e4, 4, 4096);
     p.yarn.attn_factor = 1.5;
     Rope rope;
@@ -118,26 +137,38 @@ static void relative(void) {
     uint64_t seed = 7;
     RopeParams p = params(ROPE_LLAMA3, DIM, 5e5, 8, 8192);
     Rope rope;
+
     rope_init(&rope, &p);
     rope_reserve(&rope, 100001);
     double squares = 0;
     int n = 0;
+
+    // Two heads of q and k. The lengths are those of the second head.
     for (int trial = 0; trial < 100; trial++) {
         float q[2 * DIM], k[2 * DIM];
         double first = 0, qq = 0, kk = 0;
-        for (int i = 0; i < 2 * DIM; i++) q[i] = test_normal(&seed), k[i] = test_normal(&seed);
-        for (int i = DIM; i < 2 * DIM; i++)
-            qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
+
+        for (int i = 0; i < 2 * DIM; i++) {
+            q[i] = test_normal(&seed);
+            k[i] = test_normal(&seed);
+        }
+        for (int i = DIM; i < 2 * DIM; i++) {
+            qq += (double)q[i] * (double)q[i];
+            kk += (double)k[i] * (double)k[i];
+        }
+
         for (int pos = 0; pos + DISTANCE <= 100000; pos += pos < 10000 ? 1111 : 9997) {
             float a[2 * DIM], b[2 * DIM];
             memcpy(a, q, sizeof a);
             memcpy(b, k, sizeof b);
             rope_apply(&rope, a, 2, DIM, pos + DISTANCE);
             rope_apply(&rope, b, 2, DIM, pos);
+
             double dot = 0;
             for (int i = DIM; i < 2 * DIM; i++)
                 dot += (double)a[i] * (double)b[i]; // the second head
             if (pos == 0) first = dot;
+
             double error = fabs(dot - first) / sqrt(qq * kk);
             CHECK(error <= (pos < 10000 ? 1e-4 : 5e-4), "position %d: %g, at 0 %g", pos, dot,
                   first);
@@ -145,6 +176,7 @@ static void relative(void) {
             n++;
         }
     }
+
     CHECK(sqrt(squares / n) <= 1e-4, "%g", sqrt(squares / n));
     rope_free(&rope);
 }
@@ -170,16 +202,19 @@ static void partial(void) {
 static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors,
                       RopeParams *p, Error *err) {
     Maker m;
+
     make_begin(&m);
     make_string(&m, "general.architecture", "llama");
     buffer_append(&m.values, values->values.data, values->values.len);
     m.n_values += values->n_values;
     if (n_divisors)
         make_tensor(&m, "rope_freqs.weight", TYPE_F32, n_divisors, 1, divisors, n_divisors * 4);
+
     Buffer file = make_end(&m);
-    static Buffer last; // divisors point into it
+    static Buffer last; // keeps the bytes of the file, into which the divisors point
     buffer_free(&last);
     last = file;
+
     Gguf g;
     if (!gguf_parse(&g, file.data, file.len, "test.gguf", err)) return false;
     Family family;
@@ -193,6 +228,7 @@ static void metadata(void) {
     make_begin(&f);
     RopeParams p;
     Error err;
+
     make_f32(&f, "llama.rope.freq_base", 5e5f);
     make_u32(&f, "llama.context_length", 131072);
     CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128,
@@ -217,6 +253,7 @@ static void metadata(void) {
     }
     rope_free(&rope);
     rope_free(&by_file);
+
     CHECK(!read_back(&f, divisors, 63, &p, &err) && err.code == EXIT_MODEL &&
               strstr(err.text, "rope_freqs"),
           "shape");

@@ -29,25 +29,36 @@ static int sample_one(SampleOptions o, const float *logits, int n) {
 static void reference(const SampleOptions *o, const float *logits, int n, double *p) {
     int *order = xalloc((size_t)n, sizeof *order);
     for (int i = 0; i < n; i++) order[i] = i;
+
+    // Insertion sort by descending logit; equal logits keep the order of their ids.
     for (int i = 1; i < n; i++) {
-        int at = i, id = order[i];
+        int at = i;
+        int id = order[i];
         for (; at > 0 && logits[id] > logits[order[at - 1]]; at--) order[at] = order[at - 1];
         order[at] = id;
     }
+
+    // Top-k, then min-p: the first m tokens of the order.
     int m = o->top_k > 0 && o->top_k < n ? o->top_k : n;
-    double total = 0, kept = 0, best = (double)logits[order[0]];
+    double best = (double)logits[order[0]];
+    double total = 0, kept = 0;
     for (int i = 0; i < n; i++) p[i] = 0;
     for (int i = 0; i < m; i++) {
         double w = exp(((double)logits[order[i]] - best) / (double)o->temp);
-        if (w < (double)o->min_p)
+        if (w < (double)o->min_p) {
             m = i;
-        else
-            total += p[order[i]] = w;
+        } else {
+            p[order[i]] = w;
+            total += w;
+        }
     }
+
+    // Top-p: tokens until their sum reaches this share of the total.
     for (int i = 0; i < n; i++) {
         if (i >= m || kept >= (double)o->top_p * total) p[order[i]] = 0;
         kept += p[order[i]];
     }
+
     for (int i = 0; i < n; i++) p[i] /= kept;
     free(order);
 }
@@ -57,25 +68,38 @@ static void reference(const SampleOptions *o, const float *logits, int n, double
 // never changes.
 static void check_distribution(SampleOptions o, const float *logits, int n, const char *what) {
     enum { DRAWS = 20000 };
-    double *p = xalloc((size_t)n, sizeof *p), chi = 0, rest = 0;
-    int *counts = xalloc((size_t)n, sizeof *counts), n_rest = 0, bins = 0;
+    double *p = xalloc((size_t)n, sizeof *p);
+    int *counts = xalloc((size_t)n, sizeof *counts);
+    double chi = 0, rest = 0;
+    int n_rest = 0, bins = 0;
+
     reference(&o, logits, n, p);
     Sampler *s = sampler_new(&o, n);
+
     for (int i = 0; i < DRAWS; i++) {
         int id = sampler_next(s, logits, NULL, 0);
         CHECK(id >= 0 && id < n && p[id] > 0, "%s: drew %d", what, id);
         if (id >= 0) counts[id]++;
     }
+
     for (int i = 0; i < n; i++) {
         double e = p[i] * DRAWS;
-        if (e >= 5)
-            chi += (counts[i] - e) * (counts[i] - e) / e, bins++;
-        else
-            rest += e, n_rest += counts[i];
+        if (e >= 5) {
+            chi += (counts[i] - e) * (counts[i] - e) / e;
+            bins++;
+        } else {
+            rest += e;
+            n_rest += counts[i];
+        }
     }
-    if (rest >= 5) chi += (n_rest - rest) * (n_rest - rest) / rest, bins++;
+    if (rest >= 5) {
+        chi += (n_rest - rest) * (n_rest - rest) / rest;
+        bins++;
+    }
+
     CHECK(bins < 2 || fabs(chi - (bins - 1)) < 4 * sqrt(2.0 * (bins - 1)),
           "%s: chi-square %g with %d bins", what, chi, bins);
+
     sampler_free(s);
     free(p);
     free(counts);
@@ -84,22 +108,32 @@ static void check_distribution(SampleOptions o, const float *logits, int n, cons
 static void distribution(void) {
     float logits[N];
     fill(logits, N, 3);
+
     SampleOptions o = plain;
     check_distribution(o, logits, N, "plain");
     check_distribution(o, logits, 3, "three tokens");
+
     o.temp = 0.7f;
     check_distribution(o, logits, N, "temp 0.7");
+
     o.top_p = 0.9f;
     check_distribution(o, logits, N, "temp, top-p");
+
     o.top_k = 40;
     check_distribution(o, logits, N, "temp, top-k, top-p");
+
     o.min_p = 0.05f;
     check_distribution(o, logits, N, "temp, top-k, top-p, min-p");
-    o.top_k = 0, o.top_p = 1;
+
+    o.top_k = 0;
+    o.top_p = 1;
     check_distribution(o, logits, N, "temp, min-p");
-    o = plain, o.top_k = 7;
+
+    o = plain;
+    o.top_k = 7;
     check_distribution(o, logits, N, "top-k 7");
-    for (int i = 0; i < N; i++) logits[i] = (float)(i / 125); // ascending, in ties
+
+    for (int i = 0; i < N; i++) logits[i] = (float)(i / 125); // ascending, 125 tokens of each value
     o.top_k = 300;
     check_distribution(o, logits, N, "ties");
 }
@@ -108,22 +142,33 @@ static void distribution(void) {
 static void selection(void) {
     static float logits[5000];
     uint64_t seed = 9;
+
     for (int trial = 0; trial < 150; trial++) {
         int n = 1 + (int)(test_random(&seed) % (trial < 148 ? 300 : 5000));
-        for (int i = 0; i < n; i++)
-            logits[i] = trial % 3 == 0   ? test_normal(&seed)
-                        : trial % 3 == 1 ? (float)(test_random(&seed) % 5)
-                                         : (float)i / 64;
+
+        // Normal, few different values, ascending.
+        for (int i = 0; i < n; i++) {
+            if (trial % 3 == 0)
+                logits[i] = test_normal(&seed);
+            else if (trial % 3 == 1)
+                logits[i] = (float)(test_random(&seed) % 5);
+            else
+                logits[i] = (float)i / 64;
+        }
+
         SampleOptions o = plain;
         o.top_k = 1 + (int)(test_random(&seed) % (uint64_t)n);
         o.seed = (uint64_t)trial;
+
         double *p = xalloc((size_t)n, sizeof *p);
         reference(&o, logits, n, p);
+
         Sampler *s = sampler_new(&o, n);
         for (int i = 0; i < 50; i++) {
             int id = sampler_next(s, logits, NULL, 0);
             CHECK(id >= 0 && p[id] > 0, "n %d, top-k %d: drew %d", n, o.top_k, id);
         }
+
         sampler_free(s);
         free(p);
     }
@@ -134,23 +179,34 @@ static void limits(void) {
     SampleOptions o = plain, greedy = plain;
     greedy.temp = 0;
     fill(logits, N, 5);
+
     int best = logits_argmax(logits, N);
     CHECK(sample_one(greedy, logits, N) == best, "greedy");
+
+    // Options with which only the best token can be drawn.
     o.temp = 1e-9f;
     CHECK(sample_one(o, logits, N) == best, "tiny temp");
-    o = plain, o.top_p = 1e-9f;
+    o = plain;
+    o.top_p = 1e-9f;
     CHECK(sample_one(o, logits, N) == best, "tiny top-p");
     o.top_p = 0;
     CHECK(sample_one(o, logits, N) == best, "top-p 0");
-    o = plain, o.top_k = 1;
+    o = plain;
+    o.top_k = 1;
     CHECK(sample_one(o, logits, N) == best, "top-k 1");
-    o = plain, o.min_p = 1;
+    o = plain;
+    o.min_p = 1;
     CHECK(sample_one(o, logits, N) == best, "min-p 1");
-    o = plain, o.temp = 1e38f;
+
+    // Logits that leave one token or none.
+    o = plain;
+    o.temp = 1e38f;
     for (int i = 0; i < N; i++) logits[i] = i == 77 ? 0 : -INFINITY;
     CHECK(sample_one(o, logits, N) == 77, "one token left at a huge temp");
     logits[77] = -INFINITY;
     CHECK(sample_one(o, logits, N) == -1 && sample_one(greedy, logits, N) == -1, "all banned");
+
+    // A logit that is NaN or infinite.
     for (int where = 0; where < N; where += 131) {
         fill(logits, N, 6);
         logits[where] = NAN;
@@ -161,6 +217,8 @@ static void limits(void) {
         CHECK(sample_one(plain, logits, N) == -1 && sample_one(greedy, logits, N) == -1,
               "Inf at %d", where);
     }
+
+    // Ties.
     for (int i = 0; i < N; i++) logits[i] = i % 100 == 99 ? 2 : 1;
     CHECK(logits_argmax(logits, N) == 99 && sample_one(greedy, logits, N) == 99,
           "not the lowest id of equal logits");
@@ -180,8 +238,11 @@ static void penalties(void) {
     const float logits[5] = {3, 2.8f, -1, 2.5f, -2};
     const int recent[6] = {0, 0, 0, 1, 4, 999};
     SampleOptions o = plain;
+
     o.temp = 0;
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "none");
+
+    // The comments give the penalized logits of tokens 0 and 1.
     o.repeat_penalty = 1.1f; // 0: 2.73, 1: 2.55
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "repeat 1.1");
     o.repeat_penalty = 1.3f; // 0: 2.3, 1: 2.15
@@ -190,16 +251,27 @@ static void penalties(void) {
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window");
     o.repeat_last_n = 0;
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window 0");
-    o = plain, o.temp = 0, o.repeat_last_n = -1, o.frequency_penalty = 0.15f; // 0: 2.55, 1: 2.65
+
+    o = plain;
+    o.temp = 0;
+    o.repeat_last_n = -1;
+    o.frequency_penalty = 0.15f; // 0: 2.55, 1: 2.65
     CHECK(sample_after(o, logits, 5, recent, 6) == 1, "frequency");
-    o.frequency_penalty = 0, o.presence_penalty = 0.15f; // 0: 2.85, 1: 2.65
+    o.frequency_penalty = 0;
+    o.presence_penalty = 0.15f; // 0: 2.85, 1: 2.65
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "presence");
     o.presence_penalty = 0.6f; // 0: 2.4, 1: 2.2
     CHECK(sample_after(o, logits, 5, recent, 6) == 3, "presence 0.6");
+
     LogitBias bias[3] = {{0, -INFINITY}, {2, 4}, {77, 1}};
-    o = plain, o.temp = 0, o.bias = bias, o.n_bias = 3;
+    o = plain;
+    o.temp = 0;
+    o.bias = bias;
+    o.n_bias = 3;
     CHECK(sample_after(o, logits, 5, recent, 6) == 2, "bias");
-    o.temp = 1, o.n_bias = 1, o.top_k = 1;
+    o.temp = 1;
+    o.n_bias = 1;
+    o.top_k = 1;
     CHECK(sample_after(o, logits, 5, recent, 6) == 1, "ban");
 }
 
@@ -207,7 +279,8 @@ static void penalties(void) {
 static void dry_reference(const DryOptions *o, const int *tokens, int n, int n_vocab, double *out) {
     static const Str defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
     const Str *breakers = o->n_breakers ? o->breakers : defaults;
-    int first = o->last_n >= 0 && o->last_n < n ? n - o->last_n : 0, limit = n - first;
+    int first = o->last_n >= 0 && o->last_n < n ? n - o->last_n : 0;
+    int limit = n - first;
     int n_breakers = o->n_breakers ? o->n_breakers : 4;
     Buffer text = {0};
     for (int i = 0; i < n_vocab; i++) out[i] = 0;
@@ -224,19 +297,23 @@ static void dry_reference(const DryOptions *o, const int *tokens, int n, int n_v
                     limit = n - 1 - i;
     }
 
+    // tokens[i] continued a repetition if the `length` tokens before it equal the last ones.
     for (int i = first + 1; i < n; i++) {
         int length = 0;
         while (length < limit && length < i - first &&
                tokens[i - 1 - length] == tokens[n - 1 - length])
             length++;
+
         Str piece = tokenizer_piece(o->tokenizer, tokens[i], true);
         bool is_breaker = false;
         for (int k = 0; k < n_breakers; k++) is_breaker |= str_find(piece, breakers[k]) != SIZE_MAX;
-        int exponent = length - o->allowed_length, most = (int)(88.7228391 / log((double)o->base));
+        int exponent = length - o->allowed_length;
+        int most = (int)(88.7228391 / log((double)o->base)); // the power stays below FLT_MAX
         if (exponent < 0 || is_breaker) continue;
         double x = (double)o->multiplier * pow((double)o->base, exponent < most ? exponent : most);
         out[tokens[i]] = fmax(out[tokens[i]], x);
     }
+
     buffer_free(&text);
 }
 
@@ -251,7 +328,9 @@ static void dry(void) {
         gguf_parse(&g, file.data, file.len, "dry", &err) ? tokenizer_open(&g, &err) : NULL;
     CHECK(t, "%s", err.text);
     if (!t) return;
-    int n_vocab = tokenizer_n_vocab(t), n_penalties = 0;
+
+    int n_vocab = tokenizer_n_vocab(t);
+    int n_penalties = 0;
     float *logits = xalloc((size_t)n_vocab, sizeof *logits);
     double *expected = xalloc((size_t)n_vocab, sizeof *expected);
     int *lengths = xalloc((size_t)n_vocab, sizeof *lengths), tokens[MOST];
@@ -259,7 +338,9 @@ static void dry(void) {
     Buffer text = {0};
 
     for (int trial = 0; trial < 1000; trial++) {
-        int n = 1 + (int)(test_random(&seed) % MOST), n_kinds = 1 + (int)(test_random(&seed) % 8);
+        // Random tokens of a few kinds, in part copied from `back` positions earlier.
+        int n = 1 + (int)(test_random(&seed) % MOST);
+        int n_kinds = 1 + (int)(test_random(&seed) % 8);
         text.len = 0;
         for (int i = 0, back = 1; i < n; i++) {
             if (test_random(&seed) % 8 == 0) back = 1 + (int)(test_random(&seed) % 40);
@@ -269,6 +350,7 @@ static void dry(void) {
         }
         for (int i = 0; i < n; i++) buffer_put(&text, tokenizer_piece(t, tokens[i], true));
 
+        // Random options, with breakers that are parts of the text.
         Str breakers[3];
         DryOptions o = {.base = trial % 3 ? 1.75f : 3, .tokenizer = t, .breakers = breakers};
         o.multiplier = 0.8f;
@@ -276,7 +358,8 @@ static void dry(void) {
         o.last_n = trial % 5 ? -1 : 64;
         o.n_breakers = (int)(test_random(&seed) % 4);
         for (int i = 0; i < o.n_breakers; i++) {
-            size_t at = test_random(&seed) % text.len, len = 1 + test_random(&seed) % 9;
+            size_t at = test_random(&seed) % text.len;
+            size_t len = 1 + test_random(&seed) % 9;
             breakers[i] = (Str){text.data + at, len < text.len - at ? len : text.len - at};
         }
 
@@ -292,6 +375,7 @@ static void dry(void) {
     }
 
     CHECK(n_penalties > 1000, "only %d penalties", n_penalties);
+
     tokenizer_close(t);
     gguf_close(&g);
     buffer_free(&file);
@@ -306,13 +390,17 @@ static void seeds(void) {
     fill(logits, N, 8);
     SampleOptions o = plain, other = plain;
     other.seed = 2;
-    Sampler *a = sampler_new(&o, N), *b = sampler_new(&o, N), *c = sampler_new(&other, N);
+    Sampler *a = sampler_new(&o, N);
+    Sampler *b = sampler_new(&o, N);
+    Sampler *c = sampler_new(&other, N);
     int differ = 0;
+
     for (int i = 0; i < 200; i++) {
         int id = sampler_next(a, logits, NULL, 0);
         CHECK(sampler_next(b, logits, NULL, 0) == id, "draw %d", i);
         differ += sampler_next(c, logits, NULL, 0) != id;
     }
+
     CHECK(differ > 150, "%d of 200 differ with another seed", differ);
     sampler_free(a);
     sampler_free(b);
@@ -322,14 +410,18 @@ static void seeds(void) {
 static void logprobs(void) {
     float logits[N];
     fill(logits, N, 11);
+
     double sum = 0;
     for (int i = 0; i < N; i++) sum += exp((double)logits[i]);
     for (int i = 0; i < N; i += 7) {
         double exact = (double)logits[i] - log(sum);
         CHECK(fabs((double)logits_logprob(logits, N, i) - exact) < 2e-6, "%d: %.9g", i, exact);
     }
+
+    // The most probable tokens: in order, equal ones by id, -1 where there are no more.
     Alternative top[8];
-    logits[5] = logits[750] = 40;
+    logits[5] = 40;
+    logits[750] = 40;
     logits_top(logits, N, top, 8);
     CHECK(top[0].id == 5 && top[1].id == 750, "%d %d", top[0].id, top[1].id);
     CHECK(fabs((double)top[0].logprob - log(0.5)) < 1e-5, "%g", (double)top[0].logprob);

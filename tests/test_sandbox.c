@@ -34,16 +34,22 @@ static bool may_open(const char *name, int flags) {
 
 // Returns a bit for each action that succeeded although no sandbox permits it.
 static int try_everything(void) {
-    int done = 0, fd;
     char *const argv[] = {(char *)"true", NULL};
+    int done = 0;
+
     if (may_open("/etc/passwd", O_RDONLY)) done |= 1;
     if (may_open("closed/new", O_WRONLY | O_CREAT)) done |= 2;
-    if ((fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0) done |= 4;
-    if ((fd = socket(AF_UNIX, SOCK_STREAM, 0)) >= 0) done |= 8;
+
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd >= 0) done |= 4;
+    fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd >= 0) done |= 8;
+
     if (fork() >= 0) done |= 16;
     if (unlink(in_directory("closed/file")) == 0) done |= 32;
     if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
         done |= 64;
+
     execv("/bin/true", argv);
     return done | (errno == EPERM || errno == EACCES ? 0 : 128);
 }
@@ -76,21 +82,29 @@ static int try_paths(void) {
                                  {in_directory("closed"), SANDBOX_READ},
                                  {in_directory("tree"), SANDBOX_READ_TREE},
                                  {"/nonexistent", SANDBOX_WRITE}};
+
     if (sandbox_enter(paths, 5) != SANDBOX_ALL) return 255;
-    const char *const file = "closed/file", *const renamed = "open/renamed";
+    const char *const file = "closed/file";
+    const char *const renamed = "open/renamed";
+
     if (!may_open(file, O_RDONLY)) return 1;
     if (may_open(file, O_WRONLY) || may_open(file, O_RDONLY | O_TRUNC)) return 2;
     if (!may_open("closed", O_RDONLY | O_DIRECTORY)) return 3;
     if (may_open("closed/other", O_RDONLY)) return 4;
     if (!may_open("tree/file", O_RDONLY)) return 5;
     if (may_open("tree/new", O_WRONLY | O_CREAT)) return 6;
+
     if (!may_open("open/new", O_RDWR | O_CREAT | O_EXCL)) return 7;
     if (rename(in_directory("open/new"), in_directory(renamed))) return 8;
     if (rename(in_directory(renamed), in_directory("closed/new")) == 0) return 9;
+
     if (try_everything()) return 10;
+
+    // Only the directory to write, then nothing.
     sandbox_enter(paths, 1);
     if (may_open(file, O_RDONLY) || !may_open(renamed, O_RDONLY)) return 11;
     if (unlink(in_directory(renamed))) return 12;
+
     sandbox_enter(NULL, 0);
     return may_open("open", O_RDONLY) ? 13 : try_everything();
 }
@@ -100,6 +114,7 @@ static void check_child(int (*f)(void)) {
     int status;
     pid_t child = fork();
     if (child == 0) _exit(f());
+
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status), "child status %d", status);
     if (WEXITSTATUS(status) == 255)
         test_skip("this system lacks a layer of the sandbox");
@@ -111,9 +126,9 @@ static void forbidden_actions(void) { check_child(try_no_paths); }
 static void permitted_paths(void) { check_child(try_paths); }
 
 static void make_directories(void) {
-    static const char *const names[] = {"open", "closed", "tree"}, *const files[] = {"closed/file",
-                                                                                     "closed/other",
-                                                                                     "tree/file"};
+    static const char *const names[] = {"open", "closed", "tree"};
+    static const char *const files[] = {"closed/file", "closed/other", "tree/file"};
+
     if (!mkdtemp(directory)) abort();
     for (int i = 0; i < 3; i++) mkdir(in_directory(names[i]), 0700);
     for (int i = 0; i < 3; i++) may_open(files[i], O_WRONLY | O_CREAT);

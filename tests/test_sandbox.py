@@ -167,25 +167,34 @@ def bound_threads(tmp):
 def unusual_paths(tmp):
     prepare(tmp)
     mode = ["--sandbox", "require" if has_sandbox() else "auto"]
+
     os.mkdir(os.path.join(tmp, "elsewhere"))
     os.symlink("elsewhere", os.path.join(tmp, "directory"))
     os.symlink("elsewhere/target", os.path.join(tmp, "dangling"))
     os.symlink("model", os.path.join(tmp, "link"))
+
+    # Inputs behind links, and standard input by name.
     expected, _ = call("tokenize", "-m", MODEL, "--ids", "Hello", cwd=tmp)
     same(call("tokenize", "-m", "link", "--ids", "-f", "/dev/stdin", *mode, stdin=b"Hello", cwd=tmp)[0], expected)
     same(call("tokenize", "-m", "directory/../model", "--ids", "-f", "-", *mode, stdin=b"Hello", cwd=tmp)[0], expected)
+
+    # Outputs behind links, and devices.
     for out in "dangling", "directory/new", "/dev/null", "/dev/stdout", "-":
         stdout, _ = call("batch", "-q", "-m", "link", "-i", "/dev/stdin", "-o", out, *mode, stdin=FILES["requests"], cwd=tmp)
         same(stdout.count(b"\n"), 2 if out in ("/dev/stdout", "-") else 0, out)
     same(sorted(os.listdir(os.path.join(tmp, "elsewhere"))), ["new", "target"])
     call("logits", "-q", "-m", "link", "--ids", "1", "-o", "dangling", "--force", *mode, cwd=tmp)
     same(os.path.getsize(os.path.join(tmp, "elsewhere", "target")) % 4, 0)
+
+    # A descriptor of a pipe.
     read_end, write_end = os.pipe()
     os.write(write_end, b"Hello")
     os.close(write_end)
     same(call("tokenize", "--ids", "-m", "model", "-f", "/dev/fd/%d" % read_end, *mode, cwd=tmp,
               pass_fds=[read_end])[0], expected)
     os.close(read_end)
+
+    # Missing files keep their usual messages.
     refuses(1, "No such file or directory", "batch", "-m", "model", "-i", "requests", "-o", "absent/out", *mode, cwd=tmp)
     refuses(1, "no such file", "run", "-m", "absent", "x", *mode, cwd=tmp)
     refuses(1, "No such file or directory", "run", "-m", "model", "-f", "absent/x", *mode, cwd=tmp)
@@ -199,34 +208,44 @@ def sandbox_precedes_every_file(tmp):
     """strace: before the filter is set, no thread is started, no standard input is read, and the files are opened at most
     as O_PATH, which cannot read them. After it, the inputs are read."""
     prepare(tmp)
+
     if not shutil.which("strace"):
         raise Skip("no strace")
     if subprocess.run(["strace", "-o", "/dev/null", "true"], stderr=subprocess.DEVNULL).returncode:
         raise Skip("no permission to trace processes")
     if not has_sandbox():
         raise Skip("this system lacks a layer of the sandbox")
+
     log = os.path.join(tmp, "strace")
     lines = [line for line in COMMANDS if is_possible(line) and "--resume" not in line]
     lines += ["run -q -n 2 -m {model} -f -", "batch -q -m {model} -i - -o -", "tokenize --ids -m {model} -"]
+
     for line in lines:
         for name in "out", "small", "smaller":
             if os.path.exists(os.path.join(tmp, name)):
                 os.remove(os.path.join(tmp, name))
+
         args = arguments(line, tmp + "/")
         has_stdin = "-" in args or args[0] == "chat"
         subprocess.run(["strace", "-f", "-qq", "-s", "4096", "-o", log, "-e",
                         "trace=open,openat,read,pread64,readv,clone,clone3,seccomp,landlock_restrict_self",
                         PROGRAM, *args, *["--force"] * (args[0] == "logits")],
                        input=FILES["requests"], capture_output=True, timeout=120)
+
         with open(log, encoding="utf-8", errors="replace") as f:
             calls = f.read().splitlines()
+
+        # Both layers: seccomp and Landlock.
         filters = [i for i, c in enumerate(calls) if re.search(r" seccomp\(SECCOMP_SET_MODE_FILTER.* = 0$", c)]
         rules = [i for i, c in enumerate(calls) if re.search(r" landlock_restrict_self\(.* = 0$", c)]
         check(filters and rules, args, "does not enter the sandbox")
         begin = max(filters[0], rules[0])
+
+        # The calls before the sandbox, and those after it.
         for c in calls[:begin]:
             is_opened = tmp in c and "O_PATH" not in c
             check(not is_opened and not re.search(r" (clone3?|read)\((0,|CLONE|\{flags|child)", c), args, "before the sandbox:", c)
+
         later = [c for c in calls[begin:] if "O_PATH" not in c]
         for name in re.findall(r"{([^}]*)}", line):
             check(any('"%s/%s"' % (tmp, name) in c for c in later), args, name, "is never opened")
@@ -247,13 +266,16 @@ def inside_when_the_first_file_is_opened(tmp):
     prepare(tmp)
     if not os.path.exists("/proc/self/status") or not has_sandbox():
         raise Skip("this system lacks /proc or a layer of the sandbox")
+
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
     lines = ("run -t 3 -f {fifo}", "tokenize -f {fifo}", "logits --ids @{fifo} -o [x]", "chat -sys @{fifo} --template {fifo}",
                  "batch -t 3 -i {fifo} -o -", "score --perplexity {fifo}", "tokenize --jsonl --regex a -f {fifo}")
+
     for line in filter(is_possible, lines):
         p = subprocess.Popen([PROGRAM, *arguments(line, tmp + "/")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
+
         states, end = [], time.time() + 30
         while not states and time.time() < end and p.poll() is None:
             try:
@@ -262,6 +284,7 @@ def inside_when_the_first_file_is_opened(tmp):
                 os.close(writer)
             except OSError:
                 time.sleep(0.01)
+
         p.kill()
         p.wait()
         check(states and set(states) == {"2"}, line, states)
@@ -301,6 +324,7 @@ def without(*calls):
         libc.prctl(38, long(1), long(0), long(0), long(0))  # PR_SET_NO_NEW_PRIVS
         if libc.prctl(22, long(2), ctypes.byref(Program(len(instructions), ctypes.addressof(code)))):  # PR_SET_SECCOMP
             os._exit(99)
+
     return enter
 
 

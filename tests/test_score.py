@@ -85,6 +85,8 @@ def windows(cli):
 def choices(cli):
     """Sums over the tokens of each choice, from the command line and from JSON lines, for any --parallel."""
     prompt, texts = "Once upon a time there was a little", [" girl", " big dog", " boy named Tim"]
+
+    # The log-probabilities of the model.
     found = score(cli, "--raw", "--choices", ",".join(texts), prompt, "--deterministic")
     n_prompt = len(encode(cli, prompt))
     for choice, text in zip(found["choices"], texts):
@@ -92,14 +94,18 @@ def choices(cli):
         same((choice["text"], choice["n_tokens"]), (text, len(ids) - n_prompt))
         near(choice["logprob"], sum(logprobs(cli, ids)[n_prompt - 1:]), text)
     same(found["best"], max(found["choices"], key=lambda c: c["logprob"])["text"])
-    # a space that the tokenizer merges with the next word makes no difference
+
+    # A space that the tokenizer merges with the next word makes no difference.
     spaced = score(cli, "--raw", "--choices", ",".join(t[1:] for t in texts), prompt + " ", "--deterministic")
     if len(encode(cli, prompt + " ")) > n_prompt:
         for a, b in zip(found["choices"], spaced["choices"]):
             near(a["logprob"], b["logprob"])
+
+    # Several questions, in passes of any size.
     lines = [{"id": i, "prompt": prompt, "choices": texts} for i in range(5)]
     lines[2] = {"id": "short", "prompt": "The", "choices": [" cat"]}
     source = cli.write("questions", lines)
+
     for args in [], ["--parallel", 2], ["--chunk", 4]:
         out, _ = cli.run("score", "--raw", "--jsonl", "-f", source, "--deterministic", *args)
         answers = [json.loads(line) for line in out.splitlines()]

@@ -19,7 +19,9 @@ static int row_byte(int sequence, int layer, int head, int pos, int is_value) {
 static void append(Session *s, int sequence, int n) {
     Error err;
     if (!session_reserve(s, n, &err)) die_error(&err);
-    for (; s->n_tokens < n; s->tokens[s->n_tokens] = 1000 * sequence + s->n_tokens, s->n_tokens++)
+
+    for (; s->n_tokens < n; s->n_tokens++) {
+        s->tokens[s->n_tokens] = 1000 * sequence + s->n_tokens;
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
                 memset(session_key(s, l, h, s->n_tokens), row_byte(sequence, l, h, s->n_tokens, 0),
@@ -27,6 +29,7 @@ static void append(Session *s, int sequence, int n) {
                 memset(session_value(s, l, h, s->n_tokens),
                        row_byte(sequence, l, h, s->n_tokens, 1), V_BYTES);
             }
+    }
 }
 
 // Number of rows of positions [from, to) whose content differs from what `sequence` wrote.
@@ -35,9 +38,10 @@ static int n_wrong(const Session *s, int sequence, int from, int to) {
     for (int pos = from; pos < to; pos++)
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
-                const uint8_t *k = session_key(s, l, h, pos), *v = session_value(s, l, h, pos);
-                int key = row_byte(sequence, l, h, pos, 0),
-                    value = row_byte(sequence, l, h, pos, 1);
+                const uint8_t *k = session_key(s, l, h, pos);
+                const uint8_t *v = session_value(s, l, h, pos);
+                int key = row_byte(sequence, l, h, pos, 0);
+                int value = row_byte(sequence, l, h, pos, 1);
                 n += k[0] != key || k[K_BYTES - 1] != key || v[0] != value ||
                      v[V_BYTES - 1] != value;
             }
@@ -53,7 +57,9 @@ static void sizes(void) {
                  {TYPE_Q8_0, TYPE_Q4_0, 52},
                  {TYPE_Q4_0, TYPE_Q8_0, 52},
                  {TYPE_Q4_0, TYPE_Q4_0, 36}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { // Llama 3.1 8B
+
+    // Llama 3.1 8B: 32 layers, 8 KV heads, 128 dimensions.
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         KvShape s = {32, 8, 128, cases[i].k, cases[i].v};
         CHECK(kv_position_bytes(&s) == cases[i].kib << 10, "%s and %s: %zu bytes, not %zu KiB",
               type_info(s.k_type)->name, type_info(s.v_type)->name, kv_position_bytes(&s),
@@ -74,15 +80,18 @@ static void shared_prefix(void) {
     enum { PREFIX = 2 * KV_PAGE + 5, END = 4 * KV_PAGE };
     Session *a = session_new(&shape);
     append(a, 1, PREFIX + 3);
+
     Session *b = session_fork(a, PREFIX);
     CHECK(b && b->n_tokens == PREFIX && !memcmp(a->tokens, b->tokens, PREFIX * sizeof *a->tokens),
           "fork");
     CHECK(session_key(a, 0, 0, 0) == session_key(b, 0, 0, 0), "whole pages are shared");
     CHECK(session_key(a, 0, 0, PREFIX) != session_key(b, 0, 0, PREFIX), "the last page is copied");
+
     append(b, 2, END);
     append(a, 1, END);
     CHECK(n_wrong(b, 1, 0, PREFIX) == 0 && n_wrong(b, 2, PREFIX, END) == 0, "the fork");
     CHECK(n_wrong(a, 1, 0, END) == 0, "the original");
+
     session_free(a);
     CHECK(n_wrong(b, 1, 0, PREFIX) == 0, "shared pages outlive one owner");
     session_free(b);
@@ -92,14 +101,18 @@ static void rewound(void) {
     enum { CUT = KV_PAGE + 7, END = 3 * KV_PAGE };
     Session *a = session_new(&shape);
     append(a, 1, END);
+
     Session *b = session_fork(a, 2 * KV_PAGE);
     session_rewind(b, CUT); // inside a shared page
     CHECK(b->n_tokens == CUT && n_wrong(b, 1, 0, CUT) == 0, "rewound");
+
     append(b, 2, END);
     CHECK(n_wrong(b, 2, CUT, END) == 0 && n_wrong(a, 1, 0, END) == 0,
           "writing after a rewind changes the other session");
+
     session_rewind(b, 0);
     CHECK(b->n_tokens == 0 && b->n_pages == 0, "%d tokens, %d pages", b->n_tokens, b->n_pages);
+
     session_free(a);
     session_free(b);
 }

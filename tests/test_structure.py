@@ -15,7 +15,8 @@ from cli import ROOT, check, main, test
 CORE_CEILING = 5100   # lines of code: neither blank nor a comment alone
 TOTAL_CEILING = 28700
 LONG = 20             # lines of a function that needs paragraphs
-WALLS = 20            # long functions without a blank line that are tolerated
+WALLS = 20            # long functions without a blank line that are tolerated, tests included
+WITH_COMMAS = ["checksum.c", "tests/test_constrain.c", "tests/test_kernels.c"]  # comma statements are not counted
 CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "generate.[ch]", "sample.[ch]",
         "tokenizer.[ch]", "pretokenize.[ch]", "gguf.[ch]", "kernels/*.[ch]", "cli/options.[ch]", "cli/open_model.[ch]",
         "commands/run.c", "commands/commands.h"]
@@ -32,6 +33,11 @@ def sources():
         found += glob.glob(os.path.join(ROOT, pattern))
     names = sorted(os.path.relpath(f, ROOT) for f in found)
     return [n for n in names if not n.startswith(("tests/", "build"))]
+
+
+def tests():
+    """Relative paths of the C files of the tests."""
+    return sorted(os.path.relpath(f, ROOT) for f in glob.glob(os.path.join(ROOT, "tests", "*.c")))
 
 
 def text_of(name):
@@ -121,13 +127,13 @@ def core_exists():
 @test
 def paragraphs():
     walls, commas, n_long = [], [], 0
-    for name in sources():
+    for name in sources() + tests():
         for f in c_source.functions(text_of(name)):
             if len(f.lines) >= LONG:
                 n_long += 1
                 if not f.n_blank():
                     walls.append("%s:%d %s" % (name, f.line, f.name))
-            if name == "checksum.c":
+            if name in WITH_COMMAS:
                 continue
             commas += ["%s:%d: %s" % (name, f.line + f.code.count("\n", 0, at), text)
                        for at, kind, text in c_source.defects(f) if kind == "comma"]

@@ -70,21 +70,25 @@ def text_and_ids(tmp):
     """Compares the rendered text, and its ids unless a message spells a control token."""
     need(VOCABULARY)
     n = 0
+
     for name in LLAMAS:
         template = os.path.join(FOLDER, name + ".jinja")
         with open(os.path.join(FOLDER, name + ".golden.jsonl"), encoding="utf-8") as f:
             golden = [json.loads(line) for line in f]
+
         texts, found = [], []
         for dialogue, text in zip(dialogues(), golden):
             if isinstance(text, dict):
                 tokenize(tmp, template, dialogue, code=1)
                 continue
             same(tokenize(tmp, template, dialogue, "--rendered")[0].decode(), text, name)
+
             if "<|eot_id|><|start" in json.dumps(dialogue):
                 continue
             dialogue.update(bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
             texts.append(tokenize(tmp, template, dialogue, "--rendered")[0].decode())
             found.append([int(i) for i in tokenize(tmp, template, dialogue, "--ids")[0].split()])
+
         for text, ids, expected in zip(texts, found, tiktoken_ids(texts)):
             check(ids[0] == 128000 and ids[1] != 128000, name, "BOS once", ids[:3])
             same(ids, expected if expected[0] == 128000 else [128000] + expected, name + " " + text[:200])
@@ -115,16 +119,22 @@ def variables(tmp):
     template = os.path.join(tmp, "t.jinja")
     with open(template, "w") as f:
         f.write("{{ x }}{{ y|tojson }}{% if z is defined %}z{% endif %}{{ bos_token }}{{ messages[0].content }}")
+
     lines = os.path.join(tmp, "lines.jsonl")
     with open(lines, "w") as f:
         f.write('{"role":"user","content":"hi"}\n')
+
     args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
     same(call(*args, "--template-var", 'x="a b"', "--template-var", 'y={"k":[1,2.0]}', "--template-var", "bos_token=\"B\"")[0],
          b'a b{"k": [1, 2.0]}Bhi')
+
+    # Invalid variables, and templates that do not exist.
     for message, value in (("NAME=JSON", "x"), ("a string needs quotes", "x=y"), ("NAME=JSON", "=1")):
         refuses(2, message, *args, "--template-var", value)
     refuses(2, "llama3.1", "tokenize", "--chat", lines, "--template", "nosuch")
     refuses(2, "No such file", "tokenize", "--chat", lines, "--template", "/nonexistent.jinja")
+
+    # Errors within a template.
     with open(template, "w") as f:
         f.write("a\n{{ raise_exception('only two roles') }}")
     refuses(1, "line 2: only two roles", *args)
@@ -139,19 +149,26 @@ def messages(tmp):
     template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
     with open(template, "w") as f:
         f.write("{% for m in messages %}{{ m|tojson }}\n{% endfor %}")
+
+    # All members reach the template.
     full = [{"role": "user", "name": "n", "content": "q"},
             {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1.0, "b": [None, True]}}}]},
             {"role": "tool", "tool_call_id": "c1", "content": "2"}]
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
+
     args = ("tokenize", "-q", "--chat", lines, "--template", template)
     out = call(*args, "--rendered")[0].decode()
     same([json.loads(line) for line in out.splitlines()], full)
+
+    # Arguments may be a JSON string.
     full[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"a": 1.0, "b": [None, True]})
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
     same(call(*args, "--rendered")[0].decode(), out, "arguments as a JSON string")
+
+    # Invalid messages.
     for bad, message in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
                       ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
                       ({"role": "assistant", "content": None}, "content"),

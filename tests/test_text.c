@@ -16,10 +16,12 @@ static void checked_sizes(void) {
 static void utf8(void) {
     uint32_t c;
     CHECK(utf8_decode("\xe2\x82\xac", 3, &c) == 3 && c == 0x20ac, "euro sign");
+
     static const char *const invalid[] = {
         "\xff", "\xc3\x28", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"};
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++)
         CHECK(utf8_decode(invalid[i], strlen(invalid[i]), &c) == 0, "case %zu", i);
+
     for (uint32_t code = 0; code < 0x110000; code += 1 + code / 64) {
         char s[4];
         if (code >= 0xd800 && code < 0xe000) continue;
@@ -39,12 +41,16 @@ static void suggestions(void) {
 }
 
 static void messages_are_escaped(void) {
-    static const char override[] = "a\xe2\x80\xae", hebrew[] = "b\xd7\x90";
+    static const char override[] = "a\xe2\x80\xae"; // a bidirectional override
+    static const char hebrew[] = "b\xd7\x90";       // a right-to-left letter
     Error e;
+
     error_set(&e, 3, "a\x1b[2Jb%s", "\n");
     CHECK(!strcmp(e.text, "a\\x1b[2Jb\\x0a"), "%s", e.text);
-    error_set(&e, 3, "%s%s", override, hebrew); // a bidirectional override; a right-to-left letter
+
+    error_set(&e, 3, "%s%s", override, hebrew);
     CHECK(!strcmp(e.text, "a\\xe2\\x80\\xaeb\xd7\x90"), "%s", e.text);
+
     error_set(&e, 3, "%s again", e.text); // its own text as an argument
     CHECK(strlen(e.text) > 20, "%s", e.text);
 }
@@ -59,19 +65,23 @@ static void parsed_numbers(void) {
           "floating point");
 }
 
-// The shortest form reads back, and no shorter one does.
+// double_digits() digits read back as the same number, one digit less as another one.
 static void shortest_numbers(void) {
     static const double known[] = {0, 1, -1, 0.1, 1e15, 5e-324, 0x1p-1022, 1.7976931348623157e308};
     uint64_t random = 3;
+
     for (size_t i = 0; i < 20000; i++) {
         uint64_t bits = test_random(&random);
         double x;
         char text[64];
         memcpy(&x, &bits, sizeof x);
+
+        // Every third number is a float32, every third one a multiple of 0.001.
         if (i % 3 == 0) x = (double)(float)x;
         if (i % 3 == 1) x = (double)(int)bits / 1000;
         if (i < sizeof known / sizeof *known) x = known[i];
         if (!isfinite(x)) continue;
+
         int n = double_digits(x);
         snprintf(text, sizeof text, "%.*e", n - 1, x);
         CHECK(n >= 1 && n <= 17 && strtod(text, NULL) == x, "%a: %s", x, text);

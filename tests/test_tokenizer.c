@@ -55,16 +55,24 @@ static size_t random_text(uint64_t *state, char *out, size_t max, bool is_valid)
         "!",        "...",        "\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x8e\x89",
         "\xc2\xa0", "<|eot_id|>", "</s>"};
     size_t n = 0;
+
+    // No piece is longer than 16 bytes.
     while (n + 16 < max && test_random(state) % 40) {
         uint64_t r = test_random(state);
         const char *s = some[r % (sizeof some / sizeof *some)];
-        if (r >> 32 & 1)
-            memcpy(out + n, s, strlen(s)), n += strlen(s);
-        else if (!is_valid && r >> 33 & 1)
+        uint32_t code = (uint32_t)((r >> 34) % 0x110000);
+        bool is_surrogate = code - 0xd800 < 0x800;
+
+        if (r >> 32 & 1) {
+            memcpy(out + n, s, strlen(s));
+            n += strlen(s);
+        } else if (!is_valid && r >> 33 & 1) {
             out[n++] = (char)(r >> 40);
-        else if ((r >> 34) % 0x110000 - 0xd800 >= 0x800 && (r >> 34) % 0x110000 != 0x2581)
-            n += (size_t)utf8_encode((uint32_t)((r >> 34) % 0x110000), out + n);
+        } else if (!is_surrogate && code != 0x2581) {
+            n += (size_t)utf8_encode(code, out + n);
+        }
     }
+
     return n;
 }
 
@@ -73,6 +81,8 @@ static void round_trips(bool is_sentencepiece) {
     Ids ids = {0};
     uint64_t state = 5;
     char text[512];
+
+    // Random texts. Every other one is valid UTF-8.
     for (int i = 0; i < 4000; i++) {
         size_t n = random_text(&state, text, sizeof text, i % 2);
         ids.len = 0;
@@ -82,20 +92,27 @@ static void round_trips(bool is_sentencepiece) {
         for (int k = 0; k < ids.len; k++)
             CHECK(!tokenizer_is_control(t, ids.data[k]), "a control token from ordinary text");
     }
+
+    // Each byte alone.
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
         ids.len = 0;
         tokenizer_encode(t, (Str){&c, 1}, false, &ids);
         CHECK(is_spelled(t, &ids, &c, 1), "byte %d", b);
     }
+
+    // Visible spaces (U+2581), which SentencePiece vocabularies use for spaces.
     ids.len = 0;
-    for (int i = 0; i < 100; i++) memcpy(text + 3 * i, "\xe2\x96\x81", 3); // U+2581
+    for (int i = 0; i < 100; i++) memcpy(text + 3 * i, "\xe2\x96\x81", 3);
     tokenizer_encode(t, (Str){text, 300}, false, &ids);
     CHECK(tokenizer_min_tokens(t, 300) <= (size_t)ids.len && tokenizer_min_tokens(t, 1 << 20),
           "%d tokens for visible spaces", ids.len);
+
+    // No text.
     ids.len = 0;
     tokenizer_encode(t, str_of(""), false, &ids);
     CHECK(ids.len == 0, "%d tokens for an empty text", ids.len);
+
     free(ids.data);
     close_small(t);
 }
@@ -107,17 +124,21 @@ static void spm_round_trips(void) { round_trips(true); }
 static void repeated_pieces(void) {
     static const char line[] = "the there Then other hello\n";
     enum { TIMES = 300 };
+
     for (int kind = 0; kind < 2; kind++) {
         Tokenizer *t = open_small(kind);
         Ids one = {0}, many = {0};
         Buffer text = {0};
+
         tokenizer_encode(t, (Str){line, sizeof line - 1}, false, &one);
         for (int i = 0; i < TIMES; i++) buffer_puts(&text, line);
         tokenizer_encode(t, buffer_str(&text), false, &many);
+
         CHECK(is_spelled(t, &many, text.data, text.len), "kind %d", kind);
         if (kind == 0) CHECK(many.len == TIMES * one.len, "%d tokens, then %d", one.len, many.len);
         for (int i = 0; i < many.len && kind == 0; i += one.len)
             CHECK(!memcmp(many.data + i, one.data, (size_t)one.len * sizeof(int)), "token %d", i);
+
         free(one.data);
         free(many.data);
         buffer_free(&text);
@@ -130,16 +151,22 @@ static void special_tokens(void) {
     Tokenizer *t = open_small(false);
     Ids ids = {0};
     Buffer out = {0};
-    int eot = tokenizer_special_id(t, "<|eot_id|>"),
-        end = tokenizer_special_id(t, "<|end_header_id|>");
+
+    // Ids of names. Ordinary tokens and unknown names have none.
+    int eot = tokenizer_special_id(t, "<|eot_id|>");
+    int end = tokenizer_special_id(t, "<|end_header_id|>");
     CHECK(eot > 0 && end > 0 && tokenizer_special_id(t, "<|none|>") == -1 &&
               tokenizer_special_id(t, "a") == -1,
           "ids %d %d", eot, end);
+
+    // Encoding and decoding.
     tokenizer_encode(t, (Str){text, sizeof text - 1}, true, &ids);
     CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end,
           "%d ids", ids.len);
     decode(t, &ids, &out);
     CHECK(!strcmp(out.data, "ab<|eot_i"), "%s", out.data);
+
+    // Pieces and kinds of tokens.
     CHECK(str_is(tokenizer_piece(t, eot, true), "<|eot_id|>") &&
               tokenizer_piece(t, eot, false).len == 0,
           "piece");
@@ -154,9 +181,12 @@ static void special_tokens(void) {
           "bos %d", tokenizer_bos(t));
     CHECK(tokenizer_piece(t, 1 << 30, true).len == 0 && tokenizer_piece(t, -1, true).len == 0,
           "ids out of range");
+
     buffer_free(&out);
     free(ids.data);
     close_small(t);
+
+    // The small SentencePiece vocabulary.
     t = open_small(true);
     CHECK(tokenizer_is_stop(t, tokenizer_special_id(t, "</s>")) && tokenizer_has_space_prefix(t),
           "</s>");
@@ -168,20 +198,24 @@ static void long_runs(void) {
     static const char *const runs[] = {"a", " ", "^", "\n", "the", "'"};
     enum { SIZE = 1 << 20 };
     char *text = xalloc(SIZE, 1);
+
     for (int kind = 0; kind < 2; kind++) {
         Tokenizer *t = open_small(kind);
         for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
             Ids ids = {0};
             size_t n = strlen(runs[i]);
             for (size_t k = 0; k < SIZE; k++) text[k] = runs[i][k % n];
+
             clock_t start = clock();
             tokenizer_encode(t, (Str){text, SIZE}, false, &ids);
             double sec = (double)(clock() - start) / CLOCKS_PER_SEC;
-            CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i],
-                  sec); // about 0.5 s; hours if it were quadratic
+
+            // Linear time takes about 0.5 s, quadratic time hours.
+            CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i], sec);
             CHECK(is_spelled(t, &ids, text, SIZE), "\"%s\"", runs[i]);
             free(ids.data);
         }
+
         close_small(t);
     }
     free(text);
@@ -206,25 +240,32 @@ static Tokenizer *open_nested(bool all_but_one) {
     Maker m;
     Buffer items = {0}, types = {0};
     Error err;
+
     make_begin(&m);
     make_string(&m, "general.architecture", "llama");
     make_string(&m, "tokenizer.ggml.model", "llama");
     make_bool(&m, "tokenizer.ggml.add_space_prefix", false);
+
+    // Tokens. Types: 3 is control, 4 user-defined, 6 byte.
     for (int i = 0; i < 256 + N_NESTED; i++) {
         int n = i < 256 ? snprintf(name, sizeof name, "<0x%02X>", (unsigned)i) : i - 255;
         if (i >= 256) memset(name, '<', (size_t)n);
         make_item(&items, name, (size_t)n);
         bool is_control = all_but_one ? n < N_NESTED : n % 2 == 0;
-        make_le(&types, i < 256 ? 6 : is_control ? 3 : 4, 4);
+        int special_type = is_control ? 3 : 4;
+        make_le(&types, i < 256 ? 6 : special_type, 4);
     }
+
     uint64_t n = 256 + N_NESTED;
     make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, n, items.data, items.len);
     make_array(&m, "tokenizer.ggml.token_type", GGUF_I32, n, types.data, types.len);
     make_array(&m, "tokenizer.ggml.scores", GGUF_F32, n, zeros, sizeof zeros);
     buffer_free(&items);
     buffer_free(&types);
+
     buffer_free(&file);
     file = make_end(&m);
+
     if (!gguf_parse(&gguf, file.data, file.len, "nested", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&gguf, &err);
     if (!t) die_error(&err);
@@ -239,6 +280,8 @@ static void nested_specials(void) {
     for (int special = 0; special < 2; special++) {
         Buffer text = {0};
         Ids ids = {0}, expected = {0};
+
+        // Runs of "<" that end with "x". Each step takes the longest allowed token.
         for (int i = 0; i < 300; i++) {
             int n = (int)(test_random(&state) % 600);
             for (int k = 0; k < n; k++) buffer_puts(&text, "<");
@@ -251,10 +294,12 @@ static void nested_specials(void) {
             }
             ids_push(&expected, 'x');
         }
+
         tokenizer_encode(t, buffer_str(&text), special, &ids);
         CHECK(ids.len == expected.len &&
                   !memcmp(ids.data, expected.data, (size_t)ids.len * sizeof(int)),
               "special %d: %d ids, expected %d", special, ids.len, expected.len);
+
         free(ids.data);
         free(expected.data);
         buffer_free(&text);
@@ -262,8 +307,8 @@ static void nested_specials(void) {
     close_small(t);
 }
 
-// A text in which special tokens begin at every byte, but none is allowed, must not take much
-// longer than a text without special tokens.
+// Special tokens begin at every byte of the text, but none of them is accepted. Encoding must not
+// take much longer than for a text without special tokens.
 static void nested_specials_are_fast(void) {
     enum { SIZE = 1 << 17 };
     double sec[2];
@@ -290,17 +335,19 @@ static void expect_refusal(Maker *m, const char *says) {
     Buffer b = make_end(m);
     if (!gguf_parse(&g, b.data, b.len, "broken", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&g, &err);
+
     CHECK(!t, "accepted, expected: %s", says);
     if (!t)
         CHECK(err.code == EXIT_MODEL && test_matches(err.text, says), "expected %s, found %s", says,
               err.text);
     if (!t) CHECK(!strchr(err.text, '\n'), "%s", err.text);
+
     tokenizer_close(t);
     gguf_close(&g);
     buffer_free(&b);
 }
 
-// The small vocabulary without the key `skip`, and with the keys that `spoil` writes instead.
+// Checks that the small vocabulary is refused without the key `skip` and with those of `spoil`.
 static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m),
                     const char *says) {
     Maker m;
@@ -361,7 +408,7 @@ static void spoil_special_twice(Maker *m) {
 }
 static void spoil_byte_short(Maker *m) { put_tokens(m, (const char *const[]){"<0x4>"}, 1, 6); }
 
-// A vocabulary of these tokens only, without the keys that refer to others.
+// The same for a vocabulary with the tokens of `spoil` alone, and no keys that refer to others.
 static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
     Maker m;
     make_begin(&m);
@@ -373,6 +420,7 @@ static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
 }
 
 static void broken_vocabularies(void) {
+    // Missing and invalid keys, and arrays of wrong kinds or lengths.
     refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: unknown pre-tokenizer \"bloom\"");
     refused(false, "tokenizer.ggml.pre", NULL,
             "tokenizer.ggml.pre: missing key (expected a string)");
@@ -394,6 +442,8 @@ static void broken_vocabularies(void) {
     refused(true, "tokenizer.ggml.scores", spoil_scores,
             "scores: expected ... found an array of i8");
     refused(true, "tokenizer.ggml.scores", NULL, "scores: missing key (expected an array of f32)");
+
+    // Merge rules.
     refused(false, "tokenizer.ggml.merges", spoil_merge,
             "merges: rule 0 is not two parts of a token: \"nospace\"");
     refused(false, "tokenizer.ggml.merges", spoil_merge_half,
@@ -403,6 +453,8 @@ static void broken_vocabularies(void) {
             "merges: missing key (expected an array of string)");
     refused(false, "tokenizer.ggml.merges", spoil_merge_right,
             "merges: rule 0 is not two parts of a token: \"t \xe4\xb8\xad\"");
+
+    // Other special tokens, flags and scores.
     refused(false, "tokenizer.ggml.eot_token_id", spoil_eot,
             "eot_token_id: expected ... found 999");
     refused(false, "tokenizer.ggml.eom_token_id", spoil_eom,
@@ -415,6 +467,8 @@ static void broken_vocabularies(void) {
             "add_space_prefix: expected ... found u32");
     refused(true, "tokenizer.ggml.scores", spoil_scores_nan,
             "scores: token 5: expected ... found -inf");
+
+    // Vocabularies of few tokens.
     refused_tokens(spoil_special_twice, "tokens: duplicate token \"<a>\" (ids 0 and 2)");
     refused_tokens(spoil_byte_short, "byte token 0: expected ... found \"<0x4>\"");
     refused_tokens(spoil_twice, "tokens: duplicate token \"a\" (ids 0 and 2)");
@@ -425,23 +479,32 @@ static void broken_vocabularies(void) {
     refused_tokens(spoil_byte_twice, "tokens 0 and 1 are the same byte");
 }
 
-// A vocabulary with other values of one key. Encodes a text.
+// Opens the small vocabulary with another value of one key, and encodes a text.
 static Tokenizer *open_changed(Gguf *g, Buffer *b, bool is_sentencepiece, const char *skip,
                                void (*change)(Maker *m), Ids *ids, const char *text) {
     Maker m;
     Error err;
+
     make_begin(&m);
     m.skip = skip;
     make_llama(&m, (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
     m.skip = NULL;
     if (change) change(&m);
     *b = make_end(&m);
+
     if (!gguf_parse(g, b->data, b->len, "changed", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(g, &err);
     if (!t) die_error(&err);
+
     ids->len = 0;
     tokenizer_encode(t, str_of(text), false, ids);
     return t;
+}
+
+static void close_changed(Tokenizer *t, Gguf *g, Buffer *b) {
+    tokenizer_close(t);
+    gguf_close(g);
+    buffer_free(b);
 }
 
 static void no_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", UINT32_MAX); }
@@ -459,31 +522,33 @@ static void unusual_vocabularies(void) {
     Gguf g;
     Buffer b;
     Ids ids = {0};
+
     Tokenizer *t = open_changed(&g, &b, false, "tokenizer.ggml.bos_token_id", no_bos, &ids, "the");
     CHECK(tokenizer_bos(t) == -1 && !tokenizer_adds_bos(t), "bos %d", tokenizer_bos(t));
     CHECK(ids.len == 1, "%d tokens", ids.len);
-    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    close_changed(t, &g, &b);
 
     t = open_changed(&g, &b, false, "tokenizer.ggml.bos_token_id", NULL, &ids, "the");
     CHECK(tokenizer_bos(t) == tokenizer_special_id(t, "<|begin_of_text|>"), "%d", tokenizer_bos(t));
     CHECK(tokenizer_adds_bos(t), "no BOS");
     CHECK(!tokenizer_is_control(t, tokenizer_n_vocab(t)) && !tokenizer_is_special(t, -1),
           "ids out of range");
-    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    close_changed(t, &g, &b);
 
     t = open_changed(&g, &b, false, "tokenizer.ggml.merges", rules_by_id, &ids, "the th");
     CHECK(ids.len == 3, "%d tokens", ids.len); // "the", " ", "th"
-    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    close_changed(t, &g, &b);
 
     t = open_changed(&g, &b, true, "tokenizer.ggml.unknown_token_id", no_space, &ids, "the");
     CHECK(ids.len == 1 && !tokenizer_has_space_prefix(t), "%d tokens", ids.len);
     CHECK(tokenizer_is_control(t, tokenizer_special_id(t, "<unk>")), "<unk>");
-    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    close_changed(t, &g, &b);
 
     t = open_changed(&g, &b, true, "tokenizer.ggml.bos_token_id", NULL, &ids, "the");
     CHECK(tokenizer_bos(t) == tokenizer_special_id(t, "<s>"), "%d", tokenizer_bos(t));
     CHECK(str_is(tokenizer_piece(t, ids.data[0], false), " the"), "%d tokens", ids.len);
-    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    close_changed(t, &g, &b);
+
     free(ids.data);
 }
 

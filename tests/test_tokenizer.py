@@ -188,16 +188,20 @@ def pretokenizers(cli):
     across word boundaries, so that a wrong boundary changes the ids."""
     texts = [t for t in random_texts(5, 700) if all(unicodedata.category(c) != "Cn" for c in t)]
     texts += ["2 ABCdef \u4e2dABC \u0301A XMLHttp \u01c5abc \u02b0A a\u02b0A 'S's //\n/ a  1 b\n 12  34", " 's 'LL're", "  9"]
+
     tokens, rank = train_bpe(texts[:150], 250)
     letters = vocabulary.byte_letters()
     spelled = ["".join(letters[b] for b in t) for t in tokens]
     merges = [spelled[a] + " " + spelled[b] for a, b in rank]
+
     regexes, digit = {name: compile_expression(text) for name, text in PRETOKENIZERS.items()}, compile_expression(r"\p{N}")
     regexes.update({"smaug-bpe": regexes["llama-bpe"], "dbrx": regexes["llama-bpe"]})
+
     for name in list(regexes) + ["smollm"]:
         metadata = vocabulary.byte_level(spelled, [1] * len(spelled), merges, name)
         path = cli.path_of(name + ".gguf")
         gguf_writer.write_gguf(path, dict(metadata, **{"general.architecture": "llama"}), [])
+
         expected = []
         for text in texts:
             parts = re.split("(%s)" % digit.pattern, text) if name == "smollm" else [text]
@@ -206,6 +210,7 @@ def pretokenizers(cli):
             ignores_merges = name in ("llama-bpe", "smaug-bpe", "tekken")
             expected.append([i for p in pieces for i in
                              ([tokens.index(p.encode())] if ignores_merges and p.encode() in tokens else merge_pieces([p], rank))])
+
         compare(path, texts, expected)
 
 

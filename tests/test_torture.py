@@ -154,18 +154,22 @@ def failing_calls(tmp):
     for name in built("run", "chat", "batch", "logits", "quantize"):
         args, stdin = COMMANDS[name]
         args = args + ["--seed", "1"] if name == "batch" else args
+
         for call in CALLS:
             _, _, n = counts(args, tmp, stdin, call=call)
             expected = contents(tmp)
             clean(tmp)
+
             for at in sampled(n, 12):
                 for how in ("e", "i", "a") if call == "read" else ("e",):
                     r = run(args, tmp, stdin, call=call, at="%d%s" % (at, how))
                     what = "%s: %s %d%s of %d: exit %d: %s" % (name, call, at, how, n, r.returncode, r.stderr[-200:])
+
                     check(r.returncode in (0, 1, 2, 3) and (r.returncode == 0 or r.stderr), what)
                     check(r.returncode == 0 or (call != "flock" and how == "e"), what)  # locks are optional
                     if r.returncode == 0:
                         same(sorted(contents(tmp)), sorted(expected), what)
+
                     is_synced = call == "close" and contents(tmp) == expected
                     check_files(tmp, what, 0 if is_synced else r.returncode)
                     clean(tmp)
@@ -233,17 +237,20 @@ def batch_kills(tmp):
     out = os.path.join(tmp, "out.jsonl")
     with open(os.path.join(tmp, "in"), "wb") as f:
         f.write(REQUESTS)
+
     start = time.time()
     subprocess.run([PROGRAM, *args], cwd=tmp, check=True)
     longest, rng = 1.2 * (time.time() - start), random.Random(1)
     expected = sorted(read(out).splitlines())
     os.remove(out)
+
     for _ in range(KILLS):
         code = kill_at_random(args + ["--resume"], tmp, b"", longest, rng)
         check(code in (0, -2, -9, -15, 130), code)  # -2: before the handler was installed
         if code == 0:
             same(sorted(read(out).splitlines()), expected)
             os.remove(out)
+
     subprocess.run([PROGRAM, *args, "--resume"], cwd=tmp, check=True)
     same(sorted(read(out).splitlines()), expected)
     same(sorted(os.listdir(tmp)), ["in", "out.jsonl"])

@@ -100,19 +100,23 @@ def read_adapter(directory):
     unless the module has its own alpha or, with rslora (alpha / sqrt(rank)), its own rank."""
     name = "adapter_config.json"
     config = read_json(directory, name)
+
     for key, expected in SUPPORTED:
         if config.get(key) not in expected:
             raise Failure("%s: %s: expected %s, found %s" % (name, key, expected[0] or "none", ascii(config.get(key))[:60]))
+
     init = config.get("init_lora_weights")
     if type(init) is str and init.lower().startswith(BASE_CHANGING):
         raise Failure("%s: init_lora_weights %s: this adapter needs changed base weights; save it with "
                       "path_initial_model_for_weight_conversion" % (name, ascii(init)[:40]))
+
     modules = {}
     for key, w in read_safetensors(inside(directory, "adapter_model.safetensors")).items():
         m = re.match(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight$", key)
         if not m or len(w.shape) != 2 or len(m.group(1)) > MAX_NAME:
             raise Failure("adapter_model.safetensors: %s: expected lora_A and lora_B of matrices" % ascii(key))
         modules.setdefault(m.group(1), {})[m.group(2)] = w
+
     try:
         rank, alpha, root = config["r"], config["lora_alpha"], bool(config.get("use_rslora"))
         if not 0 < rank < 1 << 20 or not 1e-9 < abs(alpha) < 1e9:
@@ -120,15 +124,19 @@ def read_adapter(directory):
         ranks, alphas = read_patterns(config, "rank_pattern"), read_patterns(config, "alpha_pattern")
         if len(modules) * (len(ranks) + len(alphas)) > MAX_MATCHES:
             raise ValueError("%d patterns for %d modules" % (len(ranks) + len(alphas), len(modules)))
+
+        # The settings of each module.
         for module, pair in modules.items():
             own, own_alpha = pattern_value(ranks, module, rank), pattern_value(alphas, module, alpha)
             scale = own_alpha / (math.sqrt(own) if root else own)
             if own_alpha and not 2.0 ** -126 <= abs(scale) < 2.0 ** 128:
                 raise ValueError("%s: scale %s is outside the range of f32" % (ascii(module), scale))
+
             factor = own_alpha / alpha * (math.sqrt(own / rank) if root else 1)
             if sorted(pair) != ["A", "B"] or pair["A"].shape[0] != own or pair["B"].shape[1] != own:
                 raise Failure("adapter_model.safetensors: %s: expected lora_A (%s, ...) and lora_B (..., %s), found %s" %
                           (ascii(module), own, own, ", ".join("lora_%s %s" % (k, pair[k].shape) for k in sorted(pair))))
+
             modules[module] = pair["A"], pair["B"], factor
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("%s: invalid LoRA settings: %s: %s" % (name, type(e).__name__, e))

@@ -128,25 +128,32 @@ def read_pth(path):
     """The tensors of a .pth file, by name."""
     file = File(path)
     members = {}
+
+    # The members. zipfile only reads the table; names, sizes and places are checked here.
     try:
         with zipfile.ZipFile(ZipSource(file.f.fileno(), closefd=False)) as z:
             infos = z.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError, EOFError, OverflowError) as e:
         raise Failure("%s: not a PyTorch checkpoint (zip file): %s" % (file.name, e))
+
     end = 0
     for m in sorted(infos, key=lambda m: m.header_offset):
         if ".." in m.filename.split("/") or m.filename.startswith("/") or "\\" in m.filename:
             raise Failure("%s: member %s: a path outside the archive" % (file.name, ascii(m.filename)))
         if m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size or m.flag_bits & 1:
             raise Failure("%s: member %s: compressed or encrypted" % (file.name, ascii(m.filename)))
+
         head = file.read(m.header_offset, 30)
         begin = m.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         if head[:4] != b"PK\3\4" or m.header_offset < end or begin + m.file_size > file.size:
             raise Failure("%s: member %s: overlaps another or is outside the file" % (file.name, ascii(m.filename)))
+
         if m.filename in members:
             raise Failure("%s: member %s: duplicate" % (file.name, ascii(m.filename)))
         end = begin + m.file_size
         members[m.filename] = (begin, m.file_size)
+
+    # The pickle and the byte order.
     pickles = [n for n in members if n.split("/")[-1] == "data.pkl"]
     if len(pickles) != 1 or members[pickles[0]][1] > MAX_PICKLE:
         raise Failure("%s: expected one data.pkl of at most %d bytes" % (file.name, MAX_PICKLE))
@@ -172,6 +179,7 @@ def read_pth(path):
         raise Failure("%s: pickle: %s" % (file.name, e))
     except Exception as e:  # a malformed pickle can raise any exception above
         raise Failure("%s: pickle: malformed: %s: %s" % (file.name, type(e).__name__, str(e).split("\n")[0]))
+
     for name, w in state.items():
         if type(w) is not Weight:
             raise Failure("%s: %s: expected a tensor, found %s" % (file.name, ascii(name), type(w).__name__))
@@ -222,9 +230,11 @@ def read_safetensors(path):
     length = int.from_bytes(file.read(0, 8), "little")
     if length > min(MAX_TABLE, file.size - 8):
         raise Failure("%s: a header of %d bytes in a file of %d" % (file.name, length, file.size))
+
     header = parse_json(file.read(8, length), file.name)
     header.pop("__metadata__", None)
     tensors, spans = {}, []
+
     for name, t in header.items():
         where = "%s: %s" % (file.name, ascii(name))
         try:
@@ -232,6 +242,7 @@ def read_safetensors(path):
             whole = are_counts(shape + [begin, end])
         except (KeyError, TypeError, ValueError):
             raise Failure("%s: expected dtype, shape and data_offsets" % where)
+
         if not kind:
             raise Failure("%s: type %s is not supported, only F32, F16 and BF16 (is this a quantized checkpoint?)" %
                           (where, ascii(t["dtype"])))
@@ -239,14 +250,18 @@ def read_safetensors(path):
             raise Failure("%s: %d dimensions; expected at most %d" % (where, len(shape), MAX_DIMENSIONS))
         if not whole or end - begin != product(shape) * TYPES[kind][1]:
             raise Failure("%s: shape %s does not match data_offsets %s to %s" % (where, shape, begin, end))
+
         tensors[name] = Weight(file, name, kind, shape, 8 + length + begin)
         spans.append((begin, end, where))
+
+    # The data has no gaps and no overlaps.
     at = 0
     for begin, end, where in sorted(spans):
         if begin != at:
             raise Failure("%s: data %s: expected at %d, found at %d" %
                       (where, "overlaps" if begin < at else "after a gap", at, begin))
         at = end
+
     if 8 + length + at != file.size:
         raise Failure("%s: expected %d bytes, found %d" % (file.name, 8 + length + at, file.size))
     return tensors

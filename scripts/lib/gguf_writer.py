@@ -209,6 +209,7 @@ def run(output, work, source=None):
     untrusted source, any exception is a fault of the source."""
     for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(s, lambda n, _: sys.exit(128 + n))
+
     start = time.time()
     try:
         work()
@@ -225,6 +226,7 @@ def run(output, work, source=None):
     else:
         sys.stderr.write("%s: %.2f GB in %.1f s\n" % (output, os.path.getsize(output) / 1e9, time.time() - start))
         return 0
+
     message = message[:6000]  # values of any length; a path has at most 4096 characters
     sys.stderr.write("error: %s\n" % "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
     return code

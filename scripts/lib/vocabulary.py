@@ -74,10 +74,12 @@ def llama2c_vocabulary(path, n_vocab):
         pieces.append(b[at + 8:at + 8 + n])
         scores.append(score)
         at += 8 + n
+
     if at != len(b):
         raise Failure("%s: more than the expected %d pieces" % (name, n_vocab))
     if n_vocab < 259 or pieces[3] not in (b"\0", b"<0x00>"):
         raise Failure("%s: piece 3: expected the byte token <0x00>, found %r" % (name, pieces[3:4]))
+
     pieces = ([b"<unk>", b"<s>", b"</s>"] + [b"<0x%02X>" % i for i in range(256)] +
               [p.replace(b" ", SPACE.encode()) for p in pieces[259:]])
     types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (n_vocab - 259)
@@ -117,6 +119,7 @@ def sentencepiece_vocabulary(data, name):
     """SentencePiece's model file, a protobuf message: pieces (1), trainer (2), normalizer (3)."""
     pieces, scores, types = [], [], []
     ids, model_type, space_prefix = {40: 0, 41: 1, 42: 2}, 1, True  # unknown, bos, eos
+
     try:
         for number, body in fields(data):
             if number == 1:
@@ -132,6 +135,7 @@ def sentencepiece_vocabulary(data, name):
                 space_prefix = bool(dict(fields(body)).get(3, 1))
     except (ValueError, IndexError, KeyError, TypeError, struct.error) as e:
         raise Failure("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, e))
+
     if model_type != 2 or not pieces:
         raise Failure("%s: a SentencePiece model other than BPE is not supported" % name)
     return sentencepiece(pieces, scores, types, ids[40], ids[41], ids[42], space_prefix)
@@ -203,6 +207,7 @@ def tiktoken_vocabulary(data, name):
         if rank != len(ranks) or not token:
             raise Failure("%s: line %d: expected rank %d, found %d" % (name, i + 1, len(ranks), rank))
         ranks.append(token)
+
     if len(set(ranks)) != len(ranks):
         raise Failure("%s: a token has two ranks" % name)
     text, merges = merges_of(ranks)
@@ -251,9 +256,12 @@ def assemble(directory, t, settings, config, n_vocab):
     model = t.get("model") or {}
     words = model.get("vocab") or {}
     merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
+
     pre = split_name(t.get("pre_tokenizer"))
     if config.get("model_type") == "smollm3" and pre == "llama-bpe":
         pre = "smaug-bpe"  # the same expression, without BOS
+
+    # The tokens: SentencePiece, or byte-level BPE with a known expression.
     if os.path.exists(path) and not pre:
         v = meta_vocabulary(path)
     elif model.get("type") != "BPE":
@@ -271,19 +279,22 @@ def assemble(directory, t, settings, config, n_vocab):
     n_words = len(tokens)
     tokens += ["[PAD%d]" % i for i in range(n_words, n_vocab)]
     types += [UNUSED] * (n_vocab - n_words)
+
     for a in t.get("added_tokens") or []:
         if not 0 <= a["id"] < n_vocab:
             raise Failure("tokenizer.json: added token %s: id %d of %d" % (ascii(a["content"]), a["id"], n_vocab))
         if types[a["id"]] not in (UNKNOWN, BYTE):
             tokens[a["id"]] = a["content"]
             types[a["id"]] = CONTROL if a["special"] else USER
+
     if "tokenizer.ggml.model" not in v:
         v = byte_level(tokens, types, merges, pre)
     else:
         v["tokenizer.ggml.scores"] += [0.0] * (n_vocab - n_words)
 
     id_of = {w: i for i, w in enumerate(tokens)}
-    for key in ("bos", "eos"):  # of several end ids, the one that has no other key
+    # Of several end ids, the one that has no other key.
+    for key in ("bos", "eos"):
         chosen = config.get(key + "_token_id")
         others = [v.get("tokenizer.ggml.eot_token_id"), v.get("tokenizer.ggml.eom_token_id")]
         chosen = [i for i in chosen if i not in others] + chosen if type(chosen) is list else [chosen]
@@ -293,10 +304,12 @@ def assemble(directory, t, settings, config, n_vocab):
         chosen = chosen[0] if type(chosen[0]) is int else id_of.get(text)
         if chosen is not None:
             v["tokenizer.ggml.%s_token_id" % key] = chosen
+
     if type(settings.get("add_bos_token")) is bool:
         v["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
+    # The template: a text, the default one of several, or a file.
     template = settings.get("chat_template")
-    if type(template) is list:  # named templates
+    if type(template) is list:
         template = next((x["template"] for x in template if x["name"] == "default"), None)
     path = inside(directory, "chat_template.jinja")
     if os.path.exists(path):
