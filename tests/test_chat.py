@@ -156,6 +156,45 @@ def paste_is_text():
 
 
 @test
+def long_paste():
+    """After a paste of 90,000 lines, ten keys cost less than 0.5 s of CPU time together."""
+    t = chat(BUILT_IN, "-q", "--session", path("long_paste.jsonl"))
+    lines = ["line %d" % i for i in range(90000)]
+
+    def cpu_sec():
+        with open("/proc/%d/stat" % t.pid) as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    t.send("\x1b[200~" + "\r".join(lines) + "\x1b[201~")
+    assert t.wait("\n  line 89999"), t.text()
+    same(t.text(), "\n".join("  " + line for line in lines[-23:]))
+    before = cpu_sec() if os.path.exists("/proc/self/stat") else None
+    for i, key in enumerate(("x", "\x7f", "\x1b[A", "\x01", "y", "\x1b[D", "\x1b[B", "\x1b[C", "\x05", "z")):
+        start = len(t.raw)
+        t.send(key)
+        assert t.wait(lambda: b"\x1b[J" in t.raw[start:]), (i, t.text())
+    assert before is None or cpu_sec() - before < 0.5, cpu_sec() - before
+    assert t.wait("\n  yline 89998\n  line 89999z"), t.text()
+    t.send("\x1b[1;5D" * 20)  # up: the rows below the cursor are not on the screen
+    assert t.wait(lambda: t.text().endswith("\n  line 89990")), t.text()
+    t.close()
+
+
+@test
+def unterminated_paste():
+    """Ctrl-C drops a paste whose end marker is missing; the next key counts."""
+    t = chat(BUILT_IN, "-q", "--session", path("cut.jsonl"))
+    t.send("\x1b[200~never sent")
+    t.read(0.2)
+    start = len(t.raw)
+    t.send("\x03")
+    assert t.wait(lambda: t.raw[start:].endswith(PROMPT)), t.text()
+    t.send("k")
+    assert t.wait(lambda: t.text().endswith("> never sent^C\n> k")), t.text()
+    t.close()
+
+
+@test
 def interrupt_keeps_the_answer_so_far():
     t = chat(BUILT_IN, "--ignore-eos", "-n", "-1", "--session", path("stop.jsonl"))
     t.send("Once upon a time\r")
