@@ -77,7 +77,8 @@ def session_disk_full(tmp):
         write(path, b"")
         _, err = chat("--session", path, stdin=b"Hello\nAgain\n", code=1,
                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-        check("File too large" in err, err)
+        check(err.count("File too large") == 1, err)
+        check(err.endswith("llama31: warning: %s: the last messages are not saved\n" % path) and err.count("\n") == 2, err)
         for message in read_lines(path):
             check(message["role"] in ("user", "assistant"))
     holds_only(tmp, "s")
@@ -88,6 +89,15 @@ def session_that_cannot_be_written(tmp):
     chat("--session", os.path.join(tmp, "absent", "s"), code=1)
     chat("--session", tmp, code=1)
     chat("--session", "/dev/null", code=1)
+
+
+@test
+def few_descriptors(tmp):
+    """Without a free descriptor the message says so."""
+    for n, code in (4, 1), (8, 0):
+        _, err = run("run", "-q", "-t", 1, "-n", 2, "-m", STORIES, "Once", code=code,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+        check(("Too many open files" in err) == bool(code), err)
 
 
 @test
