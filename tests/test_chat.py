@@ -461,9 +461,10 @@ def commands():
 @test
 def show_fits_the_terminal():
     """/show prints a group per line and only changed options; /set breaks its lines between options."""
-    sets = ["/set temp 0.5", "/set top-k 3", "/set presence-penalty 1", "/set frequency-penalty 2", "/set dry-multiplier 1"]
-    _, err = piped(BUILT_IN, ["/show"] + sets + ["/show"], "-q", "-sys", "Be brief.")
-    lines = ["model     built-in model", "template  of the file", "context   0 of 4096 positions, 1 message", "options   seed 1"]
+    sets = "temp 0.5", "top-k 3", "presence-penalty 1", "frequency-penalty 2", "dry-multiplier 1"
+    _, err = piped(BUILT_IN, ["/show"] + ["/set " + s for s in sets] + ["/show"], "-q", "-sys", "Be brief.")
+    lines = ["model     built-in model", "template  of the file", "context   0 of 4096 positions, 1 message",
+             "options   seed 1"]
     same(err.splitlines(), lines + ["system    Be brief."] + lines[:3] +
          ["options   seed 1, temp 0.5, top-k 3, presence-penalty 1, frequency-penalty 2,", "          dry-multiplier 1",
           "system    Be brief."])
@@ -471,13 +472,14 @@ def show_fits_the_terminal():
         t = chat(BUILT_IN, "-q", columns=columns)
         ask(t, "/set")
         lines = t.text().split("\n")
-        assert len(lines) > 3 and all(line[-1] == "," for line in lines[1:-2]) and "min-p 0.05, repeat-" in " ".join(lines), lines
+        assert len(lines) > 3 and all(line[-1] == "," for line in lines[1:-2]), lines
+        assert "min-p 0.05, repeat-" in " ".join(lines), lines
         t.close()
 
 
 @test
 def warned_once():
-    """A terminal shows the warning about a template once per model file, without breaking names; a pipe shows it always."""
+    """A terminal shows the warning about a template once per model file and breaks no name; a pipe always shows it."""
     shutil.rmtree(STATE, ignore_errors=True)
     shutil.copy(random31(), path("copy.gguf"))
     names = "<|user|>", "<|assistant|>", "<|an_unusually_long_name|>"
@@ -485,8 +487,9 @@ def warned_once():
         f.write("{% for m in messages %}" + names[2] + "{{ m.content }}" + "".join(names[:2]) + "{% endfor %}")
     options = ["--template", path("plain.jinja")]
     warnings = []
-    for model, more, columns in ((random31(), ["-q"], 60), (random31(), [], 60), (random31(), [], 60), (path("copy.gguf"), [], 50),
-                                 (random31(), ["--no-history"], 80), (random31(), ["--template", "zephyr"], 80)):
+    for model, more, columns in ((random31(), ["-q"], 60), (random31(), [], 60), (random31(), [], 60),
+                                 (path("copy.gguf"), [], 50), (random31(), ["--no-history"], 80),
+                                 (random31(), ["--template", "zephyr"], 80)):
         t = chat(model, *options, *more, columns=columns)
         lines = t.text().split("\n")
         warnings.append("imitate:" in t.text())
@@ -505,7 +508,8 @@ def leftovers():
     """Temporary files of --continue that a killed chat left are removed; young ones and other names stay."""
     folder = os.path.join(STATE, "llama31")
     os.makedirs(folder, exist_ok=True)
-    for name in "last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde", "other.0123456789abcdef":
+    for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
+                 "other.0123456789abcdef"):
         with open(os.path.join(folder, "history.%s.tmp" % name), "w"):
             pass
         if name[-1] != "e":

@@ -78,7 +78,7 @@ def session_disk_full(tmp):
         _, err = chat("--session", path, stdin=b"Hello\nAgain\n", code=1,
                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         check(err.count("File too large") == 1, err)
-        check(err.endswith("llama31: warning: %s: the last messages are not saved\n" % path) and err.count("\n") == 2, err)
+        check(err.endswith("warning: %s: the last messages are not saved\n" % path) and err.count("\n") == 2, err)
         for message in read_lines(path):
             check(message["role"] in ("user", "assistant"))
     holds_only(tmp, "s")
