@@ -101,6 +101,23 @@ def few_descriptors(tmp):
 
 
 @test
+def two_quantizers(tmp):
+    """Two runs with one output: the file is complete, and a run that did not write it says so."""
+    requires("quantize")
+    out = os.path.join(tmp, "out")
+    run("quantize", "-q", STORIES, os.path.join(tmp, "expected"), "Q4_0")
+    for _ in range(3):
+        runs = [subprocess.Popen([PROGRAM, "quantize", "-q", "-t", "1", STORIES, out, "Q4_0"], stderr=subprocess.PIPE)
+                for _ in range(2)]
+        errors = [p.communicate()[1] for p in runs]
+        for p, err in zip(runs, errors):
+            check(p.returncode == 0 or b"created by another program" in err or b"exists" in err, p.returncode, err)
+        check(0 in [p.returncode for p in runs] and read(out) == read(os.path.join(tmp, "expected")), errors)
+        os.remove(out)
+    holds_only(tmp, "expected")
+
+
+@test
 def session_lock(tmp):
     """The second chat on one session is rejected, also after the first has replaced the file."""
     path = os.path.join(tmp, "s")
