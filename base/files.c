@@ -283,6 +283,7 @@ void outfile_remove_leftovers(const char *path) {
     const char *name = path + n_directory;
     size_t n = strlen(name);
     char *directory = text_format("%.*s", slash ? n_directory : 1, slash ? path : ".");
+    int64_t newest_ns = ((int64_t)time(NULL) - MIN_AGE_SEC) * 1000000000;
     DIR *d = opendir(directory);
 
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -293,7 +294,7 @@ void outfile_remove_leftovers(const char *path) {
             continue;
 
         char *leftover = text_format("%.*s%s", n_directory, path, e->d_name);
-        if (stat(leftover, &st) == 0 && st.st_mtime + MIN_AGE_SEC < time(NULL)) unlink(leftover);
+        if (stat(leftover, &st) == 0 && os_mtime_ns(&st) < newest_ns) unlink(leftover);
         free(leftover);
     }
 
