@@ -1,4 +1,4 @@
-# make            build ./llama31                 make demo       build it and tell a story
+# make            build ./llama31                 make demo       tell a story, then build it
 # make test       build, run all tests            make asan       build-asan/ with sanitizers
 # make fuzz       build-fuzz/fuzz (clang)         make sweep      build/sweep, which times kernels
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
@@ -108,8 +108,19 @@ $(BUILD)/%.o: %.S
 	$(call report,AS,$<)
 	$(V)$(CC) -c -o $@ $<
 
-demo: all
-	./llama31 run --temp 0.7 -n 200 --seed 18 "Once upon a time"
+# A first program without vector backends tells the story, because these take most of the time to compile.
+FIRST   := $(filter-out $(VECTOR) $(BACKENDS:%.c=$(BUILD)/%.o) $(BUILD)/kernels/backends.o,$(OBJ)) \
+           $(BUILD)/kernels/backends_scalar.o
+$(BUILD)/kernels/backends_scalar.o: FILE_FLAGS := -DSCALAR_ONLY
+$(BUILD)/kernels/backends_scalar.o: kernels/backends.c $(RULES) VERSION
+	$(compile)
+$(BUILD)/demo: $(FIRST) $(BUILD)/run.o
+	$(call report,LD,$@)
+	$(link)
+demo: $(BUILD)/demo
+	$(BUILD)/demo run --temp 0.7 -n 200 --seed 18 "Once upon a time"
+	@echo; echo 'Building ./llama31 with the kernels of all CPUs:'
+	@$(MAKE) --no-print-directory all
 	@echo
 	@echo 'Next: ./llama31 run "Tell me about a dragon"    another story'
 	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
@@ -178,4 +189,4 @@ clean:
 	rm -rf $(BUILD) build-asan build-asan-backends llama31
 
 .PHONY: all demo sweep test asan asan-backends fuzz size format install uninstall dist clean FORCE
--include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d $(BUILD)/tests/sweep.d
+-include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d $(BUILD)/kernels/backends_scalar.d $(BUILD)/tests/sweep.d

@@ -3,12 +3,14 @@
 #include "clock.h"
 #include "../os/os.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_STREAM_BYTES = 1 << 30, READ_BYTES = 1 << 16 };
@@ -272,6 +274,32 @@ void outfile_discard(OutFile *f) {
     free(f->target);
     free(f->directory);
     *f = (OutFile){.fd = -1};
+}
+
+void outfile_remove_leftovers(const char *path) {
+    enum { MIN_AGE_SEC = 60 };
+    const char *slash = strrchr(path, '/');
+    int n_directory = slash ? (int)(slash + 1 - path) : 0;
+    const char *name = path + n_directory;
+    size_t n = strlen(name);
+    char *directory = text_format("%.*s", slash ? n_directory : 1, slash ? path : ".");
+    int64_t newest_ns = ((int64_t)time(NULL) - MIN_AGE_SEC) * 1000000000;
+    DIR *d = opendir(directory);
+
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (strncmp(e->d_name, name, n)) continue;
+        const char *end = e->d_name + n; // expected: a dot, 16 digits, ".tmp"
+        if (*end != '.' || strspn(end + 1, "0123456789abcdef") != 16 || strcmp(end + 17, ".tmp"))
+            continue;
+
+        char *leftover = text_format("%.*s%s", n_directory, path, e->d_name);
+        if (stat(leftover, &st) == 0 && os_mtime_ns(&st) < newest_ns) unlink(leftover);
+        free(leftover);
+    }
+
+    if (d) closedir(d);
+    free(directory);
 }
 
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {

@@ -3,8 +3,8 @@
 // An OutFile is written to a temporary file and renamed when complete. A Journal (JSON Lines) grows
 // by whole lines and is locked against other runs. Neither overwrites a file that this run reads,
 // follows a link to a device, or replaces an existing file without FILE_FORCE. Temporary files are
-// removed however the program ends; on Linux they have no name, so that even SIGKILL leaves
-// nothing.
+// removed however the program ends; on Linux they have no name while they are written. One that
+// replaces a file has a name for a moment, in which SIGKILL leaves it.
 #pragma once
 
 #include "text.h"
@@ -51,6 +51,9 @@ bool outfile_is_same(const OutFile *a, const OutFile *b);
 // exists now, it is not replaced. False with err; the file is then discarded.
 bool outfile_close(OutFile *f, Error *err);
 void outfile_discard(OutFile *f);
+// Removes temporary files of `path` that killed runs have left. Files younger than a minute stay:
+// they may belong to a run that is writing them.
+void outfile_remove_leftovers(const char *path);
 // Removes all temporary files. Async-signal-safe.
 void files_cleanup(void);
 

@@ -1,11 +1,13 @@
 // Order matters: the file is prefetched in the background while the vocabulary is parsed, and the
 // template is opened before any text is tokenized, because it reserves special tokens.
 #include "open_model.h"
+#include "output.h"
 #include "prompt.h"
 #include "report.h"
 #include "../kernels/ops.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 // Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
 // of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a
@@ -47,9 +49,19 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 }
 
 void template_warn_missing(const Options *o, const Template *tpl) {
-    if (tpl->missing.len && !o->is_quiet && !o->is_raw)
-        warn("template %s marks turns with plain text (%s), which a message can imitate", tpl->name,
-             tpl->missing.data);
+    Buffer text = {0}, shown = {0};
+    if (!tpl->missing.len || o->is_quiet || o->is_raw) return;
+    buffer_printf(&text,
+                  "warning: template %s marks turns with plain text that a message can imitate: %s",
+                  tpl->name, tpl->missing.data);
+    buffer_puts(&shown, "llama31: ");
+    if (isatty(STDERR_FILENO))
+        put_wrapped(&shown, buffer_str(&text), " ", shown.len);
+    else
+        buffer_put(&shown, buffer_str(&text));
+    note(NULL, "%s", shown.data);
+    buffer_free(&text);
+    buffer_free(&shown);
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.
@@ -62,5 +74,4 @@ void pipeline_open(Pipeline *p, const Options *o) {
     p->constraints = constraint_cache_new(p->tokenizer);
     if (o->has_special && !o->is_raw && !p->tpl.is_none)
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
-    template_warn_missing(o, &p->tpl);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static const char STDOUT_NAME[] = "standard output";
@@ -85,21 +86,54 @@ void note(const Options *o, const char *fmt, ...) {
     buffer_free(&shown);
 }
 
-void options_put_settings(const Options *o, Buffer *out) {
+// Writes the value of an option of /set; an empty text if it is unset.
+static void format_setting(const Options *o, const Option *row, char out[32]) {
+    const void *field = (const char *)o + row->offset;
+    if (row->kind == OPTION_FLOAT)
+        snprintf(out, 32, "%g", (double)*(const float *)field);
+    else if (row->kind == OPTION_SEED)
+        snprintf(out, 32, "%llu", (unsigned long long)*(const uint64_t *)field);
+    else
+        snprintf(out, 32, "%d", *(const int *)field);
+    if (row->kind != OPTION_SEED && !strcmp(out, "-2147483648")) *out = 0; // INT_MIN
+}
+
+void options_put_settings(const Options *o, const Options *defaults, Buffer *out) {
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
-        const void *field = (const char *)o + row->offset;
-        bool is_int = row->kind == OPTION_INT || row->kind == OPTION_BUDGET;
-        bool is_unset = is_int && *(const int *)field == INT_MIN;
-        if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
+        char value[32], usual[32] = "";
+        if (!(row->commands & CMD_SET) || !row->names[0]) continue;
+
+        format_setting(o, row, value);
+        if (defaults) format_setting(defaults, row, usual);
         const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long name
-        if (o->sample.dry.multiplier == 0 && str_begins_with(str_of(name), "dry-")) continue;
-        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
-        if (is_int)
-            buffer_printf(out, "%d", *(const int *)field);
-        else if (row->kind == OPTION_FLOAT)
-            buffer_printf(out, "%g", (double)*(const float *)field);
-        else
-            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
+        bool is_unused = o->sample.dry.multiplier == 0 && str_begins_with(str_of(name), "dry-");
+        if (!is_unused && strcmp(value, usual) != 0)
+            buffer_printf(out, "%s%s %s", out->len ? ", " : "", name, value);
+    }
+}
+
+void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent) {
+    struct winsize size = {0};
+    size_t columns = 80, column = indent;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) columns = size.ws_col;
+
+    // One iteration per part of the text, up to and without the space of a separator.
+    while (text.len) {
+        size_t end = str_find(text, str_of(separator));
+        size_t n = end == SIZE_MAX ? text.len : end + strlen(separator) - 1;
+
+        if (column > indent && column + 1 + n > columns) {
+            buffer_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            buffer_puts(out, " ");
+            column++;
+        }
+
+        buffer_append(out, text.data, n);
+        column += n;
+        n += end != SIZE_MAX; // the space
+        text = (Str){text.data + n, text.len - n};
     }
 }
 

@@ -19,9 +19,14 @@ void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *count_of(int n, const char *noun);
 // A number with three digits and an SI prefix: "4.92 GB". Writes to `out` and returns it.
 const char *scaled(char out[24], double n, const char *unit);
-// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...". An option that
-// was not given and whose default is not a number (-n) is left out.
-void options_put_settings(const Options *o, Buffer *out);
+// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...", except for those
+// that `defaults` has too (NULL: appends all). An option that was not given and whose default is
+// not a number (-n) is left out.
+void options_put_settings(const Options *o, const Options *defaults, Buffer *out);
+// Appends a text whose lines fit the terminal of stderr. Lines are broken after `separator`, whose
+// last character is a space. `indent` is the width of a label before the text, in columns; the
+// other lines are indented by it.
+void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent);
 // s with control characters escaped, for one line; static memory.
 const char *printable(Str s);
 

@@ -10,8 +10,10 @@
 #include "../base/files.h"
 #include "../os/sandbox.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct {
     SandboxPath *items; // (n)
@@ -100,14 +102,11 @@ const char *history_path(const Options *o) {
     return path.data;
 }
 
-const char *last_chat_path(const Options *o) {
-    static Buffer path;
+char *history_beside(const Options *o, const char *suffix) {
     const char *history = history_path(o);
     struct stat st;
-    path.len = 0;
     if (!history || (stat(history, &st) == 0 && !S_ISREG(st.st_mode))) return NULL; // /dev/null
-    buffer_printf(&path, "%s.last-chat", history);
-    return path.data;
+    return text_format("%s%s", history, suffix);
 }
 
 static void add_chat(PathList *p, const Options *o) {
@@ -115,8 +114,7 @@ static void add_chat(PathList *p, const Options *o) {
     add_path(p, "/", SANDBOX_READ_TREE);
     add_path(p, ".", SANDBOX_WRITE);
     add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
-    if (history) add_output(p, history);
-    if (last_chat_path(o)) add_output(p, last_chat_path(o));
+    if (history) add_output(p, history); // allows its directory, thus all files beside it
 }
 
 static bool is_disabled(const Options *o) {
@@ -139,6 +137,12 @@ void enter_sandbox(const Options *o, unsigned command) {
     tzset(); // reads the files of the time zone, which templates may need later
 
     if (is_disabled(o) || command == CMD_HELP) return;
+
+    // The sandbox opens two descriptors. It would deny all files that it cannot open itself.
+    int spare[2];
+    if (pipe(spare)) die(EXIT_RUNTIME, "sandbox: %s", strerror(errno));
+    close(spare[0]);
+    close(spare[1]);
 
     unsigned layers = sandbox_enter(paths.items, paths.n);
     if (layers == SANDBOX_ALL) return;

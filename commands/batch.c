@@ -463,6 +463,7 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);
+    template_warn_missing(o, &b->pipeline.tpl);
     sampling_complete(&b->options, &b->pipeline);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 

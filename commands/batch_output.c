@@ -159,7 +159,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     // Options that change answers, except the seed, which is appended below.
     Options unseeded = *o;
     unseeded.sample.seed = 0;
-    options_put_settings(&unseeded, &input);
+    options_put_settings(&unseeded, NULL, &input);
     buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
                   o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
                   m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,

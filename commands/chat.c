@@ -24,6 +24,32 @@ static void open_transcript(Chat *c) {
         die_error(&err);
 }
 
+// Warns about a template that messages can imitate. On a terminal, a file beside the history holds
+// the models that the user was warned about.
+static void warn_once(const Chat *c) {
+    const Options *o = &c->options;
+    const Template *tpl = &c->pipeline.tpl;
+    const FileMapping *file = c->pipeline.model.file.shards;
+    Buffer line = {0}, known = {0};
+    Error err;
+    Journal j;
+
+    char *path = c->is_terminal ? history_beside(o, ".warned") : NULL;
+    buffer_printf(&line, "%zu %lld %s\n", file->bytes, (long long)file->mtime_ns,
+                  tpl->missing.data);
+    if (path) file_read(path, &known, &err); // may not exist yet
+    bool is_known = known.len && str_contains(buffer_str(&known), line.data);
+    if (!is_known) template_warn_missing(o, tpl);
+    if (!is_known && path && !o->is_quiet && journal_open(&j, path, FILE_PRIVATE, &err)) {
+        journal_append(&j, buffer_str(&line), &err);
+        journal_close(&j, &err);
+    }
+
+    buffer_free(&line);
+    buffer_free(&known);
+    free(path);
+}
+
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     Error err;
@@ -36,13 +62,15 @@ static void chat_open(Chat *c, const Options *o) {
     if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
     generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
-    c->last_path = last_chat_path(o);
+    c->last_path = history_beside(o, ".last-chat");
+    if (c->last_path) outfile_remove_leftovers(c->last_path);
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
     c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
     if (!c->is_terminal && !o->is_continued) c->last_path = NULL;
+    if (c->pipeline.tpl.missing.len) warn_once(c);
 }
 
 // Tells a new user what to type.
@@ -103,7 +131,10 @@ int command_chat(const Options *o) {
     }
 
     if (c.is_unsaved) chat_save(&c, false); // a last attempt
-    if (c.is_unsaved) c.exit_code = EXIT_RUNTIME;
+    if (c.is_unsaved) {
+        warn("%s: the last messages are not saved", c.options.session_file);
+        c.exit_code = EXIT_RUNTIME;
+    }
     if (generate_interrupted) return EXIT_INTERRUPTED;
     return c.is_terminal && !c.is_unsaved ? EXIT_OK : c.exit_code;
 }

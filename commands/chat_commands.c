@@ -14,12 +14,19 @@
 
 // Options
 
-static void show_settings(const Chat *c) {
-    Buffer settings = {0};
-    options_put_settings(&c->options, &settings);
-    bool is_unset = c->options.n_predict == INT_MIN;
-    note(NULL, "%s%s", is_unset ? "n-predict default, " : "", settings.data);
+// Prints the options of /set, or those that differ from the defaults.
+static void show_settings(const Chat *c, bool is_all) {
+    Buffer settings = {0}, shown = {0};
+    Options defaults = options_default("chat");
+
+    if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
+    options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
+    buffer_puts(&shown, is_all ? "" : "options   ");
+    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len);
+    note(NULL, "%s", shown.data);
+
     buffer_free(&settings);
+    buffer_free(&shown);
 }
 
 static void command_set(Chat *c, const char *text) {
@@ -27,7 +34,7 @@ static void command_set(Chat *c, const char *text) {
     Error err;
     int n = sscanf(text, " %39s %39s", name, value);
 
-    if (n < 1) show_settings(c);
+    if (n < 1) show_settings(c, true);
     if (n == 1)
         chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
@@ -44,11 +51,13 @@ static void command_set(Chat *c, const char *text) {
 
 static void command_show(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->pipeline.model.file.path,
-         c->pipeline.tpl.name, c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
+    note(NULL, "model     %s", c->pipeline.model.file.path);
+    note(NULL, "template  %s", c->pipeline.tpl.name);
+    note(NULL, "context   %d of %d positions, %s", c->session->n_tokens, c->options.ctx,
+         count_of(d->n, "message"));
+    show_settings(c, false);
     if (dialogue_has(d, 0, "system"))
-        note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
-    show_settings(c);
+        note(NULL, "system    %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
 }
 
 static void command_stats(Chat *c, const char *text) {
@@ -286,7 +295,7 @@ static const struct {
     {"/copy", "copy the last answer to the clipboard", command_copy, false},
     {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: list them", command_set,
      false},
-    {"/show", "show model, context and options", command_show, false},
+    {"/show", "show model, template, context and changed options", command_show, false},
     {"/stats", "show tokens and speed so far", command_stats, false},
     {"/file", "FILE: begin the next message with a file", command_file, true},
     {"/tool", "TEXT: send the result of a tool call", command_tool, false},

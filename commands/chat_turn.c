@@ -46,7 +46,8 @@ bool chat_write_file(const char *path, unsigned flags, Str content, Error *err) 
     return false;
 }
 
-// After a failed write to the session file the whole dialogue is written again.
+// After a failed write to the session file the whole dialogue is written again. The first of
+// several failures prints a warning; command_chat() prints another one if the last one fails too.
 void chat_save(Chat *c, bool is_appended) {
     Error err;
     Buffer text = {0};
@@ -66,10 +67,8 @@ void chat_save(Chat *c, bool is_appended) {
                      : chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err);
     }
 
-    if (!ok) {
-        warn("%s", err.text);
-        c->last_path = NULL;
-    }
+    if (!ok && !c->is_unsaved) warn("%s", err.text);
+    if (!ok) c->last_path = NULL;
     c->is_unsaved = session && !ok;
     buffer_free(&text);
 }

@@ -101,6 +101,7 @@ int command_run(const Options *given) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
+    template_warn_missing(o, &p.tpl);
     sampling_complete(&options, &p);
 
     ConstraintSpec spec = {.may_think = p.tpl.has_reasoning && !o->is_raw};

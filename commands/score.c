@@ -20,6 +20,7 @@ int command_score(const Options *o) {
 
     s.start = now_sec();
     pipeline_open(&s.pipeline, o);
+    template_warn_missing(o, &s.pipeline.tpl);
 
     // A pass computes as many rows of logits as fit MAX_LOGITS_BYTES.
     int max_rows = MAX_LOGITS_BYTES / 4 / s.pipeline.model.config.vocab_size;

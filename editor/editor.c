@@ -5,7 +5,8 @@
 // redraws everything: it lays out prompt and text in rows of the terminal's width, moves the cursor
 // up to the first row, clears everything below, writes the rows, and moves the cursor to its place.
 // The row of the cursor (cursor_row) is therefore the only state of the screen that is kept. If the
-// text has more rows than the screen, only the rows around the cursor are written.
+// text has more rows than the screen, only the lines around the cursor are laid out, so that the
+// cost of a key does not depend on the length of a paste.
 #include "editor.h"
 #include "../base/files.h"
 #include "../base/signals.h"
@@ -13,6 +14,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -202,15 +204,46 @@ static int next_key(Editor *e, int timeout_ms) {
     return e->keys[e->next_key++];
 }
 
+// Positions in the text
+
+static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
+static bool is_newline(char c) { return c == '\n'; }
+static bool is_visible(char c) { return c != ' ' && c != '\n' && c != '\t'; }
+
+// Moves from `at` to the left (by -1) or right (by 1) over all bytes for which class() returns
+// is_in. Returns the offset reached.
+static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char), bool is_in) {
+    size_t end = by < 0 ? 0 : e->text.len;
+    const char *next = e->text.data - (by < 0);
+    while (at != end && class(next[at]) == is_in) at += (size_t)by;
+    return at;
+}
+
+// Offset of the nearest beginning of a word left of the cursor (by -1), or of the nearest end of a
+// word right of it (by 1).
+static size_t word_edge(const Editor *e, int by, bool (*class)(char)) {
+    return skip_class(e, skip_class(e, e->at, by, class, false), by, class, true);
+}
+
+// Offset of the beginning (by -1) or end (by 1) of the cursor's line.
+static size_t row_edge(const Editor *e, int by) {
+    return skip_class(e, e->at, by, is_newline, false);
+}
+
 // The screen
 
 // Returns the length of the character at s in bytes, its printable form, and the width of that form
 // in columns. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
-    int len = utf8_decode(s, n, &code);
     unsigned char byte = (unsigned char)*s;
 
+    if (byte >= 0x20 && byte < 0x7f) {
+        shown[0] = *s;
+        shown[1] = 0;
+        *columns = 1;
+        return 1;
+    }
     if (byte == '\t') {
         snprintf(shown, 8, "    ");
         *columns = 4;
@@ -222,9 +255,9 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
         return 1;
     }
 
-    int width = 1;
-    if (len > 0 && code > 0x7e) width = wcwidth((wchar_t)code);
-    if (len == 0 || width < 0) { // not UTF-8, or not printable
+    int len = utf8_decode(s, n, &code);
+    int width = len > 0 ? wcwidth((wchar_t)code) : -1;
+    if (width < 0) { // not UTF-8, or not printable
         snprintf(shown, 8, "?");
         *columns = 1;
         return len ? len : 1;
@@ -235,25 +268,28 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     return len;
 }
 
-// Offset of the end of the character at `at`, including combining characters and joined emoji.
+// Offset of the end of the character at `at`, including combining characters and joined emoji. A
+// newline is never part of another character.
 static size_t char_after(const Editor *e, size_t at) {
     char shown[8];
     int columns;
     bool is_joined = false;
     for (size_t begin = at; at < e->text.len;) {
-        int len = show_char(e->text.data + at, e->text.len - at, &columns, shown);
-        if (at > begin && columns > 0 && !is_joined) break;
-        is_joined = len == 3 && !memcmp(e->text.data + at, "\xe2\x80\x8d", 3); // zero width joiner
+        const char *next = e->text.data + at;
+        int len = show_char(next, e->text.len - at, &columns, shown);
+        bool is_line_end = is_newline(*next) || (at > begin && is_newline(next[-1]));
+        if (at > begin && (is_line_end || (columns > 0 && !is_joined))) break;
+        is_joined = len == 3 && !memcmp(next, "\xe2\x80\x8d", 3); // zero width joiner
         at += (size_t)len;
     }
     return at;
 }
 
-// Offset of the character before `at`. Scans from the left, because joined characters cannot be
-// recognized from the right.
+// Offset of the character before `at`. Scans its line from the left, because joined characters
+// cannot be recognized from the right.
 static size_t char_before(const Editor *e, size_t at) {
-    size_t last = 0;
-    for (size_t i = 0; i < at; i = char_after(e, i)) last = i;
+    size_t last = at > 0 ? skip_class(e, at - 1, -1, is_newline, false) : 0;
+    for (size_t i = last; i < at; i = char_after(e, i)) last = i;
     return last;
 }
 
@@ -261,44 +297,54 @@ static size_t char_before(const Editor *e, size_t at) {
 // rows and the position of the cursor. A row that follows a newline of the text is indented by 2.
 // If the cursor or the end of the text follows a full row, a new row begins: a terminal would leave
 // the cursor on the last column.
-static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
-    int row = 0, column = 0;
-    Buffer all = {0};
+//
+// The rows begin with the line that is height - 1 lines above the cursor's, or with the prompt.
+// They end at the last row that a screen of `height` rows can show.
+static int lay_out(const Editor *e, int columns, int height, Buffer *out, int *cursor_row,
+                   int *cursor_column) {
+    size_t n_prompt = strlen(e->prompt), n_all = n_prompt + e->text.len;
+    int max_rows = INT_MAX; // known once the cursor is laid out
+    int row = 0;
 
-    buffer_puts(&all, e->prompt);
-    size_t cursor = all.len + e->at;
-    buffer_put(&all, buffer_str(&e->text));
+    size_t begin = row_edge(e, -1);
+    for (int i = 1; i < height && begin > 0; i++)
+        begin = skip_class(e, begin - 1, -1, is_newline, false);
+    int column = begin > 0 ? 2 : 0;
+    buffer_puts(out, begin > 0 ? "  " : "");
 
-    // One iteration per character, and one for the end of the text.
-    for (size_t i = 0, len = 1; i <= all.len; i += len) {
+    // One iteration per character of prompt and text, and one for the end of the text.
+    for (size_t i = begin > 0 ? n_prompt + begin : 0, len = 1; i <= n_all; i += len) {
         char shown[8] = "";
         int width = 0;
-        bool is_end = i == all.len;
-        bool is_newline = !is_end && all.data[i] == '\n';
+        const char *at = i < n_prompt ? e->prompt + i : e->text.data + (i - n_prompt);
+        size_t n_left = i < n_prompt ? n_prompt - i : n_all - i;
+        bool is_end = n_left == 0, is_line_end = !is_end && *at == '\n';
 
         len = 1;
-        if (!is_end && !is_newline)
-            len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
+        if (!is_end && !is_line_end) len = (size_t)show_char(at, n_left, &width, shown);
 
         // The cursor takes a column, too.
-        bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
-        if (is_full && !is_newline) {
+        bool is_cursor = i == n_prompt + e->at;
+        bool is_full = column + width > columns || (column == columns && (is_cursor || is_end));
+        if (is_full && !is_line_end) {
+            if (row + 1 == max_rows) break;
             row++;
             column = 0;
             buffer_puts(out, "\r\n");
         }
 
-        if (i == cursor) {
+        if (is_cursor) {
             *cursor_row = row;
             *cursor_column = column < columns ? column : columns - 1;
+            max_rows = row < height ? height : row + 1;
         }
 
-        row += is_newline;
-        column = is_newline ? 2 : column + width;
-        buffer_puts(out, is_newline ? "\r\n  " : shown);
+        if (is_line_end && row + 1 == max_rows) break;
+        row += is_line_end;
+        column = is_line_end ? 2 : column + width;
+        buffer_puts(out, is_line_end ? "\r\n  " : shown);
     }
 
-    buffer_free(&all);
     return row + 1;
 }
 
@@ -318,22 +364,19 @@ static void draw_text(Editor *e) {
         size.ws_row = 24;
     }
 
-    // The visible rows are [top, bottom). They include the row of the cursor.
+    // The visible rows are [top, n_rows). They include the row of the cursor.
     int columns = size.ws_col > 8 ? size.ws_col : 8;
     int height = size.ws_row > 2 ? size.ws_row - 1 : 1;
-    int n_rows = lay_out(e, columns, &rows, &row, &column);
+    int n_rows = lay_out(e, columns, height, &rows, &row, &column);
     int top = row >= height ? row - height + 1 : 0;
-    int bottom = n_rows < top + height ? n_rows : top + height;
     const char *begin = skip_rows(rows.data, top);
-    const char *end = rows.data + rows.len;
-    if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
 
     // Move up to the first row, clear the screen below, write the rows, move back to the cursor.
     if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
-    buffer_append(&out, begin, (size_t)(end - begin));
+    buffer_puts(&out, begin);
 
-    if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
+    if (n_rows - 1 > row) buffer_printf(&out, "\x1b[%dA", n_rows - 1 - row);
     buffer_puts(&out, "\r");
     if (column) buffer_printf(&out, "\x1b[%dC", column);
     write_all(e->out, out.data, out.len);
@@ -368,30 +411,6 @@ static void set_text(Editor *e, const char *s, size_t n) {
     e->text.len = e->at = 0;
     e->is_pasted = false;
     insert_text(e, s, n);
-}
-
-static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
-static bool is_newline(char c) { return c == '\n'; }
-static bool is_visible(char c) { return c != ' ' && c != '\n' && c != '\t'; }
-
-// Moves from `at` to the left (by -1) or right (by 1) over all bytes for which class() returns
-// is_in. Returns the offset reached.
-static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char), bool is_in) {
-    size_t end = by < 0 ? 0 : e->text.len;
-    const char *next = e->text.data - (by < 0);
-    while (at != end && class(next[at]) == is_in) at += (size_t)by;
-    return at;
-}
-
-// Offset of the nearest beginning of a word left of the cursor (by -1), or of the nearest end of a
-// word right of it (by 1).
-static size_t word_edge(const Editor *e, int by, bool (*class)(char)) {
-    return skip_class(e, skip_class(e, e->at, by, class, false), by, class, true);
-}
-
-// Offset of the beginning (by -1) or end (by 1) of the cursor's line.
-static size_t row_edge(const Editor *e, int by) {
-    return skip_class(e, e->at, by, is_newline, false);
 }
 
 static void show_entry(Editor *e, size_t at) {
@@ -718,7 +737,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     draw_text(e);
 
     for (;;) {
-        int key = next_key(e, -1);
+        int key = *e->interrupted ? WOKEN : next_key(e, -1); // Ctrl-C may have ended a paste
 
         if (*e->interrupted) {
             *e->interrupted = 0;

@@ -172,7 +172,8 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
 static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *caller) {
     Scope *before = h->scope;
     size_t start = h->out.len;
-    int i = 0, n_used = 0;
+    bool is_used[MAX_ARGS] = {false};
+    int i = 0;
 
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
@@ -189,11 +190,24 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
         else if (param->a)
             v = eval(h, param->a);
         declare(h, h->scope, param->name, v);
-        n_used += k < a->n;
+        if (k < a->n) is_used[k] = true;
     }
-    if (n_used < a->n)
-        heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
-                  SHOWN(m->node->name));
+
+    // The other arguments become the variables varargs and kwargs of macros that use these.
+    Value varargs = value_list(h, VALUE_TUPLE, 0), kwargs = value_dict(h, VALUE_DICT);
+    for (int k = 0; k < a->n; k++) {
+        if (is_used[k]) continue;
+        bool is_named = a->names[k].data;
+        if (!(m->node->op & (is_named ? MACRO_KWARGS : MACRO_VARARGS)))
+            heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
+                      SHOWN(m->node->name));
+        if (is_named)
+            dict_set(h, kwargs.dict, value_data(a->names[k]), a->values[k]);
+        else
+            list_push(h, varargs.list, a->values[k]);
+    }
+    if (m->node->op & MACRO_VARARGS) declare(h, h->scope, str_of("varargs"), varargs);
+    if (m->node->op & MACRO_KWARGS) declare(h, h->scope, str_of("kwargs"), kwargs);
 
     if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
@@ -205,6 +219,21 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
 
 // Loops
 
+// The item of a loop with a condition. As in Jinja, which filters with a generator, an item that is
+// unpacked becomes a tuple.
+static Value unpacked_item(Heap *h, const JinjaNode *target, Value v) {
+    if (target->kind != EXPR_TUPLE) return v;
+    Value out = {.kind = VALUE_TUPLE, .list = value_iterate(h, v)};
+    const JinjaNode *part = target->a;
+    List *items = value_list(h, VALUE_TUPLE, out.list->n).list;
+    for (int i = 0; i < items->n; i++) {
+        items->items[i] = part ? unpacked_item(h, part, out.list->items[i]) : out.list->items[i];
+        if (part) part = part->next;
+    }
+    out.list = items;
+    return out;
+}
+
 // Fetches the next item that satisfies the condition of the loop. VALUE_ABSENT if there is none.
 static Value loop_fetch(Heap *h, struct Loop *l) {
     while (l->n_fetched < l->items->n) {
@@ -214,6 +243,7 @@ static Value loop_fetch(Heap *h, struct Loop *l) {
         l->is_fetching = true;
         Scope *before = h->scope;
         h->scope = new_scope(h, l->outer);
+        v = unpacked_item(h, l->node->a, v);
         assign(h, h->scope, l->node->a, v);
         bool passes = value_truth(eval(h, l->node->c));
         h->scope = before;
@@ -511,11 +541,14 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
     case EXPR_NOT: return value_bool(!value_truth(eval(h, n->a)));
     case EXPR_AND: v = eval(h, n->a); return value_truth(v) ? eval(h, n->b) : v;
     case EXPR_OR: v = eval(h, n->a); return value_truth(v) ? v : eval(h, n->b);
-    case EXPR_NEGATIVE:
+    case EXPR_SIGN:
         v = eval(h, n->a);
-        if (v.kind == VALUE_FLOAT) return value_float(-v.number);
-        if (!is_int_or_bool(v)) heap_fail(h, "cannot negate '%s'", value_type_name(v));
-        return int_op(h, '-', 0, value_integer(h, v));
+        if (v.kind == VALUE_UNDEFINED) library_call(h, v, NULL); // fails
+        if (v.kind == VALUE_FLOAT) return value_float(n->op == '-' ? -v.number : v.number);
+        if (v.kind == VALUE_BIG_INT && n->op == '+') return v;
+        if (!value_is_number(v))
+            heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
+        return int_op(h, n->op, 0, value_integer(h, v));
     case EXPR_BINARY: return eval_binary(h, n);
     case EXPR_COMPARE: return eval_compare(h, n);
     default: heap_fail(h, "not an expression");

@@ -7,8 +7,10 @@
 #include "jinja_library.h"
 #include "../base/unicode.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <strings.h>
 #include <time.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // some builtins need no heap
@@ -18,56 +20,81 @@ enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // MAX_RANGE: as in Jinja's sandbox
 // The value of an argument, or `other` if the argument was omitted.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
 
-// Strings: case
-
-// Converts a character to upper or lower case. In a range of the table, either the lower case
-// letters follow the upper case ones at a fixed distance (Latin, Greek, Cyrillic, Armenian), or
-// upper and lower case letters alternate (step 1, as in Latin Extended-A).
-static uint32_t other_case(uint32_t c, bool is_upper) {
-    static const struct {
-        uint32_t from, to, step; // first and last upper case letter; distance to lower case
-    } cases[] = {{'A', 'Z', 32},     {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},   {0x100, 0x136, 1},
-                 {0x139, 0x147, 1},  {0x14a, 0x176, 1},  {0x179, 0x17d, 1},  {0x391, 0x3a1, 32},
-                 {0x3a3, 0x3ab, 32}, {0x400, 0x40f, 80}, {0x410, 0x42f, 32}, {0x460, 0x480, 1},
-                 {0x48a, 0x4be, 1},  {0x4d0, 0x52e, 1},  {0x531, 0x556, 48}, {0x1e00, 0x1e94, 1},
-                 {0x1ea0, 0x1efe, 1}};
-
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t step = cases[i].step;
-        uint32_t first = cases[i].from + (is_upper ? step : 0);
-        uint32_t n = cases[i].to - cases[i].from;
-        if (c - first <= n && (step > 1 || (c - first) % 2 == 0))
-            return is_upper ? c - step : c + step;
-    }
-
-    return c;
+// Fails if v is undefined. Templates can only test and print undefined values.
+static void require_defined(Heap *h, Value v) {
+    if (v.kind != VALUE_UNDEFINED) return;
+    if (v.owner) heap_fail(h, "'%s object' has no attribute '%.*s'", v.owner, SHOWN(v.name));
+    heap_fail(h, "'%.*s' is undefined", SHOWN(v.name));
 }
 
-enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
+// Strings: case
 
-// Converts to upper or lower case. A converted character keeps its mask (jinja_value.h).
+enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
+enum { SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2 };
+
+// True for marks and for the punctuation within words (an excerpt of Case_Ignorable).
+static bool is_case_ignorable(Text c) {
+    static const char others[] =
+        "'.:^`\u00a8\u00ad\u00af\u00b4\u00b7\u00b8\u2018\u2019\u2024\u2027";
+    int kind = unicode_kind(text_code(c));
+    return ((kind & UNICODE_CLASS) == UNICODE_OTHER && kind & UNICODE_MARK) ||
+           (text_code(c) && str_find(str_of(others), text_str(c)) != SIZE_MAX);
+}
+
+// True if a sigma between two texts ends a word: a cased character is before it and none after it,
+// characters that can be part of a word aside.
+static bool is_final_sigma(Text before, Text after) {
+    Text c = {0};
+    while (before.len) {
+        c = text_part(before, text_offset(before, -1), before.len);
+        before.len -= c.len;
+        if (!is_case_ignorable(c)) break;
+        c.len = 0;
+    }
+    if (!c.len || !unicode_is_cased(text_code(c))) return false;
+
+    while (after.len) {
+        c = text_next(&after);
+        if (!is_case_ignorable(c)) return !unicode_is_cased(text_code(c));
+    }
+    return true;
+}
+
+// Converts to upper, lower or title case. The characters that replace one keep its mask
+// (jinja_value.h).
 static Value str_case(Heap *h, const Args *a) {
     Text t = value_str(h, a->self);
     size_t start = h->out.len;
     int rule = a->variant;
+    size_t begin = 0;     // offset of the text that decides on a final sigma
     bool is_first = true; // the next character begins a word
 
-    while (t.len) {
-        Text c = text_next(&t);
-        uint32_t code = text_code(c);
-        bool is_upper = rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && is_first);
-        char bytes[4] = "SS", mask[4];
-        size_t n = 2;
+    for (Text rest = t, c; rest.len;) {
+        size_t at = t.len - rest.len;
+        c = text_next(&rest);
+        uint32_t code = text_code(c), codes[3];
+        if (code >= 0x80) heap_spend(h, 1);
 
-        memset(mask, c.mask ? *c.mask : 0, sizeof mask);
-        if (!is_upper || code != 0xdf) // sharp s becomes "SS"
-            n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
-        heap_put(h, (Text){bytes, mask, n});
+        // The case of this character. The filter title() uses upper case and sees each word alone.
+        UnicodeCase to = UNICODE_TO_LOWER;
+        if (rule >= CASE_CAPITALIZE && is_first) to = UNICODE_TO_TITLE;
+        if (rule == CASE_UPPER || (rule == CASE_TITLE_FILTER && is_first)) to = UNICODE_TO_UPPER;
+
+        int n = unicode_convert(code, to, codes);
+        if (codes[0] == SIGMA && code != SIGMA && is_final_sigma(text_part(t, begin, at), rest))
+            codes[0] = FINAL_SIGMA;
+
+        char bytes[12], mask[12];
+        size_t n_bytes = 0;
+        for (int i = 0; i < n; i++) n_bytes += (size_t)utf8_encode(codes[i], bytes + n_bytes);
+        memset(mask, c.mask ? *c.mask : 0, n_bytes);
+        heap_put(h, (Text){bytes, mask, n_bytes});
 
         // The method title() begins a word after a character without case, the filter after one of
         // the characters listed here.
+        if (rule == CASE_TITLE_FILTER && is_first) begin = at + c.len;
         is_first = false;
-        if (rule == CASE_TITLE) is_first = other_case(code, true) == other_case(code, false);
+        if (rule == CASE_TITLE) is_first = !unicode_is_cased(code);
         if (rule == CASE_TITLE_FILTER) is_first = *c.data && strchr("- ({[<\t\n\r\f\v", *c.data);
     }
 
@@ -389,19 +416,28 @@ static Text indent_text(Heap *h, Value by) {
     return heap_pop_string(h, start).text;
 }
 
+// Splits the text and a final newline into lines. Jinja joins them with newlines.
 static Value filter_indent(Heap *h, const Args *a) {
-    Text t = value_str(h, a->self), by = indent_text(h, value_or(a->values[0], value_int(4)));
+    Text by = indent_text(h, value_or(a->values[0], value_int(4)));
     bool indents_first = value_truth(a->values[1]), indents_blank = value_truth(a->values[2]);
+    Value keeps_ends = value_bool(false);
     size_t start = h->out.len;
-    for (bool is_first = true, has_more = true; has_more; is_first = false) {
-        size_t end = text_find(h, t, text_of("\n"), 0), n = end == SIZE_MAX ? t.len : end + 1;
-        bool is_blank = n == 0 || *t.data == '\n';
-        if (is_first ? indents_first : indents_blank || !is_blank) heap_put(h, by);
-        heap_put(h, text_part(t, 0, n));
-        has_more = end != SIZE_MAX && (n < t.len || indents_blank);
-        t = text_part(t, n, t.len);
+
+    heap_put(h, value_string(h, a->self));
+    heap_puts(h, "\n");
+    Value text = heap_pop_string(h, start);
+    const List *lines = str_splitlines(h, &(Args){.self = text, .values = &keeps_ends}).list;
+
+    for (int i = 0; i < lines->n; i++) {
+        Text line = lines->items[i].text;
+        if (i) heap_puts(h, "\n");
+        if (i ? indents_blank || line.len : indents_first) heap_put(h, by);
+        heap_put(h, line);
     }
-    return heap_pop_string(h, start);
+
+    Value out = heap_pop_string(h, start);
+    out.is_markup = a->self.is_markup;
+    return out;
 }
 
 static Value filter_tojson(Heap *h, const Args *a) {
@@ -429,22 +465,54 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // Numbers
 
-// Copies a string for C's number parsers, without surrounding white space and leading plus sign.
+// Copies a string for C's number parsers, which accept more than Python's: white space around it, a
+// plus sign and an underscore between two digits are removed. Other texts that are not a decimal
+// number become empty.
 static const char *number_text(Heap *h, Text t) {
     heap_touch(h, t.len * 4);
     t = text_strip(t, WHITE_SPACE, true, true);
+    bool has_plus = t.len && *t.data == '+';
     char *copy = heap_alloc(h, t.len + 1, 1);
-    if (t.len) memcpy(copy, t.data, t.len);
-    return copy + (*copy == '+');
+
+    size_t n = 0;
+    for (size_t i = has_plus; i < t.len; i++) {
+        bool is_inner = i > 0 && i + 1 < t.len && isdigit((unsigned char)t.data[i - 1]) &&
+                        isdigit((unsigned char)t.data[i + 1]);
+        if (t.data[i] != '_' || !is_inner) copy[n++] = t.data[i];
+    }
+
+    bool has_two_signs = has_plus && strchr("+-", *copy);
+    if (strspn(copy, "+-.0123456789eE") != n || has_two_signs) *copy = 0;
+    return copy;
+}
+
+// Python's spellings of infinity and NaN. False for any other text.
+static bool read_not_finite(Text t, double *x) {
+    static const char *const names[] = {"inf", "infinity", "nan"};
+    t = text_strip(t, WHITE_SPACE, true, true);
+    bool is_negative = t.len && *t.data == '-';
+    if (t.len && strchr("+-", *t.data)) t = text_part(t, 1, t.len);
+    for (int i = 0; i < 3; i++)
+        if (t.len == strlen(names[i]) && !strncasecmp(t.data, names[i], t.len)) {
+            *x = i < 2 ? INFINITY : NAN;
+            if (is_negative) *x = -*x;
+            return true;
+        }
+    return false;
 }
 
 // Converts a number, or a string that contains one, to a double. False for other values.
 static bool read_number(Heap *h, Value v, double *x) {
+    char *end;
+    require_defined(h, v);
     if (value_is_number(v)) {
         *x = value_number(h, v);
         return true;
     }
-    return v.kind == VALUE_STRING && parse_f64(number_text(h, v.text), x);
+    if (v.kind != VALUE_STRING) return false;
+    const char *text = number_text(h, v.text);
+    *x = strtod(text, &end); // infinite if it is too large, as in Python
+    return (*text && !*end) || read_not_finite(v.text, x);
 }
 
 static Value filter_int(Heap *h, const Args *a) {
@@ -899,13 +967,6 @@ Value library_apply(Heap *h, bool is_test, Str name, const Args *a) {
 
 Value library_function(Str name) { return find_builtin(FUNCTION, name); }
 
-// Fails if v is undefined. Templates can only test and print undefined values.
-static void require_defined(Heap *h, Value v) {
-    if (v.kind != VALUE_UNDEFINED) return;
-    if (v.owner) heap_fail(h, "'%s object' has no attribute '%.*s'", v.owner, SHOWN(v.name));
-    heap_fail(h, "'%.*s' is undefined", SHOWN(v.name));
-}
-
 Value library_call(Heap *h, Value f, const Args *a) {
     require_defined(h, f);
     if (f.kind != VALUE_FUNCTION) heap_fail(h, "'%s' object is not callable", value_type_name(f));
@@ -978,7 +1039,7 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     if (by == 0) heap_fail(h, "slice step cannot be zero");
     require_defined(h, v);
     if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
-        return value_undefined(str_of("a slice"), value_type_name(v));
+        heap_fail(h, "'%s' object has no slices", value_type_name(v));
 
     int64_t n = is_text ? (int64_t)text_length(h, v.text) : v.list->n;
     int64_t most = n + 2; // a larger step has the same effect
@@ -995,8 +1056,7 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
         return value_text(text_part(v.text, text_offset(v.text, start), text_offset(v.text, end)));
 
     List *list = is_text ? value_iterate(h, v) : v.list;
-    Value out = {.kind = v.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST,
-                 .list = heap_alloc(h, 1, sizeof(List))};
+    Value out = {.kind = is_text ? VALUE_LIST : v.kind, .list = heap_alloc(h, 1, sizeof(List))};
     if (by == 1) { // shares the items
         *out.list = (List){list->items + start, end > start ? (int)(end - start) : 0};
         return out;

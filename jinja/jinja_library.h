@@ -21,7 +21,7 @@ Value library_function(Str name);                           // VALUE_UNDEFINED i
 Value library_call(Heap *h, Value function, const Args *a); // calls a VALUE_FUNCTION
 
 // v.name, v[key] and v[from:to:step], where v is not a loop. VALUE_UNDEFINED if v has no such
-// attribute or item. The bounds of a slice are integers or VALUE_NONE.
+// attribute or item. Fails if v has no slices. The bounds of a slice are integers or VALUE_NONE.
 Value library_attribute(Heap *h, Value v, Str name);
 Value library_item(Heap *h, Value v, Value key);
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step);

@@ -503,12 +503,13 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     JinjaNode *n;
     enter_nesting(p);
 
-    if (accept(p, "-"))
-        n = new_node(p, EXPR_NEGATIVE, parse_unary(p, false), NULL);
-    else if (accept(p, "+"))
-        n = parse_unary(p, false);
-    else
+    if (is_word(token(p), "+ -")) {
+        int sign = *next_token(p)->s.data;
+        n = new_node(p, EXPR_SIGN, parse_unary(p, false), NULL);
+        n->op = sign;
+    } else {
         n = parse_primary(p);
+    }
     n = parse_postfix(p, n);
 
     // A filter or test applies to the operand with its sign: in "-1 | string", to -1.
@@ -686,6 +687,38 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
+// True if the tokens [from, to) read a variable before they assign it. Attributes and names of
+// arguments do not count.
+static bool reads_variable(const JinjaParser *p, int from, int to, const char *name) {
+    for (int i = from; i < to; i++) {
+        const JinjaToken *t = &p->tokens[i];
+        if (t->kind != TOKEN_NAME || !str_is(t->s, name) || is_word(t - 1, ".")) continue;
+        if (is_word(t - 1, "set for")) return false;
+        if (!is_word(t + 1, "=")) return true;
+    }
+    return false;
+}
+
+// The parameters, after "(" if there are any, and the body of a macro or call. As in Jinja, the
+// body decides whether the macro accepts further arguments.
+static void parse_macro(JinjaParser *p, JinjaNode *n, const char *end) {
+    if (n->kind == STMT_MACRO) expect(p, "(");
+    if (n->kind == STMT_MACRO || accept(p, "(")) n->a = parse_params(p);
+    if (n->kind == STMT_CALL) {
+        n->b = parse_expression(p);
+        if (n->b->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
+    }
+
+    int begin = p->next;
+    n->body = parse_until(p, end);
+    if (reads_variable(p, begin, p->next, "varargs")) n->op |= MACRO_VARARGS;
+    if (reads_variable(p, begin, p->next, "kwargs")) n->op |= MACRO_KWARGS;
+    for (const JinjaNode *param = n->a; param; param = param->next) {
+        if (str_is(param->name, "varargs")) n->op &= ~MACRO_VARARGS;
+        if (str_is(param->name, "kwargs")) n->op &= ~MACRO_KWARGS;
+    }
+}
+
 // A statement. A "generation" block has no effect; its statements are returned.
 static JinjaNode *parse_statement(JinjaParser *p) {
     p->heap->line = token(p)->line;
@@ -697,15 +730,10 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_BREAK, NULL, NULL);
     if (accept(p, "macro")) {
         n = new_named(p, STMT_MACRO, NULL);
-        expect(p, "(");
-        n->a = parse_params(p);
-        n->body = parse_until(p, "endmacro");
+        parse_macro(p, n, "endmacro");
     } else if (accept(p, "call")) {
         n->kind = STMT_CALL;
-        if (accept(p, "(")) n->a = parse_params(p);
-        n->b = parse_expression(p);
-        if (n->b->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
-        n->body = parse_until(p, "endcall");
+        parse_macro(p, n, "endcall");
     } else if (accept(p, "with")) {
         n->kind = STMT_WITH;
         for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {

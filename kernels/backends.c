@@ -9,7 +9,8 @@
 
 #include <stdio.h>
 
-#if defined(__x86_64__)
+#if defined(SCALAR_ONLY) // make demo: without the vector backends, which take longest to compile
+#elif defined(__x86_64__)
 #include <cpuid.h>
 
 // A backend needs features of the CPU (cpuid), and a system that saves their registers (XCR0).
@@ -71,7 +72,8 @@ static const struct {
     bool (*is_supported)(void);
 } backends[] = {
     {{&kernels_scalar}, has_scalar},
-#if defined(__x86_64__)
+#if defined(SCALAR_ONLY)
+#elif defined(__x86_64__)
     {{&kernels_avx2_0, &kernels_avx2_1, &kernels_avx2_2}, has_avx2},
     {{&kernels_avxvnni}, has_avx_vnni},
     {{&kernels_avx512_0, &kernels_avx512_1, &kernels_avx512_2}, has_avx512},

@@ -161,6 +161,45 @@ def paste_is_text():
 
 
 @test
+def long_paste():
+    """After a paste of 90,000 lines, ten keys cost less than 0.5 s of CPU time together."""
+    t = chat(BUILT_IN, "-q", "--session", path("long_paste.jsonl"))
+    lines = ["line %d" % i for i in range(90000)]
+
+    def cpu_sec():
+        with open("/proc/%d/stat" % t.pid) as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    t.send("\x1b[200~" + "\r".join(lines) + "\x1b[201~")
+    assert t.wait("\n  line 89999"), t.text()
+    same(t.text(), "\n".join("  " + line for line in lines[-23:]))
+    before = cpu_sec() if os.path.exists("/proc/self/stat") else None
+    for i, key in enumerate(("x", "\x7f", "\x1b[A", "\x01", "y", "\x1b[D", "\x1b[B", "\x1b[C", "\x05", "z")):
+        start = len(t.raw)
+        t.send(key)
+        assert t.wait(lambda: b"\x1b[J" in t.raw[start:]), (i, t.text())
+    assert before is None or cpu_sec() - before < 0.5, cpu_sec() - before
+    assert t.wait("\n  yline 89998\n  line 89999z"), t.text()
+    t.send("\x1b[1;5D" * 20)  # up: the rows below the cursor are not on the screen
+    assert t.wait(lambda: t.text().endswith("\n  line 89990")), t.text()
+    t.close()
+
+
+@test
+def unterminated_paste():
+    """Ctrl-C drops a paste whose end marker is missing; the next key counts."""
+    t = chat(BUILT_IN, "-q", "--session", path("cut.jsonl"))
+    t.send("\x1b[200~never sent")
+    t.read(0.2)
+    start = len(t.raw)
+    t.send("\x03")
+    assert t.wait(lambda: t.raw[start:].endswith(PROMPT)), t.text()
+    t.send("k")
+    assert t.wait(lambda: t.text().endswith("> never sent^C\n> k")), t.text()
+    t.close()
+
+
+@test
 def interrupt_keeps_the_answer_so_far():
     t = chat(BUILT_IN, "--ignore-eos", "-n", "-1", "--session", path("stop.jsonl"))
     t.send("Once upon a time\r")
@@ -435,7 +474,7 @@ def commands():
 
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
     for text in ("did you mean /help", 'expected a number, found "99x"', "did you mean --temp",
-                 "top-k 5", "n-predict 4", "system: x", "/nonexistent", "expected a file name"):
+                 "n-predict 4, ", "top-k 5", "system    x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
 
     out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
@@ -453,10 +492,72 @@ def commands():
 
     # -q does not suppress the output of commands.
     _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")
-    assert "/regen" in err and "top-k" in err and "0 answers" in err, err
+    assert "/regen" in err and "template  " in err and "0 answers" in err, err
 
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
-    assert "system: two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
+    assert "system    two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
+
+
+@test
+def show_fits_the_terminal():
+    """/show prints a group per line and only changed options; /set breaks its lines between options."""
+    sets = "temp 0.5", "top-k 3", "presence-penalty 1", "frequency-penalty 2", "dry-multiplier 1"
+    _, err = piped(BUILT_IN, ["/show"] + ["/set " + s for s in sets] + ["/show"], "-q", "-sys", "Be brief.")
+    lines = ["model     built-in model", "template  of the file", "context   0 of 4096 positions, 1 message",
+             "options   seed 1"]
+    same(err.splitlines(), lines + ["system    Be brief."] + lines[:3] +
+         ["options   seed 1, temp 0.5, top-k 3, presence-penalty 1, frequency-penalty 2,", "          dry-multiplier 1",
+          "system    Be brief."])
+    for columns in 80, 33:
+        t = chat(BUILT_IN, "-q", columns=columns)
+        ask(t, "/set")
+        lines = t.text().split("\n")
+        assert len(lines) > 3 and all(line[-1] == "," for line in lines[1:-2]), lines
+        assert "min-p 0.05, repeat-" in " ".join(lines), lines
+        t.close()
+
+
+@test
+def warned_once():
+    """A terminal shows the warning about a template once per model file and breaks no name; a pipe always shows it."""
+    shutil.rmtree(STATE, ignore_errors=True)
+    shutil.copy(random31(), path("copy.gguf"))
+    names = "<|user|>", "<|assistant|>", "<|an_unusually_long_name|>"
+    with open(path("plain.jinja"), "w") as f:
+        f.write("{% for m in messages %}" + names[2] + "{{ m.content }}" + "".join(names[:2]) + "{% endfor %}")
+    options = ["--template", path("plain.jinja")]
+    warnings = []
+    for model, more, columns in ((random31(), ["-q"], 60), (random31(), [], 60), (random31(), [], 60),
+                                 (path("copy.gguf"), [], 50), (random31(), ["--no-history"], 80),
+                                 (random31(), ["--template", "zephyr"], 80)):
+        t = chat(model, *options, *more, columns=columns)
+        lines = t.text().split("\n")
+        warnings.append("imitate:" in t.text())
+        if warnings[-1] and "zephyr" not in more:
+            assert all(any(name in line for line in lines) for name in names), lines
+        t.close()
+    same(warnings, [False, True, False, True, True, True])
+    same(os.stat(os.path.join(STATE, "llama31", "history.warned")).st_mode & 0o777, 0o600)
+    for _ in range(2):
+        err = piped(random31(), [], *options)[1]
+        assert err.startswith("llama31: warning: template ") and err.count("\n") == 1, err
+
+
+@test
+def leftovers():
+    """Temporary files of --continue that a killed chat left are removed; young ones and other names stay."""
+    folder = os.path.join(STATE, "llama31")
+    os.makedirs(folder, exist_ok=True)
+    for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
+                 "other.0123456789abcdef"):
+        with open(os.path.join(folder, "history.%s.tmp" % name), "w"):
+            pass
+        if name[-1] != "e":
+            os.utime(os.path.join(folder, "history.%s.tmp" % name), (0, 0))
+    os.utime(os.path.join(folder, "history.last-chat.0123456789abcde.tmp"), (0, 0))
+    piped(BUILT_IN, [])
+    same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
+         "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
 
 
 @test

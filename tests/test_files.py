@@ -77,7 +77,8 @@ def session_disk_full(tmp):
         write(path, b"")
         _, err = chat("--session", path, stdin=b"Hello\nAgain\n", code=1,
                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-        check("File too large" in err, err)
+        check(err.count("File too large") == 1, err)
+        check(err.endswith("warning: %s: the last messages are not saved\n" % path) and err.count("\n") == 2, err)
         for message in read_lines(path):
             check(message["role"] in ("user", "assistant"))
     holds_only(tmp, "s")
@@ -88,6 +89,32 @@ def session_that_cannot_be_written(tmp):
     chat("--session", os.path.join(tmp, "absent", "s"), code=1)
     chat("--session", tmp, code=1)
     chat("--session", "/dev/null", code=1)
+
+
+@test
+def few_descriptors(tmp):
+    """Without a free descriptor the message says so."""
+    for n, code in (4, 1), (8, 0):
+        _, err = run("run", "-q", "-t", 1, "-n", 2, "-m", STORIES, "Once", code=code,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+        check(("Too many open files" in err) == bool(code), err)
+
+
+@test
+def two_quantizers(tmp):
+    """Two runs with one output: the file is complete, and a run that did not write it says so."""
+    requires("quantize")
+    out = os.path.join(tmp, "out")
+    run("quantize", "-q", STORIES, os.path.join(tmp, "expected"), "Q4_0")
+    for _ in range(3):
+        runs = [subprocess.Popen([PROGRAM, "quantize", "-q", "-t", "1", STORIES, out, "Q4_0"], stderr=subprocess.PIPE)
+                for _ in range(2)]
+        errors = [p.communicate()[1] for p in runs]
+        for p, err in zip(runs, errors):
+            check(p.returncode == 0 or b"created by another program" in err or b"exists" in err, p.returncode, err)
+        check(0 in [p.returncode for p in runs] and read(out) == read(os.path.join(tmp, "expected")), errors)
+        os.remove(out)
+    holds_only(tmp, "expected")
 
 
 @test

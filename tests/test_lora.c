@@ -156,12 +156,13 @@ static float *logits_of(Model *m, int chunk) {
 }
 
 // Compares a model with adapters and the same model with merged weights, in prefill and in decode.
-static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limit) {
+static void compare(MakeLlama recipe, const Recipe *adapters, int n, const char *kv_type,
+                    double limit) {
     Model base, merged, m;
     LoraOption options[MAX_ADAPTERS];
     char path[32];
     Buffer files[3] = {open_small(&base, recipe, (ModelOptions){0}),
-                       open_small(&merged, recipe, (ModelOptions){.kv_type = "f32"})};
+                       open_small(&merged, recipe, (ModelOptions){.kv_type = kv_type})};
 
     // Adapter files for m, whose weights are added to those of `merged`.
     for (int i = 0; i < n; i++) {
@@ -173,7 +174,7 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
 
     files[2] = open_small(
         &m, recipe,
-        (ModelOptions){.kv_type = "f32", .adapters = options, .n_adapters = n, .n_threads = 2});
+        (ModelOptions){.kv_type = kv_type, .adapters = options, .n_adapters = n, .n_threads = 2});
 
     size_t n_logits = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *plain = logits_of(&base, N_TOKENS);
@@ -185,8 +186,8 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
     for (int chunk = 1; chunk <= N_TOKENS; chunk += N_TOKENS - 1) {
         float *found = logits_of(&m, chunk);
         double nmse = test_nmse(found, expected, n_logits);
-        CHECK(nmse <= limit, "%d adapters of %s, chunks of %d: %g", n,
-              type_info(adapters->type)->name, chunk, nmse);
+        CHECK(nmse <= limit, "%d adapters of %s, KV cache %s, chunks of %d: %g", n,
+              type_info(adapters->type)->name, kv_type, chunk, nmse);
 
         // Any number of threads.
         m.n_threads = 3;
@@ -227,12 +228,12 @@ static void equals_merged(void) {
                                    {.seed = 2, .rank = 8, .alpha = 16, .scale = -0.5},
                                    {.seed = 3, .rank = 17, .alpha = 3, .scale = 0.25}};
     double limit = strcmp(kernel.name, "amx") ? 1e-6 : 1e-4; // attention rounds to bf16
-    for (int n = 1; n <= 3; n++) compare((MakeLlama){.seed = 4}, three, n, limit);
+    for (int n = 1; n <= 3; n++) compare((MakeLlama){.seed = 4}, three, n, "f32", limit);
 
     Recipe tied = three[1];
     tied.is_tied = true;
     compare((MakeLlama){.seed = 5, .is_tied = true, .n_heads = 8, .n_kv_heads = 1, .dim = 80},
-            &tied, 1, limit);
+            &tied, 1, "f32", limit);
 }
 
 static void types(void) {
@@ -244,8 +245,16 @@ static void types(void) {
                     .scale = 0.5};
         double limit = strcmp(kernel.name, "amx") ? 1e-6 : 1e-4; // attention rounds to bf16
         if (r.type == TYPE_Q8_0) limit = 5e-4;                   // weights are rounded
-        compare((MakeLlama){.seed = 6}, &r, 1, limit);
+        compare((MakeLlama){.seed = 6}, &r, 1, "f32", limit);
     }
+}
+
+// A rounding difference may change a value of the cache by a step.
+static void quantized_caches(void) {
+    static const char *const types[] = {"q8_0", "q4_0", "q8_0,q4_0"};
+    Recipe r = {.seed = 8, .rank = 4, .alpha = 8, .scale = 0.5};
+    for (int i = 0; i < 3; i++)
+        compare((MakeLlama){.seed = 7, .n_heads = 2}, &r, 1, types[i], 1e-3);
 }
 
 // An adapter of one matrix, with an entry left out or replaced, is refused with this message.
@@ -374,6 +383,7 @@ static void alone(void) {
 void test_lora(void) {
     test_case("lora: one to three adapters equal merged weights", equals_merged);
     test_case("lora: types", types);
+    test_case("lora: quantized KV caches", quantized_caches);
     test_case("lora: refusals", refusals);
     test_case("lora: an adapter is not a model", alone);
 }

@@ -158,6 +158,17 @@ static void few_bits_by_hand(void) {
     CHECK(x[0] == 0 && signbit(x[0]) && x[2] == 2 && x[60] == 2 && x[61] == 0 && x[62] == -2 &&
               x[63] == -4,
           "%g %g %g", (double)x[0], (double)x[2], (double)x[63]);
+
+    // A damaged scale makes every weight infinite or NaN, so that no check can miss it.
+    for (int i = 0; i < 3; i++) {
+        block[0] = i == 2;
+        block[1] = i == 1 ? 0xfc : 0x7c; // inf, -inf, NaN
+        for (int k = 0; k < 2; k++) {
+            int n = k ? 64 : 128;
+            quant_decode_row(k ? TYPE_Q2_0 : TYPE_Q1_0, block, x, (size_t)n);
+            for (int w = 0; w < n; w++) CHECK(!isfinite(x[w]), "%d %d: weight %d", i, k, w);
+        }
+    }
 }
 
 // Every float16 and bfloat16 survives a conversion to float32 and back. Values halfway between two

@@ -164,6 +164,18 @@ def bound_threads(tmp):
 
 
 @test
+def openmp_variables(tmp):
+    """Unusual values of OpenMP's variables change no result; a stack that the system cannot give is an error."""
+    args = [PROGRAM, "run", "-t", "3", "-q", "-n", "4", "--temp", "0", "Once"]
+    expected, _ = call(*args[1:], cwd=tmp)
+    for variable in ("OMP_STACKSIZE=16k", "OMP_STACKSIZE=x", "GOMP_CPU_AFFINITY=9999", "OMP_PLACES={9999}",
+                     "OMP_STACKSIZE=9000000G"):
+        r = subprocess.run(["env", variable] + args, capture_output=True, timeout=60, cwd=tmp)
+        is_refused = r.returncode == 1 and b"Thread creation failed" in r.stderr and variable.endswith("G")
+        check(is_refused or (r.returncode, r.stdout) == (0, expected), variable, r.returncode, r.stdout, r.stderr)
+
+
+@test
 def unusual_paths(tmp):
     prepare(tmp)
     mode = ["--sandbox", "require" if has_sandbox() else "auto"]
