@@ -26,6 +26,16 @@ void *list_grow(void *list, int n, size_t item_size) {
     return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, item_size);
 }
 
+size_t list_unique(void *list, size_t n, size_t item_size,
+                   int (*compare)(const void *a, const void *b)) {
+    char *last = list; // of the items that remain
+    if (n < 2) return n;
+    qsort(list, n, item_size, compare);
+    for (char *item = last + item_size, *end = last + n * item_size; item < end; item += item_size)
+        if (compare(last, item)) memmove(last += item_size, item, item_size);
+    return (size_t)(last - (char *)list) / item_size + 1;
+}
+
 void *arena_alloc(Arena *a, size_t n, size_t size) {
     a->blocks = list_grow((void *)a->blocks, a->n_blocks, sizeof *a->blocks);
     void *block = memset(xrealloc(NULL, n, size), 0, n * size);

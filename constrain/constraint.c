@@ -254,8 +254,6 @@ bool constraint_is_complete(const ConstraintState *s) {
 
 bool constraint_may_think(const ConstraintState *s) { return s->spec.may_think; }
 
-bool constraint_is_exact(const ConstraintState *s) { return matcher_is_exact(s->matcher); }
-
 bool constraint_matches(const ConstraintState *s, Str text) {
     if (s->spec.may_think || is_free(s)) return constraint_is_complete(s);
     ConstraintState *other = constraint_clone(s);

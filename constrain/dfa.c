@@ -69,10 +69,8 @@ int dfa_interval(const Dfa *d, uint32_t code) {
 
 // Sets the intervals of a DFA from n bounds in any order. Takes ownership of `bounds`.
 static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
-    qsort(bounds, n, sizeof *bounds, compare_codes);
     d->bounds = bounds;
-    for (size_t i = 0; i < n; i++)
-        if (!i || bounds[i] != bounds[d->n_bounds - 1]) bounds[d->n_bounds++] = bounds[i];
+    d->n_bounds = (int)list_unique(bounds, n, sizeof *bounds, compare_codes);
     d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
 }
 

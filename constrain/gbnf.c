@@ -202,6 +202,15 @@ static Grammar *compile_rules(PatternReader *r) {
         fragments[i].end = pattern_emit(r, r->rules[i].pattern, fragments[i].start);
     }
 
+    // The machine does not return from a rule that has read nothing. An empty edge beside the call
+    // of a rule that may be empty passes it.
+    for (int state = 0; state < r->nfa.n_states; state++)
+        for (int k = r->nfa.first[state]; k >= 0; k = r->nfa.edges[k].next) {
+            NfaEdge e = r->nfa.edges[k];
+            if (e.kind == NFA_CALL && r->rules[e.arg].is_nullable)
+                nfa_edge(&r->nfa, state, e.to, NFA_EMPTY, 0);
+        }
+
     bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);
     if (!ok) return NULL;

@@ -229,7 +229,6 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 }
 
 bool grammar_finish(Grammar *g, Budget *budget) {
-    enum { MAX_ALTS = 1024 }; // fewer than MAX_STATES in machine.c
     if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
 
     // Remove impossible alternatives.
@@ -239,10 +238,6 @@ bool grammar_finish(Grammar *g, Budget *budget) {
         for (int k = 0; k < v->n_alts; k++)
             if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
         v->n_alts = n;
-
-        if (n > MAX_ALTS)
-            return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
-                             n);
     }
 
     // Remove impossible names, and end arrays before an impossible item.

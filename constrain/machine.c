@@ -5,7 +5,6 @@
 #include "stack.h"
 
 enum {
-    MAX_STATES = 2048,        // in a configuration; more states are dropped (machine_is_exact)
     ROW_BYTES = 1024,         // the 256 steps of a configuration
     DEFAULT_LIMIT = 32 << 20, // bytes of tables
     CHUNK = 64                // rows per allocation; rows never move
@@ -37,7 +36,7 @@ enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 // Therefore, there is no padding, and bytes of the union that a kind does not use are 0. Code that
 // changes to a kind with other union members starts from state_new().
 typedef struct {
-    uint32_t stack;
+    Stack stack;
     uint8_t kind, style;
     uint16_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
     uint32_t partial;      // an incomplete character (json_char.h)
@@ -63,20 +62,19 @@ typedef struct {
         } indent;                // AT_INDENT
     };
 } State;
-_Static_assert(sizeof(State) == 28, "State has padding");
+_Static_assert(sizeof(State) == 32, "State has padding");
 
 struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
     uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
-    State *out;          // (MAX_STATES) states of the step in progress
-    uint32_t n_out;
-    size_t limit;    // bytes of tables before a flush
-    bool is_inexact; // states were dropped
+    Buffer out;          // State: those of the step in progress
+    InternTable texts;   // State: of these, those between two characters of a text
+    size_t limit;        // bytes of tables before a flush
 };
 
-static State state_new(StateKind kind, uint32_t stack, uint8_t style) {
+static State state_new(StateKind kind, Stack stack, uint8_t style) {
     State s;
     memset(&s, 0, sizeof s);
     s.kind = (uint8_t)kind;
@@ -86,14 +84,7 @@ static State state_new(StateKind kind, uint32_t stack, uint8_t style) {
 }
 
 // Adds a state to the step in progress.
-static void put(Machine *m, State s) {
-    for (uint32_t i = 0; i < m->n_out; i++)
-        if (!memcmp(&m->out[i], &s, sizeof s)) return;
-    if (m->n_out < MAX_STATES)
-        m->out[m->n_out++] = s;
-    else
-        m->is_inexact = true;
-}
+static void put(Machine *m, State s) { buffer_append(&m->out, &s, sizeof s); }
 
 static const StackFrame *top(const Machine *m, const State *s) {
     return stack_top(&m->stacks, s->stack);
@@ -186,16 +177,15 @@ static bool is_tail(const Dfa *d, int state) {
     return true;
 }
 
-// Adds a state between two characters, the start states of the rules that it may call, and, if its
-// own rule may end here, the states that follow. If a rule could only end after a call, the call
-// pushes no frame (a tail call), so that right recursion does not make the stack grow.
-static void put_text(Machine *m, State s) {
+// Adds a state between two characters, and later all that follow from it (follow_texts).
+static void put_text(Machine *m, State s) { intern_add(&m->texts, &s, sizeof s, NULL); }
+
+// Adds the start states of the rules that a state may call and, if its own rule may end here, the
+// states that follow. If a rule could only end after a call, the call pushes no frame (a tail
+// call), so that right recursion does not make the stack grow.
+static void follow_text(Machine *m, State s) {
     const int def = s.text.def, state = s.text.state;
     const Dfa *d = &m->grammar->defs[def].dfa;
-    uint32_t n = m->n_out;
-
-    put(m, s);
-    if (m->n_out == n) return; // added before, together with the states that follow from it
 
     // Call rules. The frame says where the caller continues; a tail call pushes none.
     for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
@@ -210,6 +200,14 @@ static void put_text(Machine *m, State s) {
     }
 
     if (d->accept[state]) end_value(m, s);
+}
+
+static void follow_texts(Machine *m) {
+    for (int i = 0; i < m->texts.n; i++) {
+        State s = *(const State *)intern_key(&m->texts, i);
+        put(m, s);
+        follow_text(m, s);
+    }
 }
 
 static void step_text(Machine *m, State s, int b) {
@@ -230,18 +228,27 @@ static void step_text(Machine *m, State s, int b) {
 
 // Values.
 
-// Adds the state after a value, or after the end of a rule's text.
+// Adds the state after a value, or those after the end of a rule's text.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     if (f->kind == FRAME_ROOT) {
-        put(m, state_new(AT_END, 0, 0));
-    } else if (f->kind == FRAME_RULE) {
-        State caller = state_new(IN_TEXT, f->parent, s.style);
+        put(m, state_new(AT_END, (Stack){0}, 0));
+        return;
+    }
+    if (f->kind != FRAME_RULE) {
+        put(m, state_new(AT_AFTER, s.stack, s.style));
+        return;
+    }
+
+    // The DFA of the caller passes a rule that ends where it was called.
+    uint32_t n;
+    if (s.stack.below == SET_OPEN) return;
+    const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        State caller = state_new(IN_TEXT, below[i], s.style);
         caller.text.def = f->def;
         caller.text.state = f->state;
         put_text(m, caller);
-    } else {
-        put(m, state_new(AT_AFTER, s.stack, s.style));
     }
 }
 
@@ -283,7 +290,7 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
         bool is_object = alt->kind == DEF_OBJECT;
         if (b != (is_object ? '{' : '[')) break;
         FrameKind kind = is_object ? FRAME_OBJECT : FRAME_ARRAY;
-        uint32_t stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
+        Stack stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
         put(m, state_new(AT_OPEN, stack, s.style));
         break;
     }
@@ -515,8 +522,12 @@ static void step_item(Machine *m, State s, int b) {
 }
 
 static void close_container(Machine *m, State s) {
-    s.stack = top(m, &s)->parent;
-    end_value(m, s);
+    uint32_t n;
+    const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        s.stack = below[i];
+        end_value(m, s);
+    }
 }
 
 static void step_open(Machine *m, State s, int b) {
@@ -583,11 +594,21 @@ uint32_t *machine_row(const Machine *m, uint32_t config) {
     return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
 }
 
-// The number of the configuration whose states are in m->out.
+// Ends the step in progress. Returns the number of the configuration of its states.
 static uint32_t intern_config(Machine *m) {
+    follow_texts(m);
+    stack_sort_pushes(&m->stacks);
+    State *out = (State *)(void *)m->out.data;
+    size_t n = m->out.len / sizeof *out;
+    for (size_t i = 0; i < n; i++) stack_settle(&m->stacks, &out[i].stack);
+    n = list_unique(out, n, sizeof *out, compare_states);
+
+    m->out.len = 0;
+    m->stacks.pushes.len = 0;
+    intern_clear(&m->texts);
+
     bool is_new;
-    if (m->n_out > 1) qsort(m->out, m->n_out, sizeof *m->out, compare_states);
-    uint32_t config = (uint32_t)intern_add(&m->configs, m->out, m->n_out * sizeof *m->out, &is_new);
+    uint32_t config = (uint32_t)intern_add(&m->configs, out, n * sizeof *out, &is_new);
     if (!is_new) return config;
     if (config % CHUNK == 0) {
         m->rows = list_grow(m->rows, (int)config / CHUNK, sizeof *m->rows);
@@ -598,15 +619,13 @@ static uint32_t intern_config(Machine *m) {
 }
 
 static uint32_t intern_state(Machine *m, State s) {
-    m->out[0] = s;
-    m->n_out = 1;
+    put(m, s);
     return intern_config(m);
 }
 
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     uint32_t n;
     const State *states = config_states(m, config, &n); // valid until a configuration is added
-    m->n_out = 0;
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
     uint32_t next = intern_config(m);
     return machine_row(m, config)[byte] = next;
@@ -632,30 +651,28 @@ static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
 }
 
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
-    const State *states = config_states(m, config, &m->n_out);
-    for (uint32_t i = 0; i < m->n_out; i++) {
-        State *s = &m->out[i];
-        *s = states[i];
-        const ObjectDef *o = &m->grammar->defs[top(m, s)->def].object;
-        uint32_t used = top(m, s)->used;
+    uint32_t n;
+    const State *states = config_states(m, config, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        State s = states[i];
+        const ObjectDef *o = &m->grammar->defs[top(m, &s)->def].object;
+        uint32_t used = top(m, &s)->used;
         UsedName head;
         for (size_t at = 0; at < names.len && is_begin != o->is_limited; at += head.len) {
             memcpy(&head, names.data + at, sizeof head);
             Str name = {names.data + (at += sizeof head), head.len};
             if (!is_listed_name(m->grammar, o, name)) used = used_add(&m->stacks, used, name);
         }
-        s->stack = stack_set_used(&m->stacks, s->stack, used);
+        s.stack = stack_set_used(&m->stacks, s.stack, used);
+        put(m, s);
     }
 
     return intern_config(m);
 }
 
-bool machine_is_exact(const Machine *m) { return !m->is_inexact; }
-
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
-    *m = (Machine){
-        .grammar = g, .out = xrealloc(NULL, MAX_STATES, sizeof *m->out), .limit = DEFAULT_LIMIT};
+    *m = (Machine){.grammar = g, .limit = DEFAULT_LIMIT};
     stacks_init(&m->stacks, g);
     memset(machine_row(m, intern_config(m)), 0, ROW_BYTES); // DEAD leads to itself
     return m;
@@ -666,19 +683,19 @@ void machine_free(Machine *m) {
     for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);
+    intern_free(&m->texts);
+    buffer_free(&m->out);
     free(m->rows);
-    free(m->out);
     free(m);
 }
 
 uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
-    m->n_out = 0;
 
     for (int i = 0; i < root->n_alts; i++) {
         const Def *alt = &m->grammar->defs[root->alts[i]];
         bool is_text = alt->kind == DEF_TEXT;
-        State s = state_new(is_text ? IN_TEXT : AT_VALUE, 0, COMPACT | SPACED | INDENTED);
+        State s = state_new(is_text ? IN_TEXT : AT_VALUE, (Stack){0}, COMPACT | SPACED | INDENTED);
 
         if (is_text) { // it may be empty or begin with a call
             s.text.def = root->alts[i];
@@ -695,7 +712,7 @@ uint32_t machine_start(Machine *m) {
 
 static size_t table_bytes(const Machine *m) {
     return (size_t)m->configs.n * ROW_BYTES + m->configs.begin[m->configs.n] +
-           m->stacks.frames.begin[m->stacks.frames.n];
+           m->stacks.frames.begin[m->stacks.frames.n] + m->stacks.sets.begin[m->stacks.sets.n];
 }
 
 void machine_set_limit(Machine *m, size_t bytes) { m->limit = bytes; }
@@ -703,21 +720,27 @@ bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
-    uint32_t *moved = xalloc((size_t)m->stacks.frames.n, sizeof *moved);
+    uint32_t *moved = xalloc((size_t)m->stacks.sets.n, sizeof *moved);
     uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // new numbers; 0: not copied
+    uint32_t n_states;
 
-    // Copy the configurations to keep, with their stacks. A configuration can occur several times.
+    // The sets of stacks below those of the configurations to keep.
+    for (int i = 0; i < n; i++) {
+        const State *s = config_states(m, *keep[i], &n_states);
+        for (uint32_t k = 0; k < n_states; k++) moved[s[k].stack.below] = 1;
+    }
+    stack_copy_sets(&fresh->stacks, &m->stacks, moved);
+
+    // Copy the configurations. A configuration can occur several times.
     for (int i = 0; i < n; i++) {
         if (*keep[i] && !done[*keep[i]]) {
-            uint32_t n_states;
             const State *states = config_states(m, *keep[i], &n_states);
-            fresh->n_out = n_states;
             for (uint32_t k = 0; k < n_states; k++) {
-                State *s = &fresh->out[k];
-                *s = states[k];
-                s->stack = stack_copy(&fresh->stacks, &m->stacks, s->stack, moved);
-                if (s->kind == IN_NAME)
-                    s->name.used = used_copy(&fresh->stacks, &m->stacks, s->name.used);
+                State s = states[k];
+                s.stack = stack_copy(&fresh->stacks, &m->stacks, s.stack, moved);
+                if (s.kind == IN_NAME)
+                    s.name.used = used_copy(&fresh->stacks, &m->stacks, s.name.used);
+                put(fresh, s);
             }
             done[*keep[i]] = intern_config(fresh);
         }
@@ -730,7 +753,6 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     // The limit is at least twice the kept size. Otherwise each step would flush again.
     size_t kept = table_bytes(fresh);
     fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
-    fresh->is_inexact = m->is_inexact;
 
     // Swap the contents, because callers keep the address of the machine.
     Machine old = *m;

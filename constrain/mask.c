@@ -660,8 +660,6 @@ bool matcher_is_end(const Matcher *m) {
     return machine_position(m->tables->machine, m->config).is_end;
 }
 
-bool matcher_is_exact(const Matcher *m) { return machine_is_exact(m->tables->machine); }
-
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {
     int n = 0;

@@ -46,7 +46,7 @@ static int compare_assertions(const void *a, const void *b) {
 }
 
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
-    int n_kept = 0, n_distinct = 0;
+    int n_kept = 0;
     bool is_never = false, is_new;
 
     // Remove assertions that always hold.
@@ -69,14 +69,11 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     if (is_never) return 0;
 
     // Sort them, and remove duplicates.
-    if (n_kept > 1) qsort(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
-    for (int i = 0; i < n_kept; i++)
-        if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
-            assertions[n_distinct++] = assertions[i];
+    size_t n_distinct =
+        list_unique(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
 
     // Equal sets share a value.
-    int value =
-        intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
+    int value = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
     if (value >= MAX_VALUES)
         return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
     if (is_new) grammar_add_value(c->grammar); // gets the same number
