@@ -73,10 +73,12 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
 }
 
 void intern_clear(InternTable *t) {
-    // Slots that only few keys use would cost each round more than the keys.
+    if (!t->n) return;
+
+    // A few keys do not need all slots of an earlier round, which would be cleared each time.
     if ((size_t)t->n < t->n_slots / 64) t->n_slots = 64;
+    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
     t->n = 0;
-    if (t->n_slots) memset(t->slots, 0, t->n_slots * sizeof *t->slots);
 }
 
 void intern_free(InternTable *t) {

@@ -627,7 +627,8 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     uint32_t n;
     const State *states = config_states(m, config, &n); // valid until a configuration is added
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
-    uint32_t next = intern_config(m);
+    bool is_dead = !m->out.len && !m->texts.n;
+    uint32_t next = is_dead ? DEAD : intern_config(m);
     return machine_row(m, config)[byte] = next;
 }
 
