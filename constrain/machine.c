@@ -69,8 +69,7 @@ struct Machine {
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
     uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
-    Buffer out;          // State: those of the step in progress
-    InternTable texts;   // State: of these, those between two characters of a text
+    InternTable out;     // State: those of the step in progress
     size_t limit;        // bytes of tables before a flush
 };
 
@@ -84,31 +83,83 @@ static State state_new(StateKind kind, Stack stack, uint8_t style) {
 }
 
 // Adds a state to the step in progress.
-static void put(Machine *m, State s) { buffer_append(&m->out, &s, sizeof s); }
+static void put(Machine *m, State s) { intern_add(&m->out, &s, sizeof s, NULL); }
 
 static const StackFrame *top(const Machine *m, const State *s) {
     return stack_top(&m->stacks, s->stack);
 }
 
+// Characters.
+
+// True if a character of the range can continue the string.
+static bool string_has_step(const Machine *m, const State *s, CodeRange r) {
+    const StringDef *d = &m->grammar->defs[s->string.def].string;
+    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
+
+    for (int i = dfa_interval(dfa, r.lo); i < dfa->n_bounds && dfa->bounds[i] <= r.hi; i++) {
+        int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
+        if (string_is_live(d, next, s->string.count + 1)) return true;
+    }
+    return false;
+}
+
+// True if a DFA (NULL: none) has a step for a code point in [lo, end).
+static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
+    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
+}
+
+// True if a character of the range can continue a name: to a listed name, by a child of the trie
+// node, or to another name, by a character beside the children.
+static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
+    static const TrieNode empty = {0};
+    const Grammar *g = m->grammar;
+    const StackFrame *f = top(m, s);
+    const int node = s->name.node, state = s->name.other;
+    const TrieNode *t = node != NONE ? &g->tries[node] : &empty;
+    bool allows_other = state && frame_allows_other(&m->stacks, f);
+    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
+
+    for (int k = t->first; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
+        uint32_t code = g->tries[k].code;
+        if (code < r.lo) continue;
+        if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
+        if (has_step_before(other, state, r.lo, code)) return true;
+        r.lo = code + 1;
+    }
+    return has_step_before(other, state, r.lo, r.hi + 1);
+}
+
+// True if some completion of a state's partial character may come next.
+static bool has_step(const Machine *m, const State *s) {
+    const Grammar *g = m->grammar;
+    CodeRange r[CHAR_MAX_RANGES];
+    bool found = false;
+
+    for (int i = char_ranges(s->partial, r); i-- > 0 && !found;) switch (s->kind) {
+        case IN_TEXT: found = dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r[i]); break;
+        case IN_STRING: found = string_has_step(m, s, r[i]); break;
+        case IN_LISTED:
+            found = trie_lower_bound(g, s->listed.node, r[i].lo) <
+                    trie_lower_bound(g, s->listed.node, r[i].hi + 1);
+            break;
+        default: found = name_has_step(m, s, r[i]);
+        }
+    return found;
+}
+
+// Reads a byte. True if it completes a character, *code. After an incomplete character that can be
+// completed, adds the state.
+static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
+    s->partial = s->kind == IN_TEXT ? char_step_utf8(s->partial, b, code)
+                                    : char_step_json(s->partial, b, code);
+    bool is_partial = s->partial && s->partial != CHAR_INVALID;
+    if (is_partial && has_step(m, s)) put(m, *s);
+    return !s->partial;
+}
+
 // Strings.
 
 static void end_value(Machine *m, State s);
-
-// True if some completion of a state's partial character can continue the string.
-static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
-    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r);
-
-    for (int k = 0; k < n; k++)
-        for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds; i++) {
-            if (dfa->bounds[i] > r[k].hi) break;
-            int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
-            if (string_is_live(d, next, s->string.count + 1)) return true;
-        }
-
-    return false;
-}
 
 // The count after one more character. Strings without a maximum are counted up to `limit`.
 static uint32_t next_count(const StringDef *d, uint32_t count) {
@@ -126,26 +177,10 @@ static void step_string(Machine *m, State s, int b) {
         return;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (string_has_step(m, d, &s)) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.string.state = dfa_next(dfa, s.string.state, code);
     if (!s.is_uncounted) s.string.count = next_count(d, s.string.count);
     if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
-}
-
-// True if a trie node has a child for some completion of a state's partial character.
-static bool listed_has_step(const Grammar *g, const State *s) {
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r), node = s->listed.node;
-    for (int k = 0; k < n; k++)
-        if (trie_lower_bound(g, node, r[k].lo) < trie_lower_bound(g, node, r[k].hi + 1))
-            return true;
-    return false;
 }
 
 static void step_listed(Machine *m, State s, int b) {
@@ -157,13 +192,7 @@ static void step_listed(Machine *m, State s, int b) {
         return;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (listed_has_step(g, &s)) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.listed.node = trie_child(g, s.listed.node, code);
     if (s.listed.node > 0) put(m, s);
 }
@@ -177,8 +206,12 @@ static bool is_tail(const Dfa *d, int state) {
     return true;
 }
 
-// Adds a state between two characters, and later all that follow from it (follow_texts).
-static void put_text(Machine *m, State s) { intern_add(&m->texts, &s, sizeof s, NULL); }
+static State text_new(Stack stack, uint8_t style, int def, int state) {
+    State s = state_new(IN_TEXT, stack, style);
+    s.text.def = def;
+    s.text.state = state;
+    return s;
+}
 
 // Adds the start states of the rules that a state may call and, if its own rule may end here, the
 // states that follow. If a rule could only end after a call, the call pushes no frame (a tail
@@ -196,34 +229,18 @@ static void follow_text(Machine *m, State s) {
         if (!is_tail(d, call.to))
             inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
         inner.text.state = d->starts[call.rule];
-        put_text(m, inner);
+        put(m, inner);
     }
 
     if (d->accept[state]) end_value(m, s);
 }
 
-static void follow_texts(Machine *m) {
-    for (int i = 0; i < m->texts.n; i++) {
-        State s = *(const State *)intern_key(&m->texts, i);
-        put(m, s);
-        follow_text(m, s);
-    }
-}
-
 static void step_text(Machine *m, State s, int b) {
     const Dfa *d = &m->grammar->defs[s.text.def].dfa;
-    CodeRange r[CHAR_MAX_RANGES];
     uint32_t code = 0;
-
-    s.partial = char_step_utf8(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (char_ranges(s.partial, r) && dfa_has_step(d, s.text.state, r[0])) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.text.state = dfa_next(d, s.text.state, code);
-    if (s.text.state) put_text(m, s);
+    if (s.text.state) put(m, s);
 }
 
 // Values.
@@ -244,12 +261,7 @@ static void end_value(Machine *m, State s) {
     uint32_t n;
     if (s.stack.below == SET_OPEN) return;
     const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        State caller = state_new(IN_TEXT, below[i], s.style);
-        caller.text.def = f->def;
-        caller.text.state = f->state;
-        put_text(m, caller);
-    }
+    for (uint32_t i = 0; i < n; i++) put(m, text_new(below[i], s.style, f->def, f->state));
 }
 
 // Adds the state after the opening quote of a string.
@@ -275,13 +287,10 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Def *alt = &g->defs[alternative];
 
     switch (alt->kind) {
-    case DEF_TEXT: {
-        State text = state_new(IN_TEXT, s.stack, s.style);
-        text.text.def = alternative;
-        text.text.state = alt->dfa.start;
-        if (text.text.state) step_text(m, text, b);
+    case DEF_TEXT:
+        if (alt->dfa.start)
+            step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b);
         break;
-    }
     case DEF_STRING:
         if (b == '"') begin_string(m, s, alternative);
         break;
@@ -309,14 +318,11 @@ static void step_value(Machine *m, State s, int b) {
 // name is listed if the trie node ends a listed name. Otherwise the DFA must accept it.
 // State.name.used is the last used name that begins with the characters so far, or 0.
 
-static Str used_so_far(const Machine *m, const State *s) {
-    return used_prefix(&m->stacks, s->name.used, s->name.n_same);
-}
-
 // The last used name that begins with the name so far and `next` or, if is_end, is equal to both
 // together. 0 if there is none.
 static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
-    return (uint32_t)used_find(&m->stacks, s->name.used, used_so_far(m, s), next, is_end);
+    Str so_far = used_prefix(&m->stacks, s->name.used, s->name.n_same);
+    return used_find(&m->stacks, s->name.used, so_far, next, is_end);
 }
 
 static bool leads_to_name(const Machine *m, const State *s) {
@@ -356,53 +362,6 @@ static void end_name(Machine *m, State s) {
     put(m, colon);
 }
 
-// True if a DFA (NULL: none) has a step on a code point of [lo, end).
-static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
-    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
-}
-
-// True if the DFA (NULL: none) has a step on a code point of the range for which the trie node has
-// no child.
-static bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
-    const TrieNode *t = &g->tries[node];
-    int k = trie_lower_bound(g, node, r.lo);
-
-    for (; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
-        uint32_t code = g->tries[k].code;
-        if (has_step_before(d, state, r.lo, code)) return true;
-        r.lo = code + 1;
-    }
-    return has_step_before(d, state, r.lo, r.hi + 1);
-}
-
-// True if some completion of a state's partial character can continue the name: toward a listed
-// name through a child of its trie node, or toward an unlisted name.
-static bool name_has_step(const Machine *m, const State *s) {
-    const Grammar *g = m->grammar;
-    const StackFrame *f = top(m, s);
-    const int node = s->name.node, state = s->name.other;
-    bool allows_other = state && frame_allows_other(&m->stacks, f);
-    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r);
-
-    for (int i = 0; i < n; i++) {
-        if (node == NONE) {
-            if (has_step_before(other, state, r[i].lo, r[i].hi + 1)) return true;
-            continue;
-        }
-
-        // Toward a listed name, then toward an unlisted one.
-        const TrieNode *t = &g->tries[node];
-        int k = trie_lower_bound(g, node, r[i].lo);
-        for (; k < t->first + t->n && g->tries[k].code <= r[i].hi; k++)
-            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
-        if (trie_leads_beside(g, node, other, state, r[i])) return true;
-    }
-
-    return false;
-}
-
 static void step_name(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->defs[f->def].object;
@@ -421,12 +380,7 @@ static void step_name(Machine *m, State s, int b) {
         s.name.n_same = 0;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (name_has_step(m, &s)) put(m, s);
-        return;
-    }
+    if (!read_char(m, &s, b, &code)) return;
 
     // Advance in the trie of listed names, in the DFA of other names, and to a used name that
     // begins with the longer name.
@@ -471,31 +425,23 @@ static State before_next(Machine *m, State s) {
     return s;
 }
 
-// Adds a state that reads the indentation of a new line and continues with state s. Without
-// indentation, adds s.
-static void put_indented(Machine *m, State s) {
-    s.style = INDENTED;
-    uint32_t n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
-    if (!n_spaces) {
-        put(m, s);
-        return;
-    }
-
-    State indent = state_new(AT_INDENT, s.stack, s.style);
-    indent.indent.n_spaces = n_spaces;
-    indent.indent.next = s.kind;
-    indent.indent.value = s.kind == AT_VALUE ? s.value : 0;
-    put(m, indent);
-}
-
-// Reads a space of the indentation.
-static void step_indent(Machine *m, State s) {
-    if (--s.indent.n_spaces == 0) {
+// Adds a state in an indentation or, if no space of it remains, the next state.
+static void put_indent(Machine *m, State s) {
+    if (s.indent.n_spaces == 0) {
         State next = state_new((StateKind)s.indent.next, s.stack, s.style);
         next.value = s.indent.value;
         s = next;
     }
     put(m, s);
+}
+
+// Adds a state that reads the indentation of a new line and continues with state s.
+static void put_indented(Machine *m, State s) {
+    State indent = state_new(AT_INDENT, s.stack, INDENTED);
+    indent.indent.n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
+    indent.indent.next = s.kind;
+    indent.indent.value = s.kind == AT_VALUE ? s.value : 0;
+    put_indent(m, indent);
 }
 
 // Reads a byte after {, [, a comma or a colon.
@@ -573,7 +519,8 @@ static void step_state(Machine *m, State s, int b) {
         if (b == ':') put(m, s);
         break;
     case AT_INDENT:
-        if (b == ' ') step_indent(m, s);
+        s.indent.n_spaces--;
+        if (b == ' ') put_indent(m, s);
         break;
     case AT_CLOSE:
         if (b == closing_of(top(m, &s))) close_container(m, s);
@@ -596,16 +543,18 @@ uint32_t *machine_row(const Machine *m, uint32_t config) {
 
 // Ends the step in progress. Returns the number of the configuration of its states.
 static uint32_t intern_config(Machine *m) {
-    follow_texts(m);
-    stack_sort_pushes(&m->stacks);
-    State *out = (State *)(void *)m->out.data;
-    size_t n = m->out.len / sizeof *out;
-    for (size_t i = 0; i < n; i++) stack_settle(&m->stacks, &out[i].stack);
-    n = list_unique(out, n, sizeof *out, compare_states);
+    for (int i = 0; i < m->out.n; i++) {
+        State s = *(const State *)intern_key(&m->out, i);
+        if (s.kind == IN_TEXT && !s.partial) follow_text(m, s);
+    }
 
-    m->out.len = 0;
+    // The keys of `out` are an array, because each has the same size.
+    State *out = (State *)(void *)m->out.arena;
+    stack_sort_pushes(&m->stacks);
+    for (int i = 0; i < m->out.n; i++) stack_settle(&m->stacks, &out[i].stack);
+    size_t n = list_unique(out, (size_t)m->out.n, sizeof *out, compare_states);
+    intern_clear(&m->out);
     m->stacks.pushes.len = 0;
-    intern_clear(&m->texts);
 
     bool is_new;
     uint32_t config = (uint32_t)intern_add(&m->configs, out, n * sizeof *out, &is_new);
@@ -627,8 +576,7 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     uint32_t n;
     const State *states = config_states(m, config, &n); // valid until a configuration is added
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
-    bool is_dead = !m->out.len && !m->texts.n;
-    uint32_t next = is_dead ? DEAD : intern_config(m);
+    uint32_t next = m->out.n ? intern_config(m) : DEAD;
     return machine_row(m, config)[byte] = next;
 }
 
@@ -684,28 +632,22 @@ void machine_free(Machine *m) {
     for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);
-    intern_free(&m->texts);
-    buffer_free(&m->out);
+    intern_free(&m->out);
     free(m->rows);
     free(m);
 }
 
 uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
+    State s = state_new(AT_VALUE, (Stack){0}, COMPACT | SPACED | INDENTED);
+    s.value = m->grammar->root;
+    put(m, s);
 
+    // A text may be empty or begin with a call.
     for (int i = 0; i < root->n_alts; i++) {
         const Def *alt = &m->grammar->defs[root->alts[i]];
-        bool is_text = alt->kind == DEF_TEXT;
-        State s = state_new(is_text ? IN_TEXT : AT_VALUE, (Stack){0}, COMPACT | SPACED | INDENTED);
-
-        if (is_text) { // it may be empty or begin with a call
-            s.text.def = root->alts[i];
-            s.text.state = alt->dfa.start;
-            put_text(m, s);
-        } else {
-            s.value = m->grammar->root;
-            put(m, s);
-        }
+        if (alt->kind == DEF_TEXT)
+            put(m, text_new(s.stack, s.style, root->alts[i], alt->dfa.start));
     }
 
     return intern_config(m);
