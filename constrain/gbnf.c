@@ -11,14 +11,6 @@
 #include "constrain.h"
 #include "pattern.h"
 
-struct GrammarRule {
-    Str name;
-    size_t named_at;  // offset of the first use of the name
-    int pattern;      // node; -1: not defined
-    bool is_nullable; // the empty text matches
-    bool is_safe;     // known not to be left-recursive (check_rules)
-};
-
 // Parsing.
 
 static bool is_name(int c) {
@@ -201,15 +193,6 @@ static Grammar *compile_rules(PatternReader *r) {
         fragments[i].start = nfa_state(&r->nfa);
         fragments[i].end = pattern_emit(r, r->rules[i].pattern, fragments[i].start);
     }
-
-    // The machine does not return from a rule that has read nothing. An empty edge beside the call
-    // of a rule that may be empty passes it.
-    for (int state = 0; state < r->nfa.n_states; state++)
-        for (int k = r->nfa.first[state]; k >= 0; k = r->nfa.edges[k].next) {
-            NfaEdge e = r->nfa.edges[k];
-            if (e.kind == NFA_CALL && r->rules[e.arg].is_nullable)
-                nfa_edge(&r->nfa, state, e.to, NFA_EMPTY, 0);
-        }
 
     bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);

@@ -129,31 +129,28 @@ static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
     return has_step_before(other, state, r.lo, r.hi + 1);
 }
 
-// True if some completion of a state's partial character may come next.
-static bool has_step(const Machine *m, const State *s) {
+// True if a character of the range can come next.
+static bool has_step(const Machine *m, const State *s, CodeRange r) {
     const Grammar *g = m->grammar;
-    CodeRange r[CHAR_MAX_RANGES];
-    bool found = false;
-
-    for (int i = char_ranges(s->partial, r); i-- > 0 && !found;) switch (s->kind) {
-        case IN_TEXT: found = dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r[i]); break;
-        case IN_STRING: found = string_has_step(m, s, r[i]); break;
-        case IN_LISTED:
-            found = trie_lower_bound(g, s->listed.node, r[i].lo) <
-                    trie_lower_bound(g, s->listed.node, r[i].hi + 1);
-            break;
-        default: found = name_has_step(m, s, r[i]);
-        }
-    return found;
+    switch (s->kind) {
+    case IN_TEXT: return dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r);
+    case IN_STRING: return string_has_step(m, s, r);
+    case IN_LISTED:
+        return trie_lower_bound(g, s->listed.node, r.lo) <
+               trie_lower_bound(g, s->listed.node, r.hi + 1);
+    default: return name_has_step(m, s, r);
+    }
 }
 
-// Reads a byte. True if it completes a character, *code. After an incomplete character that can be
-// completed, adds the state.
+// Reads a byte. True if it completes a character, *code. If the character is still incomplete, adds
+// the state, provided that some completion can come next.
 static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
+    CodeRange r[CHAR_MAX_RANGES];
     s->partial = s->kind == IN_TEXT ? char_step_utf8(s->partial, b, code)
                                     : char_step_json(s->partial, b, code);
-    bool is_partial = s->partial && s->partial != CHAR_INVALID;
-    if (is_partial && has_step(m, s)) put(m, *s);
+    int n = s->partial && s->partial != CHAR_INVALID ? char_ranges(s->partial, r) : 0;
+    while (n > 0 && !has_step(m, s, r[n - 1])) n--;
+    if (n > 0) put(m, *s);
     return !s->partial;
 }
 
@@ -225,11 +222,10 @@ static void follow_text(Machine *m, State s) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
 
-        State inner = s;
-        if (!is_tail(d, call.to))
-            inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
-        inner.text.state = d->starts[call.rule];
-        put(m, inner);
+        Stack stack = is_tail(d, call.to)
+                          ? s.stack
+                          : stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
+        put(m, text_new(stack, s.style, def, d->starts[call.rule]));
     }
 
     if (d->accept[state]) end_value(m, s);
@@ -248,20 +244,16 @@ static void step_text(Machine *m, State s, int b) {
 // Adds the state after a value, or those after the end of a rule's text.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
+    uint32_t n;
+
     if (f->kind == FRAME_ROOT) {
         put(m, state_new(AT_END, (Stack){0}, 0));
-        return;
-    }
-    if (f->kind != FRAME_RULE) {
+    } else if (f->kind != FRAME_RULE) {
         put(m, state_new(AT_AFTER, s.stack, s.style));
-        return;
+    } else if (s.stack.below != SET_OPEN) { // the caller's DFA passes a rule that has read nothing
+        const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+        for (uint32_t i = 0; i < n; i++) put(m, text_new(below[i], s.style, f->def, f->state));
     }
-
-    // The DFA of the caller passes a rule that ends where it was called.
-    uint32_t n;
-    if (s.stack.below == SET_OPEN) return;
-    const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
-    for (uint32_t i = 0; i < n; i++) put(m, text_new(below[i], s.style, f->def, f->state));
 }
 
 // Adds the state after the opening quote of a string.
@@ -664,34 +656,27 @@ bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
     uint32_t *moved = xalloc((size_t)m->stacks.sets.n, sizeof *moved);
-    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // new numbers; 0: not copied
     uint32_t n_states;
 
-    // The sets of stacks below those of the configurations to keep.
+    // The sets of stacks of the configurations to keep.
     for (int i = 0; i < n; i++) {
-        const State *s = config_states(m, *keep[i], &n_states);
-        for (uint32_t k = 0; k < n_states; k++) moved[s[k].stack.below] = 1;
+        const State *states = config_states(m, *keep[i], &n_states);
+        for (uint32_t k = 0; k < n_states; k++) moved[states[k].stack.below] = 1;
     }
     stack_copy_sets(&fresh->stacks, &m->stacks, moved);
 
-    // Copy the configurations. A configuration can occur several times.
+    // The configurations.
     for (int i = 0; i < n; i++) {
-        if (*keep[i] && !done[*keep[i]]) {
-            const State *states = config_states(m, *keep[i], &n_states);
-            for (uint32_t k = 0; k < n_states; k++) {
-                State s = states[k];
-                s.stack = stack_copy(&fresh->stacks, &m->stacks, s.stack, moved);
-                if (s.kind == IN_NAME)
-                    s.name.used = used_copy(&fresh->stacks, &m->stacks, s.name.used);
-                put(fresh, s);
-            }
-            done[*keep[i]] = intern_config(fresh);
+        const State *states = config_states(m, *keep[i], &n_states);
+        for (uint32_t k = 0; k < n_states; k++) {
+            State s = states[k];
+            s.stack = stack_copy(&fresh->stacks, &m->stacks, s.stack, moved);
+            if (s.kind == IN_NAME) s.name.used = used_copy(&fresh->stacks, &m->stacks, s.name.used);
+            put(fresh, s);
         }
-        *keep[i] = done[*keep[i]];
+        *keep[i] = intern_config(fresh);
     }
-
     free(moved);
-    free(done);
 
     // The limit is at least twice the kept size. Otherwise each step would flush again.
     size_t kept = table_bytes(fresh);

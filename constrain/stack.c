@@ -120,9 +120,8 @@ void stack_sort_pushes(StackTable *t) {
 // character. The first stack with a frame settles what the frame was pushed on.
 void stack_settle(StackTable *t, Stack *s) {
     if (s->below != SET_OPEN) return;
-    size_t n = t->pushes.len / sizeof(StackPush);
-    StackPush *p = (StackPush *)(void *)t->pushes.data, *end = p + n;
-    p = bsearch(&s->frame, p, n, sizeof *p, compare_codes);
+    StackPush *p = (StackPush *)(void *)t->pushes.data, *end = p + t->pushes.len / sizeof *p;
+    p = bsearch(&s->frame, p, (size_t)(end - p), sizeof *p, compare_codes);
     while (p > (StackPush *)(void *)t->pushes.data && p[-1].frame == s->frame) p--;
 
     for (StackPush *k = p; k < end && k->frame == s->frame; k++) stack_settle(t, &k->below);
@@ -140,19 +139,19 @@ void stack_copy_sets(StackTable *t, const StackTable *from, uint32_t *moved) {
     uint32_t n;
 
     // A set has a greater number than those below it.
-    for (int set = from->sets.n; set-- > 1;) {
+    for (int set = from->sets.n; set-- > 0;) {
         const Stack *s = stack_set(from, (uint32_t)set, &n);
         for (uint32_t i = 0; moved[set] && i < n; i++) moved[s[i].below] = 1;
     }
 
-    moved[0] = 0;
-    for (int set = 1; set < from->sets.n; set++) {
+    for (int set = 0; set < from->sets.n; set++) {
+        if (!moved[set]) continue;
         const Stack *s = stack_set(from, (uint32_t)set, &n);
-        for (uint32_t i = 0; moved[set] && i < n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             Stack copy = stack_copy(t, from, s[i], moved);
             buffer_append(&t->set, &copy, sizeof copy);
         }
-        if (moved[set]) moved[set] = intern_set(t);
+        moved[set] = intern_set(t);
     }
 }
 
