@@ -28,12 +28,18 @@ void *list_grow(void *list, int n, size_t item_size) {
 
 size_t list_unique(void *list, size_t n, size_t item_size,
                    int (*compare)(const void *a, const void *b)) {
-    char *last = list; // of the items that remain
+    char *items = list;
+    size_t n_kept = 1;
     if (n < 2) return n;
-    qsort(list, n, item_size, compare);
-    for (char *item = last + item_size, *end = last + n * item_size; item < end; item += item_size)
-        if (compare(last, item)) memmove(last += item_size, item, item_size);
-    return (size_t)(last - (char *)list) / item_size + 1;
+
+    qsort(items, n, item_size, compare);
+    for (size_t i = 1; i < n; i++) {
+        const char *item = items + i * item_size;
+        if (!compare(items + (n_kept - 1) * item_size, item)) continue;
+        memmove(items + n_kept * item_size, item, item_size);
+        n_kept++;
+    }
+    return n_kept;
 }
 
 void *arena_alloc(Arena *a, size_t n, size_t size) {

@@ -217,7 +217,10 @@ static void follow_text(Machine *m, State s) {
     const int def = s.text.def, state = s.text.state;
     const Dfa *d = &m->grammar->defs[def].dfa;
 
-    // Call rules. The frame says where the caller continues; a tail call pushes none.
+    // Call rules. The frame says where the caller continues; a tail call pushes none. Callers with
+    // the same frame share a stack. This is exact, because they call the same rule: each call in a
+    // grammar leads to an NFA state of its own. Only calls that can all be skipped, as in (a? b?)*,
+    // lead to the same DFA state, and every caller of one of them calls the others, too.
     for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
@@ -533,20 +536,11 @@ uint32_t *machine_row(const Machine *m, uint32_t config) {
     return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
 }
 
-// Ends the step in progress. Returns the number of the configuration of its states.
+// Returns the number of the configuration whose states have been put.
 static uint32_t intern_config(Machine *m) {
-    for (int i = 0; i < m->out.n; i++) {
-        State s = *(const State *)intern_key(&m->out, i);
-        if (s.kind == IN_TEXT && !s.partial) follow_text(m, s);
-    }
-
-    // The keys of `out` are an array, because each has the same size.
-    State *out = (State *)(void *)m->out.arena;
-    stack_sort_pushes(&m->stacks);
-    for (int i = 0; i < m->out.n; i++) stack_settle(&m->stacks, &out[i].stack);
+    State *out = (State *)(void *)m->out.arena; // the keys are an array: all have the same size
     size_t n = list_unique(out, (size_t)m->out.n, sizeof *out, compare_states);
     intern_clear(&m->out);
-    m->stacks.pushes.len = 0;
 
     bool is_new;
     uint32_t config = (uint32_t)intern_add(&m->configs, out, n * sizeof *out, &is_new);
@@ -564,11 +558,25 @@ static uint32_t intern_state(Machine *m, State s) {
     return intern_config(m);
 }
 
+// Ends a step: adds the states that follow without a byte, and completes the stacks.
+static uint32_t end_step(Machine *m) {
+    for (int i = 0; i < m->out.n; i++) {
+        State s = *(const State *)intern_key(&m->out, i);
+        if (s.kind == IN_TEXT && !s.partial) follow_text(m, s);
+    }
+
+    State *out = (State *)(void *)m->out.arena;
+    stack_sort_pushes(&m->stacks);
+    for (int i = 0; i < m->out.n; i++) stack_settle(&m->stacks, &out[i].stack);
+    m->stacks.pushes.len = 0;
+    return intern_config(m);
+}
+
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     uint32_t n;
     const State *states = config_states(m, config, &n); // valid until a configuration is added
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
-    uint32_t next = m->out.n ? intern_config(m) : DEAD;
+    uint32_t next = m->out.n ? end_step(m) : DEAD;
     return machine_row(m, config)[byte] = next;
 }
 
@@ -642,7 +650,7 @@ uint32_t machine_start(Machine *m) {
             put(m, text_new(s.stack, s.style, root->alts[i], alt->dfa.start));
     }
 
-    return intern_config(m);
+    return end_step(m);
 }
 
 static size_t table_bytes(const Machine *m) {
