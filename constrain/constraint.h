@@ -26,6 +26,7 @@ typedef struct {
     int n_choices;
     bool is_ordered; // properties come in the schema's order
     bool is_checked; // checks a text that was not generated (SCHEMA_CHECKED in constrain.h)
+    bool is_closed;  // objects have only described properties (SCHEMA_CLOSED)
     bool may_think;  // an unconstrained <think>...</think> may come first
     bool no_think;   // the answer begins immediately, even if the prompt ends with <think>
 

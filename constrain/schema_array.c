@@ -101,7 +101,7 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
             schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
             for (int k = 0; schema && k < i; k++) schema = schema->next;
         }
-        if (schema) assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, schema};
+        if (schema) assertions[n++] = (SchemaAssertion){a->assertion.kind, schema};
     }
     return schema_value(c, assertions, n);
 }

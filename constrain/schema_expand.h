@@ -29,7 +29,6 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-typedef enum { ASSERT_SCHEMA, ASSERT_NOT, ASSERT_EQUAL, ASSERT_UNEQUAL } AssertionKind;
 struct SchemaAssertion {
     AssertionKind kind;
     const Json *json; // the schema that holds or does not hold, or the value to compare with
@@ -55,8 +54,8 @@ struct Conjunct {
     Str name;
     int index, n_values;
     bool is_negated, is_required;
-    SchemaAssertion assertion;
-    const Conjunct *next; // the conjunct added before this one
+    SchemaAssertion assertion; // SCHEMA, UNEVALUATED...: only its kind
+    const Conjunct *next;      // the conjunct added before this one
 };
 
 typedef struct PendingAssertion PendingAssertion;

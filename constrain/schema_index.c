@@ -144,7 +144,7 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
     c->resource_of[i] = resource;
 
     for (const Json *k = schema->child; k; k = k->next) {
-        KeywordUse u = {schema_keyword(c, k->key), schema, k, false};
+        KeywordUse u = {.keyword = schema_keyword(c, k->key), .schema = schema, .value = k};
         if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
     }
 

@@ -61,8 +61,6 @@ static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Js
     if (n && unevaluated) return 0;
     const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
     if (!n && others) out[n++].json = others;
-
-    for (int i = 0; i < n; i++) out[i].kind = ASSERT_SCHEMA;
     return n;
 }
 
@@ -102,8 +100,11 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
 }
 
 static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (unevaluated_is_needed(c, u) && !json_get(u->schema, "additionalProperties"))
-        conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
+    bool is_true = u->value->kind == JSON_BOOL && u->value->boolean;
+    bool is_needed =
+        is_true ? c->is_closed // it describes all properties
+                : unevaluated_is_needed(c, u) && !json_get(u->schema, "additionalProperties");
+    if (is_needed) conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
 }
 
 // Required, propertyNames.
@@ -157,7 +158,7 @@ static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse 
     if (u->value->kind == JSON_ARRAY)
         assert_required(c, &f, u);
     else
-        conjunction_assert(c, &f, ASSERT_SCHEMA, u->value);
+        conjunction_assert(c, &f, u->kind, u->value);
     schema_expand(c, f);
 }
 
@@ -183,9 +184,8 @@ static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordU
 static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     for (const Json *d = u->value->child; d; d = d->next) {
         if (!schema_member(c, value, d->key)) continue;
-        bool ok = d->kind == JSON_ARRAY
-                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d, false}, value)
-                      : schema_holds(c, d, value);
+        bool ok = d->kind == JSON_ARRAY ? check_required(c, &(KeywordUse){.value = d}, value)
+                                        : schema_holds(c, d, value);
         if (!ok) return false;
     }
     return true;
@@ -289,20 +289,47 @@ static void list_names(const Conjunction *f, PropertyList *l) {
     }
 }
 
+// True if an object may have only properties that the schemas of the conjunction describe. This is
+// so if one of them lists properties, and no schema of the place has a keyword for other names. The
+// schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
+// properties count together, as for "unevaluatedProperties": false.
+static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
+    static const char others[] = "additionalProperties patternProperties unevaluatedProperties";
+    if (!c->is_closed) return false;
+
+    for (int i = 0; i < c->target.n_assertions; i++) {
+        SchemaAssertion a = c->target.assertions[i];
+        const Json *k = a.kind == ASSERT_SCHEMA ? a.json->child : NULL;
+        for (; k; k = k->next)
+            if (str_is_one_of(k->key, others) && schema_keyword(c, k->key)) return false;
+    }
+
+    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+        if (a->kind == CONJUNCT_SCHEMA && a->assertion.kind == ASSERT_SCHEMA &&
+            json_get(a->schema, "properties"))
+            return true;
+    return false;
+}
+
 // The value of a property with a known name, or with other names that match certain patterns.
 static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p,
                           SchemaAssertion *assertions) {
+    bool is_described = false;
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        if (a->kind == CONJUNCT_SCHEMA || a->kind == CONJUNCT_UNEVALUATED_PROPERTIES)
+        if (a->kind == CONJUNCT_SCHEMA || a->kind == CONJUNCT_UNEVALUATED_PROPERTIES) {
+            int first = n;
             n += find_property_schemas(c, a->schema, a->json, p, assertions + n);
+            for (int i = first; i < n; i++) assertions[i].kind = a->assertion.kind;
+            is_described |= n > first && a->assertion.kind != ASSERT_UNDER_NOT;
+        }
         if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
             assertions[n++] = a->assertion;
         if (a->kind == CONJUNCT_NAMES && p->name.data &&
             !assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name}))
             return 0;
     }
-    return schema_value(c, assertions, n);
+    return is_described || !is_closed(c, f) ? schema_value(c, assertions, n) : 0;
 }
 
 // Other names.
