@@ -297,8 +297,8 @@ bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
 }
 
-bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
-    if (u->value->kind == JSON_BOOL && u->value->boolean) return false;
+bool unevaluated_is_supported(SchemaCompiler *c, const KeywordUse *u) {
+    if (u->value->kind == JSON_BOOL && u->value->boolean) return true;
     for (const Json *k = u->schema->child; k; k = k->next) {
         const SchemaKeyword *beside = schema_keyword(c, k->key);
         if (beside && (beside->role == KEYWORD_APPLICATOR || beside->role == KEYWORD_UNSUPPORTED))
@@ -308,9 +308,9 @@ bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
     return true;
 }
 
-bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)value;
-    return schema_refuse(c, u, " where values are listed");
+void unevaluated_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    (void)f;
+    unevaluated_is_supported(c, u);
 }
 
 // Checking known values.

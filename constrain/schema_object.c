@@ -45,11 +45,10 @@ static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
 }
 
 // Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
-// patterns or, if there are none, "additionalProperties". If `unevaluated` is set (the value of
-// "unevaluatedProperties"), stores only this schema, and only for a property that no name or
-// pattern describes. Returns the number of schemas.
-static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
-                                 const PropertyName *p, SchemaAssertion *out) {
+// patterns or, if there are none, "additionalProperties" or "unevaluatedProperties". Returns the
+// number of schemas.
+static int find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
+                                 SchemaAssertion *out) {
     const Json *named =
         p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
     int n = 0;
@@ -58,8 +57,8 @@ static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Js
     for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
         if (name_matches(c, schema, k->key, p)) out[n++].json = k;
 
-    if (n && unevaluated) return 0;
-    const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
+    const Json *others = json_get(schema, "additionalProperties");
+    if (!others && c->draft >= 2019) others = json_get(schema, "unevaluatedProperties");
     if (!n && others) out[n++].json = others;
     return n;
 }
@@ -92,19 +91,15 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
     SchemaAssertion *applied = xalloc(max_property_schemas(u->schema), sizeof *applied);
     bool ok = true;
     for (const Json *m = value->child; m && ok; m = m->next) {
-        int n = find_property_schemas(c, u->schema, NULL, &(PropertyName){.name = m->key}, applied);
+        int n = find_property_schemas(c, u->schema, &(PropertyName){.name = m->key}, applied);
         for (int i = 0; i < n && ok; i++) ok = schema_holds(c, applied[i].json, m);
     }
     free(applied);
     return ok;
 }
 
-static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    bool is_true = u->value->kind == JSON_BOOL && u->value->boolean;
-    bool is_needed =
-        is_true ? c->is_closed // it describes all properties
-                : unevaluated_is_needed(c, u) && !json_get(u->schema, "additionalProperties");
-    if (is_needed) conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
+static bool check_unevaluated(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    return unevaluated_is_supported(c, u) && check_properties(c, u, value);
 }
 
 // Required, propertyNames.
@@ -211,8 +206,8 @@ const SchemaKeyword schema_object_keywords[] = {
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
     {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"unevaluatedProperties", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
-     .check = unevaluated_check, .first = 2019},
+    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, unevaluated_assert, NULL,
+     .check = check_unevaluated, .first = 2019},
     {.name = NULL},
 };
 
@@ -317,9 +312,9 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
     bool is_described = false;
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        if (a->kind == CONJUNCT_SCHEMA || a->kind == CONJUNCT_UNEVALUATED_PROPERTIES) {
+        if (a->kind == CONJUNCT_SCHEMA) {
             int first = n;
-            n += find_property_schemas(c, a->schema, a->json, p, assertions + n);
+            n += find_property_schemas(c, a->schema, p, assertions + n);
             for (int i = first; i < n; i++) assertions[i].kind = a->assertion.kind;
             is_described |= n > first && a->assertion.kind != ASSERT_UNDER_NOT;
         }
