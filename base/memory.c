@@ -42,6 +42,20 @@ size_t list_unique(void *list, size_t n, size_t item_size,
     return n_kept;
 }
 
+size_t list_lower_bound(const void *list, size_t n, size_t item_size, uint32_t code) {
+    size_t lo = 0;
+    while (lo < n) {
+        size_t mid = lo + (n - lo) / 2;
+        uint32_t found;
+        memcpy(&found, (const char *)list + mid * item_size, sizeof found);
+        if (found < code)
+            lo = mid + 1;
+        else
+            n = mid;
+    }
+    return lo;
+}
+
 void *arena_alloc(Arena *a, size_t n, size_t size) {
     a->blocks = list_grow((void *)a->blocks, a->n_blocks, sizeof *a->blocks);
     void *block = memset(xrealloc(NULL, n, size), 0, n * size);

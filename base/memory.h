@@ -22,6 +22,9 @@ void *list_grow(void *list, int n, size_t item_size);
 // Sorts n items and removes all but one of equal ones. Returns the number of those that remain.
 size_t list_unique(void *list, size_t n, size_t item_size,
                    int (*compare)(const void *a, const void *b));
+// Index of the first of n items whose code is at least `code`; n if there is none. An item begins
+// with its code, a uint32_t, by which the items are sorted.
+size_t list_lower_bound(const void *list, size_t n, size_t item_size, uint32_t code);
 
 // Blocks of memory that are freed together. Zero-initialize.
 typedef struct {

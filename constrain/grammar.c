@@ -92,15 +92,9 @@ int trie_add(Grammar *g, const Str *strings, int n) {
 }
 
 int trie_lower_bound(const Grammar *g, int node, uint32_t code) {
-    int lo = g->tries[node].first, hi = lo + g->tries[node].n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (g->tries[mid].code < code)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    const TrieNode *t = &g->tries[node];
+    return t->first +
+           (int)list_lower_bound(&g->tries[t->first], (size_t)t->n, sizeof *g->tries, code);
 }
 
 int trie_child(const Grammar *g, int node, uint32_t code) {

@@ -44,29 +44,28 @@ static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
     return p->matched >> find_pattern(p->patterns, dfa) & 1;
 }
 
-// Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
-// patterns or, if there are none, "additionalProperties" or "unevaluatedProperties". Returns the
-// number of schemas.
-static int find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
-                                 SchemaAssertion *out) {
+static void append_schema(Buffer *out, AssertionKind kind, const Json *schema) {
+    SchemaAssertion a = {kind, schema};
+    buffer_append(out, &a, sizeof a);
+}
+
+// Appends the schemas (SchemaAssertion) that `schema` applies to a property: the schemas of its
+// name and of matching patterns or, if there are none, "additionalProperties" or
+// "unevaluatedProperties". False if there is none.
+static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
+                                  AssertionKind kind, Buffer *out) {
     const Json *named =
         p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
-    int n = 0;
+    size_t before = out->len;
 
-    if (named) out[n++].json = named;
+    if (named) append_schema(out, kind, named);
     for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
-        if (name_matches(c, schema, k->key, p)) out[n++].json = k;
+        if (name_matches(c, schema, k->key, p)) append_schema(out, kind, k);
 
     const Json *others = json_get(schema, "additionalProperties");
     if (!others && c->draft >= 2019) others = json_get(schema, "unevaluatedProperties");
-    if (!n && others) out[n++].json = others;
-    return n;
-}
-
-// The greatest number of schemas that find_property_schemas() stores.
-static size_t max_property_schemas(const Json *schema) {
-    const Json *patterns = json_get(schema, "patternProperties");
-    return 1 + (patterns ? (size_t)patterns->n_items : 0);
+    if (out->len == before && others) append_schema(out, kind, others);
+    return out->len > before;
 }
 
 // Properties, patternProperties, additionalProperties.
@@ -88,13 +87,17 @@ static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse
 }
 
 static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    SchemaAssertion *applied = xalloc(max_property_schemas(u->schema), sizeof *applied);
+    Buffer applied = {0};
     bool ok = true;
     for (const Json *m = value->child; m && ok; m = m->next) {
-        int n = find_property_schemas(c, u->schema, &(PropertyName){.name = m->key}, applied);
-        for (int i = 0; i < n && ok; i++) ok = schema_holds(c, applied[i].json, m);
+        applied.len = 0;
+        find_property_schemas(c, u->schema, &(PropertyName){.name = m->key}, ASSERT_SCHEMA,
+                              &applied);
+        const SchemaAssertion *a = (SchemaAssertion *)(void *)applied.data;
+        for (size_t n = applied.len / sizeof *a; n > 0 && ok; n--, a++)
+            ok = schema_holds(c, a->json, m);
     }
-    free(applied);
+    buffer_free(&applied);
     return ok;
 }
 
@@ -307,24 +310,27 @@ static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
 }
 
 // The value of a property with a known name, or with other names that match certain patterns.
-static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p,
-                          SchemaAssertion *assertions) {
-    bool is_described = false;
-    int n = 0;
+static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p) {
+    Buffer list = {0};
+    bool is_described = false, is_name = true;
+    int value = 0;
+
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        if (a->kind == CONJUNCT_SCHEMA) {
-            int first = n;
-            n += find_property_schemas(c, a->schema, p, assertions + n);
-            for (int i = first; i < n; i++) assertions[i].kind = a->assertion.kind;
-            is_described |= n > first && a->assertion.kind != ASSERT_UNDER_NOT;
-        }
+        AssertionKind kind = a->assertion.kind;
+        if (a->kind == CONJUNCT_SCHEMA && find_property_schemas(c, a->schema, p, kind, &list))
+            is_described |= kind != ASSERT_UNDER_NOT;
         if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
-            assertions[n++] = a->assertion;
-        if (a->kind == CONJUNCT_NAMES && p->name.data &&
-            !assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name}))
-            return 0;
+            append_schema(&list, kind, a->assertion.json);
+        if (a->kind == CONJUNCT_NAMES && p->name.data)
+            is_name &=
+                assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name});
     }
-    return is_described || !is_closed(c, f) ? schema_value(c, assertions, n) : 0;
+
+    if (is_name && (is_described || !is_closed(c, f)))
+        value = schema_value(c, (SchemaAssertion *)(void *)list.data,
+                             (int)(list.len / sizeof(SchemaAssertion)));
+    buffer_free(&list);
+    return value;
 }
 
 // Other names.
@@ -391,8 +397,7 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
-                            SchemaAssertion *assertions) {
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o) {
     PatternList patterns = {.n = 0};
     int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
@@ -417,7 +422,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
         PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
         if (d.accept[state] && !o->other_values[name.matched])
-            o->other_values[name.matched] = property_value(c, f, &name, assertions);
+            o->other_values[name.matched] = property_value(c, f, &name);
     }
     o->other = grammar_add_dfa(c->grammar, d);
 }
@@ -427,20 +432,14 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
 
-    size_t max = 1; // greatest number of assertions about one property
-    long n_conjuncts = 0;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
-        max += max_property_schemas(a->schema);
-
     // Add the listed names, each with its value, then all other names.
-    SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
+    long n_conjuncts = 0;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) n_conjuncts++;
     list_names(f, &l);
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
-        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
-    if (!c->failed) add_other_names(c, f, &o, assertions);
-
-    free(assertions);
+        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
+    if (!c->failed) add_other_names(c, f, &o);
     add_object(c, o, &l);
 }
 

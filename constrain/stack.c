@@ -120,12 +120,13 @@ void stack_sort_pushes(StackTable *t) {
 // character. The first stack with a frame settles what the frame was pushed on.
 void stack_settle(StackTable *t, Stack *s) {
     if (s->below != SET_OPEN) return;
-    StackPush *p = (StackPush *)(void *)t->pushes.data, *end = p + t->pushes.len / sizeof *p;
-    p = bsearch(&s->frame, p, (size_t)(end - p), sizeof *p, compare_codes);
-    while (p > (StackPush *)(void *)t->pushes.data && p[-1].frame == s->frame) p--;
+    StackPush *pushes = (StackPush *)(void *)t->pushes.data;
+    size_t n = t->pushes.len / sizeof *pushes;
+    size_t first = list_lower_bound(pushes, n, sizeof *pushes, s->frame), end = first;
 
-    for (StackPush *k = p; k < end && k->frame == s->frame; k++) stack_settle(t, &k->below);
-    for (; p < end && p->frame == s->frame; p++) buffer_append(&t->set, &p->below, sizeof p->below);
+    for (; end < n && pushes[end].frame == s->frame; end++) stack_settle(t, &pushes[end].below);
+    for (size_t i = first; i < end; i++)
+        buffer_append(&t->set, &pushes[i].below, sizeof pushes[i].below);
     s->below = intern_set(t);
 }
 
