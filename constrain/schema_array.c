@@ -62,10 +62,6 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     return true;
 }
 
-static bool check_unevaluated(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    return unevaluated_is_supported(c, u) && check_items(c, u, value);
-}
-
 const SchemaKeyword schema_array_keywords[] = {
     {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items},
     {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, NULL, negate_items, .check = check_items,
@@ -76,8 +72,7 @@ const SchemaKeyword schema_array_keywords[] = {
      .is_max = true},
     {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
      .split = split_unique},
-    {"unevaluatedItems", TYPE_ARRAY, VALUE_SCHEMA, unevaluated_assert, NULL,
-     .check = check_unevaluated, .first = 2019},
+    {"unevaluatedItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, NULL, .check = check_items, .first = 2019},
     {.name = NULL},
 };
 

@@ -93,9 +93,7 @@ struct SchemaCompiler {
     int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
     SchemaTarget *targets;
     int n_targets;
-    InternTable members; // by address of an object and name, see schema_member()
-    Buffer member_key;   // the key of the current search
-    InternTable values;  // the set of assertions of each value of the grammar
+    InternTable values; // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()

@@ -297,22 +297,6 @@ bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
 }
 
-bool unevaluated_is_supported(SchemaCompiler *c, const KeywordUse *u) {
-    if (u->value->kind == JSON_BOOL && u->value->boolean) return true;
-    for (const Json *k = u->schema->child; k; k = k->next) {
-        const SchemaKeyword *beside = schema_keyword(c, k->key);
-        if (beside && (beside->role == KEYWORD_APPLICATOR || beside->role == KEYWORD_UNSUPPORTED))
-            return schema_fail(c, u->schema, NULL, "\"%.*s\" beside \"%.*s\" is not supported",
-                               SHOWN(u->value->key), SHOWN(k->key));
-    }
-    return true;
-}
-
-void unevaluated_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    (void)f;
-    unevaluated_is_supported(c, u);
-}
-
 // Checking known values.
 
 bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {

@@ -107,12 +107,6 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
-// The unevaluated... keywords. Without an applicator in the schema, they apply where no other
-// keyword of the schema does, as additional... does. Beside an applicator, which may evaluate
-// properties or items, only the value true is supported; others fail.
-bool unevaluated_is_supported(SchemaCompiler *c, const KeywordUse *u);
-void unevaluated_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
-
 // True if a known value satisfies a schema or an assertion.
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);

@@ -101,10 +101,6 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
     return ok;
 }
 
-static bool check_unevaluated(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    return unevaluated_is_supported(c, u) && check_properties(c, u, value);
-}
-
 // Required, propertyNames.
 
 static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
@@ -209,8 +205,8 @@ const SchemaKeyword schema_object_keywords[] = {
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
     {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, unevaluated_assert, NULL,
-     .check = check_unevaluated, .first = 2019},
+    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, NULL, .check = check_properties,
+     .first = 2019},
     {.name = NULL},
 };
 
