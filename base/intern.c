@@ -4,6 +4,8 @@
 #include "files.h"
 #include "hash.h"
 
+enum { MIN_SLOTS = 16 };
+
 struct InternSlot {
     uint32_t hash;
     int key; // number of the key + 1; 0: free
@@ -18,7 +20,7 @@ static uint32_t hash_key(const void *key, size_t n) {
 }
 
 static void grow_slots(InternTable *t) {
-    size_t n = t->n_slots ? 2 * t->n_slots : 64;
+    size_t n = t->n_slots ? 2 * t->n_slots : MIN_SLOTS;
     struct InternSlot *slots = xalloc(n, sizeof *slots);
     for (size_t i = 0; i < t->n_slots; i++) {
         if (!t->slots[i].key) continue;
@@ -73,8 +75,12 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
 }
 
 void intern_clear(InternTable *t) {
+    if (!t->n) return;
+
+    // A few keys do not need all slots of an earlier round, which would be cleared each time.
+    if ((size_t)t->n < t->n_slots / MIN_SLOTS) t->n_slots = MIN_SLOTS;
+    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
     t->n = 0;
-    if (t->n_slots) memset(t->slots, 0, t->n_slots * sizeof *t->slots);
 }
 
 void intern_free(InternTable *t) {

@@ -26,6 +26,36 @@ void *list_grow(void *list, int n, size_t item_size) {
     return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, item_size);
 }
 
+size_t list_unique(void *list, size_t n, size_t item_size,
+                   int (*compare)(const void *a, const void *b)) {
+    char *items = list;
+    size_t n_kept = 1;
+    if (n < 2) return n;
+
+    qsort(items, n, item_size, compare);
+    for (size_t i = 1; i < n; i++) {
+        const char *item = items + i * item_size;
+        if (!compare(items + (n_kept - 1) * item_size, item)) continue;
+        memmove(items + n_kept * item_size, item, item_size);
+        n_kept++;
+    }
+    return n_kept;
+}
+
+size_t list_lower_bound(const void *list, size_t n, size_t item_size, uint32_t code) {
+    size_t lo = 0;
+    while (lo < n) {
+        size_t mid = lo + (n - lo) / 2;
+        uint32_t found;
+        memcpy(&found, (const char *)list + mid * item_size, sizeof found);
+        if (found < code)
+            lo = mid + 1;
+        else
+            n = mid;
+    }
+    return lo;
+}
+
 void *arena_alloc(Arena *a, size_t n, size_t size) {
     a->blocks = list_grow((void *)a->blocks, a->n_blocks, sizeof *a->blocks);
     void *block = memset(xrealloc(NULL, n, size), 0, n * size);

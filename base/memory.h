@@ -19,6 +19,12 @@ void *xrealloc(void *p, size_t n, size_t size);
 // Enlarges a list of n items before one more is appended. The list is doubled when n is 0 or a
 // power of two, so it must grow by one item at a time.
 void *list_grow(void *list, int n, size_t item_size);
+// Sorts n items and removes all but one of equal ones. Returns the number of those that remain.
+size_t list_unique(void *list, size_t n, size_t item_size,
+                   int (*compare)(const void *a, const void *b));
+// Index of the first of n items whose code is at least `code`; n if there is none. An item begins
+// with its code, a uint32_t, by which the items are sorted.
+size_t list_lower_bound(const void *list, size_t n, size_t item_size, uint32_t code);
 
 // Blocks of memory that are freed together. Zero-initialize.
 typedef struct {

@@ -5,8 +5,9 @@
 // that it needs. Help, manual page and completions are printed from the same rows.
 //
 // Arguments have the forms `--name value`, `--name=value`, `-x value` and, for flags, the name
-// alone. `--` ends the options. A dash before a digit, or alone, is not an option: "-5" and "-" are
-// positional arguments. If an option is repeated, the last value counts, except for lists.
+// alone or `--name=false`. `--` ends the options. A dash before a digit, or alone, is not an option:
+// "-5" and "-" are positional arguments. If an option is repeated, the last value counts, except for
+// lists.
 #include "options.h"
 #include "../base/files.h"
 #include "spellings.h"
@@ -29,7 +30,7 @@
 #define SAMPLING_KEY(name) .key = "general.sampling." name
 
 // Initializers of a row from its kind to the placeholder of its value; the help text follows, then
-// the module. FLAG takes no value. The range of a number is inclusive.
+// the module. FLAG needs no value. The range of a number is inclusive.
 #define AT(field)                      offsetof(Options, field)
 #define VALUE(k, field, text)          .kind = k, .offset = AT(field), .value = text
 #define RANGE(low, high)               .min = low, .max = high
@@ -179,6 +180,8 @@ const Option option_table[] = {
      "generate JSON of this schema, or of that in @FILE or FILE.json", MODULE_CONSTRAIN},
     {{"--any-order"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(any_order),
      "generate properties in any order (default: the schema's)", MODULE_CONSTRAIN},
+    {{"--extra-properties"}, CONSTRAIN | CMD_CHAT | CMD_REQUEST, FLAG(extra_properties),
+     "allow unlisted properties beside \"properties\" (default: tokenize)", MODULE_CONSTRAIN},
     {{"--grammar"}, CONSTRAIN, TEXT(grammar, "FILE"),
      "generate text of a GBNF grammar: a file, or text with ::=", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),
@@ -266,6 +269,7 @@ Options options_default(const char *command) {
                      .cache = getenv("LLAMA31_CACHE"),
                      .n_predict = INT_MIN,
                      .reasoning_budget = INT_MIN,
+                     .extra_properties = !strcmp(command, "tokenize"),
                      .sample = {.temp = 0.8f,
                                 .top_k = 40,
                                 .top_p = 0.95f,
@@ -365,7 +369,11 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
 
     // A case that breaks has found an invalid value. `expected` describes valid ones.
     switch (option->kind) {
-    case OPTION_FLAG: *(bool *)field = true; return true;
+    case OPTION_FLAG:
+        expected = "true or false";
+        if (text && !str_is_one_of(str_of(text), "true false")) break;
+        *(bool *)field = !text || !strcmp(text, "true");
+        return true;
     case OPTION_STRINGS: {
         Str **list = field;
         int *n = (int *)((char *)o + option->n_offset);
@@ -438,8 +446,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
 
     if (!option) return option_find(o, command, typed, err);
     if (!module_check(option->module, typed, err)) return false;
-    if (option->kind == OPTION_FLAG && equals)
-        return error_set(err, EXIT_USAGE, "%s: takes no value, found \"%s\"", typed, value);
+    if (option->kind == OPTION_FLAG && !equals) value = NULL;
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
 

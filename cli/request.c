@@ -292,6 +292,7 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
     // The constraint of the request, or else of the options, or else of the offered tools.
     if (!read_constraint_files(o, err)) return false;
     spec->is_ordered = !o->any_order && !spec->is_checked;
+    spec->is_closed = !o->extra_properties;
     if (!is_own) use_option_source(o, spec);
     bool has_answer = constraint_is_requested(spec);
     if (has_answer && o->ignore_eos)

@@ -16,7 +16,10 @@ enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
     // Accepts texts that are valid but never generated: 1.0 and -0 as integers, and every plain
     // spelling of a listed number.
-    SCHEMA_CHECKED = 2
+    SCHEMA_CHECKED = 2,
+    // An object whose schema has "properties" has only properties that the schema describes, see
+    // is_closed() in schema_object.c.
+    SCHEMA_CLOSED = 4
 };
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);

@@ -80,6 +80,7 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     JsonWriter w = {.out = key};
 
     if (s->is_checked) buffer_puts(key, "checked ");
+    if (s->is_closed) buffer_puts(key, "closed ");
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
     if (s->schema_text.data) buffer_put(key, s->schema_text);
@@ -98,7 +99,8 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
 }
 
 static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
-    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0) | (s->is_checked ? SCHEMA_CHECKED : 0);
+    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0) | (s->is_checked ? SCHEMA_CHECKED : 0) |
+                     (s->is_closed ? SCHEMA_CLOSED : 0);
     if (s->schema) return grammar_schema(s->schema, modes, unknown, err);
     if (s->schema_text.data) return grammar_schema_text(s->schema_text, modes, unknown, err);
     if (s->grammar.data) return grammar_gbnf(s->grammar, err);
@@ -253,8 +255,6 @@ bool constraint_is_complete(const ConstraintState *s) {
 }
 
 bool constraint_may_think(const ConstraintState *s) { return s->spec.may_think; }
-
-bool constraint_is_exact(const ConstraintState *s) { return matcher_is_exact(s->matcher); }
 
 bool constraint_matches(const ConstraintState *s, Str text) {
     if (s->spec.may_think || is_free(s)) return constraint_is_complete(s);

@@ -26,6 +26,7 @@ typedef struct {
     int n_choices;
     bool is_ordered; // properties come in the schema's order
     bool is_checked; // checks a text that was not generated (SCHEMA_CHECKED in constrain.h)
+    bool is_closed;  // objects have only described properties (SCHEMA_CLOSED)
     bool may_think;  // an unconstrained <think>...</think> may come first
     bool no_think;   // the answer begins immediately, even if the prompt ends with <think>
 
@@ -68,10 +69,6 @@ void constraint_attach(ConstraintState *s, Request *r);
 bool constraint_may_think(const ConstraintState *s);
 // True if the text so far satisfies the constraint. A free answer does, except within a tool call.
 bool constraint_is_complete(const ConstraintState *s);
-// False if a text of this constraint was so ambiguous that the automaton dropped states (more than
-// 2,048). A text that is accepted still satisfies the constraint; a text that is rejected may
-// satisfy it, too.
-bool constraint_is_exact(const ConstraintState *s);
 // True if `text` satisfies the constraint. Used for a generated text whose stop string has been
 // removed. If reasoning may come first or the answer is free, the tokens accepted so far are
 // checked instead.

@@ -56,23 +56,13 @@ static int state_of_key(Dfa *d, InternTable *keys, const void *key, size_t len) 
 //     class        0      2      1    2     1     0
 
 int dfa_interval(const Dfa *d, uint32_t code) {
-    int lo = 0, hi = d->n_bounds;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        if (d->bounds[mid] <= code)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
+    return (int)list_lower_bound(d->bounds, (size_t)d->n_bounds, sizeof *d->bounds, code + 1) - 1;
 }
 
 // Sets the intervals of a DFA from n bounds in any order. Takes ownership of `bounds`.
 static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
-    qsort(bounds, n, sizeof *bounds, compare_codes);
     d->bounds = bounds;
-    for (size_t i = 0; i < n; i++)
-        if (!i || bounds[i] != bounds[d->n_bounds - 1]) bounds[d->n_bounds++] = bounds[i];
+    d->n_bounds = (int)list_unique(bounds, n, sizeof *bounds, compare_codes);
     d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
 }
 

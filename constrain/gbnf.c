@@ -11,14 +11,6 @@
 #include "constrain.h"
 #include "pattern.h"
 
-struct GrammarRule {
-    Str name;
-    size_t named_at;  // offset of the first use of the name
-    int pattern;      // node; -1: not defined
-    bool is_nullable; // the empty text matches
-    bool is_safe;     // known not to be left-recursive (check_rules)
-};
-
 // Parsing.
 
 static bool is_name(int c) {

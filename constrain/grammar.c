@@ -92,15 +92,9 @@ int trie_add(Grammar *g, const Str *strings, int n) {
 }
 
 int trie_lower_bound(const Grammar *g, int node, uint32_t code) {
-    int lo = g->tries[node].first, hi = lo + g->tries[node].n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (g->tries[mid].code < code)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    const TrieNode *t = &g->tries[node];
+    return t->first +
+           (int)list_lower_bound(&g->tries[t->first], (size_t)t->n, sizeof *g->tries, code);
 }
 
 int trie_child(const Grammar *g, int node, uint32_t code) {
@@ -229,7 +223,6 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 }
 
 bool grammar_finish(Grammar *g, Budget *budget) {
-    enum { MAX_ALTS = 1024 }; // fewer than MAX_STATES in machine.c
     if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
 
     // Remove impossible alternatives.
@@ -239,10 +232,6 @@ bool grammar_finish(Grammar *g, Budget *budget) {
         for (int k = 0; k < v->n_alts; k++)
             if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
         v->n_alts = n;
-
-        if (n > MAX_ALTS)
-            return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
-                             n);
     }
 
     // Remove impossible names, and end arrays before an impossible item.

@@ -5,7 +5,6 @@
 #include "stack.h"
 
 enum {
-    MAX_STATES = 2048,        // in a configuration; more states are dropped (machine_is_exact)
     ROW_BYTES = 1024,         // the 256 steps of a configuration
     DEFAULT_LIMIT = 32 << 20, // bytes of tables
     CHUNK = 64                // rows per allocation; rows never move
@@ -37,7 +36,7 @@ enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 // Therefore, there is no padding, and bytes of the union that a kind does not use are 0. Code that
 // changes to a kind with other union members starts from state_new().
 typedef struct {
-    uint32_t stack;
+    Stack stack;
     uint8_t kind, style;
     uint16_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
     uint32_t partial;      // an incomplete character (json_char.h)
@@ -63,20 +62,18 @@ typedef struct {
         } indent;                // AT_INDENT
     };
 } State;
-_Static_assert(sizeof(State) == 28, "State has padding");
+_Static_assert(sizeof(State) == 32, "State has padding");
 
 struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
     uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
-    State *out;          // (MAX_STATES) states of the step in progress
-    uint32_t n_out;
-    size_t limit;    // bytes of tables before a flush
-    bool is_inexact; // states were dropped
+    InternTable out;     // State: those of the step in progress
+    size_t limit;        // bytes of tables before a flush
 };
 
-static State state_new(StateKind kind, uint32_t stack, uint8_t style) {
+static State state_new(StateKind kind, Stack stack, uint8_t style) {
     State s;
     memset(&s, 0, sizeof s);
     s.kind = (uint8_t)kind;
@@ -86,38 +83,80 @@ static State state_new(StateKind kind, uint32_t stack, uint8_t style) {
 }
 
 // Adds a state to the step in progress.
-static void put(Machine *m, State s) {
-    for (uint32_t i = 0; i < m->n_out; i++)
-        if (!memcmp(&m->out[i], &s, sizeof s)) return;
-    if (m->n_out < MAX_STATES)
-        m->out[m->n_out++] = s;
-    else
-        m->is_inexact = true;
-}
+static void put(Machine *m, State s) { intern_add(&m->out, &s, sizeof s, NULL); }
 
 static const StackFrame *top(const Machine *m, const State *s) {
     return stack_top(&m->stacks, s->stack);
 }
 
+// Characters.
+
+// True if a character of the range can continue the string.
+static bool string_has_step(const Machine *m, const State *s, CodeRange r) {
+    const StringDef *d = &m->grammar->defs[s->string.def].string;
+    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
+
+    for (int i = dfa_interval(dfa, r.lo); i < dfa->n_bounds && dfa->bounds[i] <= r.hi; i++) {
+        int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
+        if (string_is_live(d, next, s->string.count + 1)) return true;
+    }
+    return false;
+}
+
+// True if a DFA (NULL: none) has a step for a code point in [lo, end).
+static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
+    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
+}
+
+// True if a character of the range can continue a name: to a listed name, by a child of the trie
+// node, or to another name, by a character beside the children.
+static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
+    static const TrieNode empty = {0};
+    const Grammar *g = m->grammar;
+    const StackFrame *f = top(m, s);
+    const int node = s->name.node, state = s->name.other;
+    const TrieNode *t = node != NONE ? &g->tries[node] : &empty;
+    bool allows_other = state && frame_allows_other(&m->stacks, f);
+    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
+
+    for (int k = t->first; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
+        uint32_t code = g->tries[k].code;
+        if (code < r.lo) continue;
+        if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
+        if (has_step_before(other, state, r.lo, code)) return true;
+        r.lo = code + 1;
+    }
+    return has_step_before(other, state, r.lo, r.hi + 1);
+}
+
+// True if a character of the range can come next.
+static bool has_step(const Machine *m, const State *s, CodeRange r) {
+    const Grammar *g = m->grammar;
+    switch (s->kind) {
+    case IN_TEXT: return dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r);
+    case IN_STRING: return string_has_step(m, s, r);
+    case IN_LISTED:
+        return trie_lower_bound(g, s->listed.node, r.lo) <
+               trie_lower_bound(g, s->listed.node, r.hi + 1);
+    default: return name_has_step(m, s, r);
+    }
+}
+
+// Reads a byte. True if it completes a character, *code. If the character is still incomplete, adds
+// the state, provided that some completion can come next.
+static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
+    CodeRange r[CHAR_MAX_RANGES];
+    s->partial = s->kind == IN_TEXT ? char_step_utf8(s->partial, b, code)
+                                    : char_step_json(s->partial, b, code);
+    int n = s->partial && s->partial != CHAR_INVALID ? char_ranges(s->partial, r) : 0;
+    while (n > 0 && !has_step(m, s, r[n - 1])) n--;
+    if (n > 0) put(m, *s);
+    return !s->partial;
+}
+
 // Strings.
 
 static void end_value(Machine *m, State s);
-
-// True if some completion of a state's partial character can continue the string.
-static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
-    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r);
-
-    for (int k = 0; k < n; k++)
-        for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds; i++) {
-            if (dfa->bounds[i] > r[k].hi) break;
-            int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
-            if (string_is_live(d, next, s->string.count + 1)) return true;
-        }
-
-    return false;
-}
 
 // The count after one more character. Strings without a maximum are counted up to `limit`.
 static uint32_t next_count(const StringDef *d, uint32_t count) {
@@ -135,26 +174,10 @@ static void step_string(Machine *m, State s, int b) {
         return;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (string_has_step(m, d, &s)) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.string.state = dfa_next(dfa, s.string.state, code);
     if (!s.is_uncounted) s.string.count = next_count(d, s.string.count);
     if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
-}
-
-// True if a trie node has a child for some completion of a state's partial character.
-static bool listed_has_step(const Grammar *g, const State *s) {
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r), node = s->listed.node;
-    for (int k = 0; k < n; k++)
-        if (trie_lower_bound(g, node, r[k].lo) < trie_lower_bound(g, node, r[k].hi + 1))
-            return true;
-    return false;
 }
 
 static void step_listed(Machine *m, State s, int b) {
@@ -166,13 +189,7 @@ static void step_listed(Machine *m, State s, int b) {
         return;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (listed_has_step(g, &s)) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.listed.node = trie_child(g, s.listed.node, code);
     if (s.listed.node > 0) put(m, s);
 }
@@ -186,27 +203,32 @@ static bool is_tail(const Dfa *d, int state) {
     return true;
 }
 
-// Adds a state between two characters, the start states of the rules that it may call, and, if its
-// own rule may end here, the states that follow. If a rule could only end after a call, the call
-// pushes no frame (a tail call), so that right recursion does not make the stack grow.
-static void put_text(Machine *m, State s) {
+static State text_new(Stack stack, uint8_t style, int def, int state) {
+    State s = state_new(IN_TEXT, stack, style);
+    s.text.def = def;
+    s.text.state = state;
+    return s;
+}
+
+// Adds the start states of the rules that a state may call and, if its own rule may end here, the
+// states that follow. If a rule could only end after a call, the call pushes no frame (a tail
+// call), so that right recursion does not make the stack grow.
+static void follow_text(Machine *m, State s) {
     const int def = s.text.def, state = s.text.state;
     const Dfa *d = &m->grammar->defs[def].dfa;
-    uint32_t n = m->n_out;
 
-    put(m, s);
-    if (m->n_out == n) return; // added before, together with the states that follow from it
-
-    // Call rules. The frame says where the caller continues; a tail call pushes none.
+    // Call rules. The frame says where the caller continues; a tail call pushes none. Callers with
+    // the same frame share a stack. This is exact, because they call the same rule: each call in a
+    // grammar leads to an NFA state of its own. Only calls that can all be skipped, as in (a? b?)*,
+    // lead to the same DFA state, and every caller of one of them calls the others, too.
     for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
 
-        State inner = s;
-        if (!is_tail(d, call.to))
-            inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
-        inner.text.state = d->starts[call.rule];
-        put_text(m, inner);
+        Stack stack = is_tail(d, call.to)
+                          ? s.stack
+                          : stack_push(&m->stacks, s.stack, FRAME_RULE, def, call.to);
+        put(m, text_new(stack, s.style, def, d->starts[call.rule]));
     }
 
     if (d->accept[state]) end_value(m, s);
@@ -214,34 +236,26 @@ static void put_text(Machine *m, State s) {
 
 static void step_text(Machine *m, State s, int b) {
     const Dfa *d = &m->grammar->defs[s.text.def].dfa;
-    CodeRange r[CHAR_MAX_RANGES];
     uint32_t code = 0;
-
-    s.partial = char_step_utf8(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (char_ranges(s.partial, r) && dfa_has_step(d, s.text.state, r[0])) put(m, s);
-        return;
-    }
-
+    if (!read_char(m, &s, b, &code)) return;
     s.text.state = dfa_next(d, s.text.state, code);
-    if (s.text.state) put_text(m, s);
+    if (s.text.state) put(m, s);
 }
 
 // Values.
 
-// Adds the state after a value, or after the end of a rule's text.
+// Adds the state after a value, or those after the end of a rule's text.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
+    uint32_t n;
+
     if (f->kind == FRAME_ROOT) {
-        put(m, state_new(AT_END, 0, 0));
-    } else if (f->kind == FRAME_RULE) {
-        State caller = state_new(IN_TEXT, f->parent, s.style);
-        caller.text.def = f->def;
-        caller.text.state = f->state;
-        put_text(m, caller);
-    } else {
+        put(m, state_new(AT_END, (Stack){0}, 0));
+    } else if (f->kind != FRAME_RULE) {
         put(m, state_new(AT_AFTER, s.stack, s.style));
+    } else if (s.stack.below != SET_OPEN) { // the caller's DFA passes a rule that has read nothing
+        const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+        for (uint32_t i = 0; i < n; i++) put(m, text_new(below[i], s.style, f->def, f->state));
     }
 }
 
@@ -268,13 +282,10 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Def *alt = &g->defs[alternative];
 
     switch (alt->kind) {
-    case DEF_TEXT: {
-        State text = state_new(IN_TEXT, s.stack, s.style);
-        text.text.def = alternative;
-        text.text.state = alt->dfa.start;
-        if (text.text.state) step_text(m, text, b);
+    case DEF_TEXT:
+        if (alt->dfa.start)
+            step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b);
         break;
-    }
     case DEF_STRING:
         if (b == '"') begin_string(m, s, alternative);
         break;
@@ -283,7 +294,7 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
         bool is_object = alt->kind == DEF_OBJECT;
         if (b != (is_object ? '{' : '[')) break;
         FrameKind kind = is_object ? FRAME_OBJECT : FRAME_ARRAY;
-        uint32_t stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
+        Stack stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
         put(m, state_new(AT_OPEN, stack, s.style));
         break;
     }
@@ -302,14 +313,11 @@ static void step_value(Machine *m, State s, int b) {
 // name is listed if the trie node ends a listed name. Otherwise the DFA must accept it.
 // State.name.used is the last used name that begins with the characters so far, or 0.
 
-static Str used_so_far(const Machine *m, const State *s) {
-    return used_prefix(&m->stacks, s->name.used, s->name.n_same);
-}
-
 // The last used name that begins with the name so far and `next` or, if is_end, is equal to both
 // together. 0 if there is none.
 static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
-    return (uint32_t)used_find(&m->stacks, s->name.used, used_so_far(m, s), next, is_end);
+    Str so_far = used_prefix(&m->stacks, s->name.used, s->name.n_same);
+    return used_find(&m->stacks, s->name.used, so_far, next, is_end);
 }
 
 static bool leads_to_name(const Machine *m, const State *s) {
@@ -349,53 +357,6 @@ static void end_name(Machine *m, State s) {
     put(m, colon);
 }
 
-// True if a DFA (NULL: none) has a step on a code point of [lo, end).
-static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
-    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
-}
-
-// True if the DFA (NULL: none) has a step on a code point of the range for which the trie node has
-// no child.
-static bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
-    const TrieNode *t = &g->tries[node];
-    int k = trie_lower_bound(g, node, r.lo);
-
-    for (; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
-        uint32_t code = g->tries[k].code;
-        if (has_step_before(d, state, r.lo, code)) return true;
-        r.lo = code + 1;
-    }
-    return has_step_before(d, state, r.lo, r.hi + 1);
-}
-
-// True if some completion of a state's partial character can continue the name: toward a listed
-// name through a child of its trie node, or toward an unlisted name.
-static bool name_has_step(const Machine *m, const State *s) {
-    const Grammar *g = m->grammar;
-    const StackFrame *f = top(m, s);
-    const int node = s->name.node, state = s->name.other;
-    bool allows_other = state && frame_allows_other(&m->stacks, f);
-    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
-    CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r);
-
-    for (int i = 0; i < n; i++) {
-        if (node == NONE) {
-            if (has_step_before(other, state, r[i].lo, r[i].hi + 1)) return true;
-            continue;
-        }
-
-        // Toward a listed name, then toward an unlisted one.
-        const TrieNode *t = &g->tries[node];
-        int k = trie_lower_bound(g, node, r[i].lo);
-        for (; k < t->first + t->n && g->tries[k].code <= r[i].hi; k++)
-            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
-        if (trie_leads_beside(g, node, other, state, r[i])) return true;
-    }
-
-    return false;
-}
-
 static void step_name(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->defs[f->def].object;
@@ -414,12 +375,7 @@ static void step_name(Machine *m, State s, int b) {
         s.name.n_same = 0;
     }
 
-    s.partial = char_step_json(s.partial, b, &code);
-    if (s.partial == CHAR_INVALID) return;
-    if (s.partial) {
-        if (name_has_step(m, &s)) put(m, s);
-        return;
-    }
+    if (!read_char(m, &s, b, &code)) return;
 
     // Advance in the trie of listed names, in the DFA of other names, and to a used name that
     // begins with the longer name.
@@ -464,31 +420,23 @@ static State before_next(Machine *m, State s) {
     return s;
 }
 
-// Adds a state that reads the indentation of a new line and continues with state s. Without
-// indentation, adds s.
-static void put_indented(Machine *m, State s) {
-    s.style = INDENTED;
-    uint32_t n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
-    if (!n_spaces) {
-        put(m, s);
-        return;
-    }
-
-    State indent = state_new(AT_INDENT, s.stack, s.style);
-    indent.indent.n_spaces = n_spaces;
-    indent.indent.next = s.kind;
-    indent.indent.value = s.kind == AT_VALUE ? s.value : 0;
-    put(m, indent);
-}
-
-// Reads a space of the indentation.
-static void step_indent(Machine *m, State s) {
-    if (--s.indent.n_spaces == 0) {
+// Adds a state in an indentation or, if no space of it remains, the next state.
+static void put_indent(Machine *m, State s) {
+    if (s.indent.n_spaces == 0) {
         State next = state_new((StateKind)s.indent.next, s.stack, s.style);
         next.value = s.indent.value;
         s = next;
     }
     put(m, s);
+}
+
+// Adds a state that reads the indentation of a new line and continues with state s.
+static void put_indented(Machine *m, State s) {
+    State indent = state_new(AT_INDENT, s.stack, INDENTED);
+    indent.indent.n_spaces = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
+    indent.indent.next = s.kind;
+    indent.indent.value = s.kind == AT_VALUE ? s.value : 0;
+    put_indent(m, indent);
 }
 
 // Reads a byte after {, [, a comma or a colon.
@@ -515,8 +463,12 @@ static void step_item(Machine *m, State s, int b) {
 }
 
 static void close_container(Machine *m, State s) {
-    s.stack = top(m, &s)->parent;
-    end_value(m, s);
+    uint32_t n;
+    const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        s.stack = below[i];
+        end_value(m, s);
+    }
 }
 
 static void step_open(Machine *m, State s, int b) {
@@ -562,7 +514,8 @@ static void step_state(Machine *m, State s, int b) {
         if (b == ':') put(m, s);
         break;
     case AT_INDENT:
-        if (b == ' ') step_indent(m, s);
+        s.indent.n_spaces--;
+        if (b == ' ') put_indent(m, s);
         break;
     case AT_CLOSE:
         if (b == closing_of(top(m, &s))) close_container(m, s);
@@ -583,11 +536,14 @@ uint32_t *machine_row(const Machine *m, uint32_t config) {
     return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
 }
 
-// The number of the configuration whose states are in m->out.
+// Returns the number of the configuration whose states have been put.
 static uint32_t intern_config(Machine *m) {
+    State *out = (State *)(void *)m->out.arena; // the keys are an array: all have the same size
+    size_t n = list_unique(out, (size_t)m->out.n, sizeof *out, compare_states);
+    intern_clear(&m->out);
+
     bool is_new;
-    if (m->n_out > 1) qsort(m->out, m->n_out, sizeof *m->out, compare_states);
-    uint32_t config = (uint32_t)intern_add(&m->configs, m->out, m->n_out * sizeof *m->out, &is_new);
+    uint32_t config = (uint32_t)intern_add(&m->configs, out, n * sizeof *out, &is_new);
     if (!is_new) return config;
     if (config % CHUNK == 0) {
         m->rows = list_grow(m->rows, (int)config / CHUNK, sizeof *m->rows);
@@ -598,17 +554,29 @@ static uint32_t intern_config(Machine *m) {
 }
 
 static uint32_t intern_state(Machine *m, State s) {
-    m->out[0] = s;
-    m->n_out = 1;
+    put(m, s);
+    return intern_config(m);
+}
+
+// Ends a step: adds the states that follow without a byte, and completes the stacks.
+static uint32_t end_step(Machine *m) {
+    for (int i = 0; i < m->out.n; i++) {
+        State s = *(const State *)intern_key(&m->out, i);
+        if (s.kind == IN_TEXT && !s.partial) follow_text(m, s);
+    }
+
+    State *out = (State *)(void *)m->out.arena;
+    stack_sort_pushes(&m->stacks);
+    for (int i = 0; i < m->out.n; i++) stack_settle(&m->stacks, &out[i].stack);
+    m->stacks.pushes.len = 0;
     return intern_config(m);
 }
 
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     uint32_t n;
     const State *states = config_states(m, config, &n); // valid until a configuration is added
-    m->n_out = 0;
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
-    uint32_t next = intern_config(m);
+    uint32_t next = m->out.n ? end_step(m) : DEAD;
     return machine_row(m, config)[byte] = next;
 }
 
@@ -632,30 +600,28 @@ static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
 }
 
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
-    const State *states = config_states(m, config, &m->n_out);
-    for (uint32_t i = 0; i < m->n_out; i++) {
-        State *s = &m->out[i];
-        *s = states[i];
-        const ObjectDef *o = &m->grammar->defs[top(m, s)->def].object;
-        uint32_t used = top(m, s)->used;
+    uint32_t n;
+    const State *states = config_states(m, config, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        State s = states[i];
+        const ObjectDef *o = &m->grammar->defs[top(m, &s)->def].object;
+        uint32_t used = top(m, &s)->used;
         UsedName head;
         for (size_t at = 0; at < names.len && is_begin != o->is_limited; at += head.len) {
             memcpy(&head, names.data + at, sizeof head);
             Str name = {names.data + (at += sizeof head), head.len};
             if (!is_listed_name(m->grammar, o, name)) used = used_add(&m->stacks, used, name);
         }
-        s->stack = stack_set_used(&m->stacks, s->stack, used);
+        s.stack = stack_set_used(&m->stacks, s.stack, used);
+        put(m, s);
     }
 
     return intern_config(m);
 }
 
-bool machine_is_exact(const Machine *m) { return !m->is_inexact; }
-
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
-    *m = (Machine){
-        .grammar = g, .out = xrealloc(NULL, MAX_STATES, sizeof *m->out), .limit = DEFAULT_LIMIT};
+    *m = (Machine){.grammar = g, .limit = DEFAULT_LIMIT};
     stacks_init(&m->stacks, g);
     memset(machine_row(m, intern_config(m)), 0, ROW_BYTES); // DEAD leads to itself
     return m;
@@ -666,36 +632,30 @@ void machine_free(Machine *m) {
     for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);
+    intern_free(&m->out);
     free(m->rows);
-    free(m->out);
     free(m);
 }
 
 uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
-    m->n_out = 0;
+    State s = state_new(AT_VALUE, (Stack){0}, COMPACT | SPACED | INDENTED);
+    s.value = m->grammar->root;
+    put(m, s);
 
+    // A text may be empty or begin with a call.
     for (int i = 0; i < root->n_alts; i++) {
         const Def *alt = &m->grammar->defs[root->alts[i]];
-        bool is_text = alt->kind == DEF_TEXT;
-        State s = state_new(is_text ? IN_TEXT : AT_VALUE, 0, COMPACT | SPACED | INDENTED);
-
-        if (is_text) { // it may be empty or begin with a call
-            s.text.def = root->alts[i];
-            s.text.state = alt->dfa.start;
-            put_text(m, s);
-        } else {
-            s.value = m->grammar->root;
-            put(m, s);
-        }
+        if (alt->kind == DEF_TEXT)
+            put(m, text_new(s.stack, s.style, root->alts[i], alt->dfa.start));
     }
 
-    return intern_config(m);
+    return end_step(m);
 }
 
 static size_t table_bytes(const Machine *m) {
     return (size_t)m->configs.n * ROW_BYTES + m->configs.begin[m->configs.n] +
-           m->stacks.frames.begin[m->stacks.frames.n];
+           m->stacks.frames.begin[m->stacks.frames.n] + m->stacks.sets.begin[m->stacks.sets.n];
 }
 
 void machine_set_limit(Machine *m, size_t bytes) { m->limit = bytes; }
@@ -703,34 +663,32 @@ bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
-    uint32_t *moved = xalloc((size_t)m->stacks.frames.n, sizeof *moved);
-    uint32_t *done = xalloc((size_t)m->configs.n, sizeof *done); // new numbers; 0: not copied
+    uint32_t *moved = xalloc((size_t)m->stacks.sets.n, sizeof *moved);
+    uint32_t n_states;
 
-    // Copy the configurations to keep, with their stacks. A configuration can occur several times.
+    // The sets of stacks of the configurations to keep.
     for (int i = 0; i < n; i++) {
-        if (*keep[i] && !done[*keep[i]]) {
-            uint32_t n_states;
-            const State *states = config_states(m, *keep[i], &n_states);
-            fresh->n_out = n_states;
-            for (uint32_t k = 0; k < n_states; k++) {
-                State *s = &fresh->out[k];
-                *s = states[k];
-                s->stack = stack_copy(&fresh->stacks, &m->stacks, s->stack, moved);
-                if (s->kind == IN_NAME)
-                    s->name.used = used_copy(&fresh->stacks, &m->stacks, s->name.used);
-            }
-            done[*keep[i]] = intern_config(fresh);
-        }
-        *keep[i] = done[*keep[i]];
+        const State *states = config_states(m, *keep[i], &n_states);
+        for (uint32_t k = 0; k < n_states; k++) moved[states[k].stack.below] = 1;
     }
+    stack_copy_sets(&fresh->stacks, &m->stacks, moved);
 
+    // The configurations.
+    for (int i = 0; i < n; i++) {
+        const State *states = config_states(m, *keep[i], &n_states);
+        for (uint32_t k = 0; k < n_states; k++) {
+            State s = states[k];
+            s.stack = stack_copy(&fresh->stacks, &m->stacks, s.stack, moved);
+            if (s.kind == IN_NAME) s.name.used = used_copy(&fresh->stacks, &m->stacks, s.name.used);
+            put(fresh, s);
+        }
+        *keep[i] = intern_config(fresh);
+    }
     free(moved);
-    free(done);
 
     // The limit is at least twice the kept size. Otherwise each step would flush again.
     size_t kept = table_bytes(fresh);
     fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
-    fresh->is_inexact = m->is_inexact;
 
     // Swap the contents, because callers keep the address of the machine.
     Machine old = *m;

@@ -66,9 +66,6 @@ typedef struct {
 // before the quote of the next one (is_begin true) and drop them after it, so that values after
 // different names share configurations.
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
-// False if some text had more states than a configuration can hold (2,048). A text that the machine
-// accepts still matches; a text that it rejects may match, too.
-bool machine_is_exact(const Machine *m);
 
 // Configurations inside strings, whose masks have shortcuts (see mask.c).
 

@@ -107,10 +107,6 @@ static int compare_tokens(const void *a, const void *b) {
     return order ? order : (x->n_plain > y->n_plain) - (x->n_plain < y->n_plain);
 }
 
-static void sort_tokens(TokenText *tokens, int n) {
-    if (n > 1) qsort(tokens, (size_t)n, sizeof *tokens, compare_tokens);
-}
-
 static uint32_t common_prefix(Str a, Str b) {
     uint32_t n = 0;
     while (n < a.len && n < b.len && a.data[n] == b.data[n]) n++;
@@ -204,7 +200,7 @@ static bool may_rename(Str s) {
 
 static void group_tails(TokenTable *v) {
     TokenText *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
-    sort_tokens(v->mixed, v->n_mixed);
+    qsort(v->mixed, (size_t)v->n_mixed, sizeof *v->mixed, compare_tokens);
     v->tail_begin = xalloc((size_t)v->n_mixed + 1, sizeof(int));
     for (int i = 0; i < v->n_mixed; i++) {
         TokenText *m = &v->mixed[i];
@@ -255,7 +251,7 @@ TokenTable *token_table_new(const Str *pieces, int n) {
     for (size_t i = n_words; i < (N_LENGTHS + 1) * n_words; i++)
         v->plain[i] |= v->plain[i - n_words];
 
-    sort_tokens(keys, n_keys);
+    qsort(keys, (size_t)n_keys, sizeof *keys, compare_tokens);
     build_trie(&v->trie, keys, n_keys);
     free(keys);
     group_tails(v);
@@ -659,8 +655,6 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 bool matcher_is_end(const Matcher *m) {
     return machine_position(m->tables->machine, m->config).is_end;
 }
-
-bool matcher_is_exact(const Matcher *m) { return machine_is_exact(m->tables->machine); }
 
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {

@@ -28,8 +28,6 @@ void matcher_set_limit(Matcher *m, size_t bytes);
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 // True if the text so far matches.
 bool matcher_is_end(const Matcher *m);
-// See machine_is_exact().
-bool matcher_is_exact(const Matcher *m);
 // True if the text so far matches and nothing can follow.
 bool matcher_is_done(Matcher *m);
 // Appends bytes to the text, up to the first byte that does not fit. Returns the number of bytes

@@ -275,7 +275,11 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
-    default: return nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg); // an edge
+    default: // an edge, and for a rule that can match the empty text an edge that passes it
+        to = nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);
+        if (p->kind == PATTERN_CALL && r->rules[p->arg].is_nullable)
+            nfa_edge(nfa, from, to, NFA_EMPTY, 0);
+        return to;
     }
 }
 

@@ -37,7 +37,15 @@ typedef struct {
 } PatternNode;
 
 typedef struct PatternReader PatternReader;
-typedef struct GrammarRule GrammarRule; // see gbnf.c
+
+// A rule of a grammar (gbnf.c).
+typedef struct {
+    Str name;
+    size_t named_at;  // offset of the first use of the name
+    int pattern;      // node; -1: not defined
+    bool is_nullable; // the empty text matches
+    bool is_safe;     // known not to be left-recursive (check_rules)
+} GrammarRule;
 
 // A notation. Functions that read something return false or -1 after pattern_fail().
 typedef struct {

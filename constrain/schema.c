@@ -71,6 +71,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .root = schema,
                         .draft = find_draft(schema),
                         .is_checked = modes & SCHEMA_CHECKED,
+                        .is_closed = modes & SCHEMA_CLOSED,
                         .emitters = emitters,
                         .emit = emit,
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},

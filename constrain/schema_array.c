@@ -8,6 +8,7 @@ static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const 
     const Json *prefix = c->draft >= 2020 ? json_get(schema, "prefixItems") : NULL;
     bool is_list = items && items->kind == JSON_ARRAY;
     *rest = is_list ? json_get(schema, "additionalItems") : items;
+    if (!*rest && c->draft >= 2019) *rest = json_get(schema, "unevaluatedItems");
     return is_list ? items : prefix;
 }
 
@@ -61,15 +62,6 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     return true;
 }
 
-// "unevaluatedItems" applies to the items that no other keyword of the schema describes.
-static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    const Json *items = json_get(u->schema, "items");
-    const char *rest = json_get(u->schema, "prefixItems") ? "items" : "additionalItems";
-    bool are_described = json_get(u->schema, rest) || (items && items->kind != JSON_ARRAY);
-    if (unevaluated_is_needed(c, u) && !are_described)
-        conjunction_add(c, f, CONJUNCT_UNEVALUATED_ITEMS, u);
-}
-
 const SchemaKeyword schema_array_keywords[] = {
     {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items},
     {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, NULL, negate_items, .check = check_items,
@@ -80,8 +72,7 @@ const SchemaKeyword schema_array_keywords[] = {
      .is_max = true},
     {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
      .split = split_unique},
-    {"unevaluatedItems", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
-     .check = unevaluated_check, .first = 2019},
+    {"unevaluatedItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, NULL, .check = check_items, .first = 2019},
     {.name = NULL},
 };
 
@@ -92,16 +83,16 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
-        if (a->kind != CONJUNCT_SCHEMA && a->kind != CONJUNCT_UNEVALUATED_ITEMS) continue;
+        if (a->kind != CONJUNCT_SCHEMA) continue;
 
         const Json *rest;
         const Json *prefix = prefix_of(c, a->schema, &rest);
-        const Json *schema = a->json ? a->json : rest;
+        const Json *schema = rest;
         if (prefix && i < prefix->n_items) {
-            schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
-            for (int k = 0; schema && k < i; k++) schema = schema->next;
+            schema = prefix->child;
+            for (int k = 0; k < i; k++) schema = schema->next;
         }
-        if (schema) assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, schema};
+        if (schema) assertions[n++] = (SchemaAssertion){a->assertion.kind, schema};
     }
     return schema_value(c, assertions, n);
 }

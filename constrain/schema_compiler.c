@@ -15,8 +15,6 @@ void schema_compiler_free(SchemaCompiler *c) {
     languages_free(&c->languages);
     intern_free(&c->values);
     intern_free(&c->keywords);
-    intern_free(&c->members);
-    buffer_free(&c->member_key);
     intern_free(&c->indexed);
     free(c->resource_of);
     free(c->targets);
@@ -118,28 +116,11 @@ const Json *schema_items(const Json *schema, const char *keyword) {
     return value ? value->child : NULL;
 }
 
-// The slot for an object's member in the index of members.
-static const void **member_slot(SchemaCompiler *c, const Json *object, Str name) {
-    c->member_key.len = 0;
-    buffer_append(&c->member_key, (const char *)&object, sizeof object);
-    buffer_put(&c->member_key, name);
-    int i = intern_add(&c->members, c->member_key.data, c->member_key.len, NULL);
-    return &c->members.values[i];
-}
-
 const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
-    enum { MIN_INDEXED = 16 }; // smaller objects are searched linearly
-    const Json *m = object ? object->child : NULL;
-    if (!object || object->n_items < MIN_INDEXED) {
-        while (m && !str_eq(m->key, name)) m = m->next;
-        return m;
-    }
-
-    bool is_indexed = *member_slot(c, object, m->key);
-    if (!schema_spend(c, is_indexed ? 10 : 20L * object->n_items)) return NULL;
-    if (!is_indexed)
-        for (; m; m = m->next) *member_slot(c, object, m->key) = m;
-    return *member_slot(c, object, name);
+    if (!object || !schema_spend(c, object->n_items / 16)) return NULL;
+    const Json *m = object->child;
+    while (m && !str_eq(m->key, name)) m = m->next;
+    return m;
 }
 
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {

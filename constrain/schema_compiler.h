@@ -35,11 +35,23 @@ typedef struct {
     const Json *schema;
 } SchemaTarget;
 
+// What is asserted about a value. The first three are the same unless objects are closed
+// (is_closed() in schema_object.c).
+typedef enum {
+    ASSERT_SCHEMA,    // a schema holds
+    ASSERT_CONDITION, // a schema of an "if" holds: it closes no object
+    ASSERT_UNDER_NOT, // a schema under a "not" holds: it describes no properties either
+    ASSERT_NOT,       // a schema does not hold
+    ASSERT_EQUAL,     // the value equals another
+    ASSERT_UNEQUAL
+} AssertionKind;
+
 // An occurrence of a keyword in a schema.
 typedef struct {
     const SchemaKeyword *keyword;
     const Json *schema, *value;
-    bool is_negated; // the keyword must not hold
+    bool is_negated;    // the keyword must not hold
+    AssertionKind kind; // of the schema, if it holds
 } KeywordUse;
 
 // The functions for a type of value. schema.c has a table with a row per type.
@@ -66,6 +78,7 @@ struct SchemaCompiler {
     const Json *root;     // the whole schema
     int draft;            // 4, 6, 7, 2019 or 2020
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
+    bool is_closed;       // see SCHEMA_CLOSED
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
     const SchemaEmitter *emitters;                         // ends with a row without types
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
@@ -80,9 +93,7 @@ struct SchemaCompiler {
     int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
     SchemaTarget *targets;
     int n_targets;
-    InternTable members; // by address of an object and name, see schema_member()
-    Buffer member_key;   // the key of the current search
-    InternTable values;  // the set of assertions of each value of the grammar
+    InternTable values; // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()

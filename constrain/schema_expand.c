@@ -16,22 +16,27 @@ struct PendingBranch {
 
 // Values.
 
-bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
-    if (schema->kind == JSON_BOOL) return schema->boolean;
-    if (schema->kind != JSON_OBJECT) return false;
+// True if all keywords of a schema except `other` (may be NULL) are annotations.
+static bool has_annotations_only(SchemaCompiler *c, const Json *schema, const Json *other) {
     for (const Json *k = schema->child; k; k = k->next) {
         const SchemaKeyword *keyword = schema_keyword(c, k->key);
-        if (!keyword || keyword->role != KEYWORD_ANNOTATION) return false;
+        if (k != other && (!keyword || keyword->role != KEYWORD_ANNOTATION)) return false;
     }
-    return true;
+    return schema->kind == JSON_OBJECT;
 }
 
-// Returns the target of a schema that consists only of a $ref. Returns other schemas unchanged.
+bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
+    bool is_true = schema->kind == JSON_BOOL && schema->boolean;
+    return is_true || has_annotations_only(c, schema, NULL);
+}
+
+// Returns the target of a schema that has only a $ref and annotations. Returns other schemas
+// unchanged.
 static const Json *resolve(SchemaCompiler *c, const Json *schema) {
     enum { MAX_STEPS = 64 };
     for (int i = 0; i < MAX_STEPS && schema; i++) {
         const Json *ref = json_get_string(schema, "$ref");
-        if (!ref || (c->draft > 7 && schema->n_items > 1)) return schema;
+        if (!ref || (c->draft > 7 && !has_annotations_only(c, schema, ref))) return schema;
         schema = schema_target(c, schema, ref);
     }
     return schema;
@@ -46,13 +51,13 @@ static int compare_assertions(const void *a, const void *b) {
 }
 
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
-    int n_kept = 0, n_distinct = 0;
+    int n_kept = 0;
     bool is_never = false, is_new;
 
     // Remove assertions that always hold.
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
-        if (a.kind == ASSERT_SCHEMA || a.kind == ASSERT_NOT) {
+        if (a.kind <= ASSERT_NOT) {
             a.json = resolve(c, a.json);
             if (!a.json) return 0;
 
@@ -69,14 +74,11 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     if (is_never) return 0;
 
     // Sort them, and remove duplicates.
-    if (n_kept > 1) qsort(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
-    for (int i = 0; i < n_kept; i++)
-        if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
-            assertions[n_distinct++] = assertions[i];
+    size_t n_distinct =
+        list_unique(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
 
     // Equal sets share a value.
-    int value =
-        intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
+    int value = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
     if (value >= MAX_VALUES)
         return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
     if (is_new) grammar_add_value(c->grammar); // gets the same number
@@ -98,6 +100,7 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                     .schema = u->schema,
                     .json = u->value,
                     .is_negated = u->is_negated,
+                    .assertion = {.kind = u->kind},
                     .next = f->conjuncts};
     f->conjuncts = a;
     return a;
@@ -105,6 +108,7 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
 
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json) {
     PendingAssertion *p = arena_alloc(&c->arena, 1, sizeof *p);
+    if (!c->is_closed && kind < ASSERT_NOT) kind = ASSERT_SCHEMA;
     *p = (PendingAssertion){{kind, json}, f->assertions};
     f->assertions = p;
 }
@@ -137,7 +141,8 @@ void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
         unsigned type = schema_type_of(c, v);
         if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
         if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
-            conjunction_postpone(c, f, &(KeywordUse){NULL, u->schema, v, false}, split_unequal);
+            conjunction_postpone(c, f, &(KeywordUse){.schema = u->schema, .value = v},
+                                 split_unequal);
     }
 }
 
@@ -165,12 +170,13 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     }
 }
 
-static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
-    KeywordUse u = {.schema = schema};
+static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
+                          const Json *schema) {
+    KeywordUse u = {.schema = schema, .kind = kind};
 
     // A schema that was asserted before, e.g. by another $ref, adds nothing.
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
-        if (a->kind == CONJUNCT_SCHEMA && a->schema == schema) return;
+        if (a->kind == CONJUNCT_SCHEMA && a->schema == schema && a->assertion.kind <= kind) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
 
     while (schema_next(c, &u) && !c->failed) {
@@ -189,7 +195,7 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT;
     if (!schema_spend(c, 160)) return;
-    if (is_not || a.kind == ASSERT_SCHEMA) {
+    if (a.kind <= ASSERT_NOT) {
         a.json = resolve(c, a.json);
         if (!a.json) return;
     }
@@ -204,7 +210,7 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     } else if (is_not) {
         conjunction_postpone(c, f, &(KeywordUse){.schema = a.json}, split_not);
     } else {
-        assert_schema(c, f, a.json);
+        assert_schema(c, f, a.kind, a.json);
     }
 }
 
@@ -291,22 +297,6 @@ bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
 }
 
-bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
-    if (u->value->kind == JSON_BOOL && u->value->boolean) return false;
-    for (const Json *k = u->schema->child; k; k = k->next) {
-        const SchemaKeyword *beside = schema_keyword(c, k->key);
-        if (beside && (beside->role == KEYWORD_APPLICATOR || beside->role == KEYWORD_UNSUPPORTED))
-            return schema_fail(c, u->schema, NULL, "\"%.*s\" beside \"%.*s\" is not supported",
-                               SHOWN(u->value->key), SHOWN(k->key));
-    }
-    return true;
-}
-
-bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)value;
-    return schema_refuse(c, u, " where values are listed");
-}
-
 // Checking known values.
 
 bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
@@ -349,5 +339,5 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
     if (a.kind == ASSERT_EQUAL) return json_is_equal(c, a.json, value);
     if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(c, a.json, value);
-    return schema_holds(c, a.json, value) == (a.kind == ASSERT_SCHEMA);
+    return schema_holds(c, a.json, value) == (a.kind != ASSERT_NOT);
 }

@@ -29,7 +29,6 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-typedef enum { ASSERT_SCHEMA, ASSERT_NOT, ASSERT_EQUAL, ASSERT_UNEQUAL } AssertionKind;
 struct SchemaAssertion {
     AssertionKind kind;
     const Json *json; // the schema that holds or does not hold, or the value to compare with
@@ -40,11 +39,9 @@ typedef enum {
     CONJUNCT_PROPERTY, // property `name` satisfies the assertion, and is present if is_required
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
-    CONJUNCT_UNEVALUATED_PROPERTIES, // properties that `schema` does not describe satisfy `json`
-    CONJUNCT_UNEVALUATED_ITEMS,      // items that `schema` does not describe satisfy `json`
-    CONJUNCT_MULTIPLE,               // the number is a multiple of `json` (negated: is not)
-    CONJUNCT_LANGUAGE,               // the string matches a pattern or format (negated: does not)
-    CONJUNCT_NOT_EQUAL               // the value is none of the n_values values from `json` on
+    CONJUNCT_MULTIPLE, // the number is a multiple of `json` (negated: is not)
+    CONJUNCT_LANGUAGE, // the string matches a pattern or format (negated: does not)
+    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from `json` on
 } ConjunctKind;
 
 typedef struct Conjunct Conjunct;
@@ -55,8 +52,8 @@ struct Conjunct {
     Str name;
     int index, n_values;
     bool is_negated, is_required;
-    SchemaAssertion assertion;
-    const Conjunct *next; // the conjunct added before this one
+    SchemaAssertion assertion; // SCHEMA: only its kind
+    const Conjunct *next;      // the conjunct added before this one
 };
 
 typedef struct PendingAssertion PendingAssertion;
@@ -110,11 +107,6 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
-// True if an unevaluated... keyword restricts anything. Fails if the schema has an applicator,
-// which may evaluate properties or items.
-bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u);
-bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
-
 // True if a known value satisfies a schema or an assertion.
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);

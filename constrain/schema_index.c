@@ -130,6 +130,20 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
+// Fails if an applicator beside a keyword unevaluated... may evaluate properties or items. Without
+// one, the keyword applies where no other keyword of the schema does, as additional... does.
+static bool check_unevaluated(SchemaCompiler *c, const KeywordUse *u) {
+    bool is_true = u->value->kind == JSON_BOOL && u->value->boolean;
+    if (is_true || !str_begins_with(u->value->key, "unevaluated")) return true;
+    for (const Json *k = u->schema->child; k; k = k->next) {
+        const SchemaKeyword *beside = schema_keyword(c, k->key);
+        if (beside && beside->role == KEYWORD_APPLICATOR)
+            return schema_fail(c, u->schema, NULL, "\"%.*s\" beside \"%.*s\" is not supported",
+                               SHOWN(u->value->key), SHOWN(k->key));
+    }
+    return true;
+}
+
 // Indexes a schema inside a resource (-1: the root) and all schemas inside it.
 static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
     bool is_new;
@@ -144,8 +158,10 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
     c->resource_of[i] = resource;
 
     for (const Json *k = schema->child; k; k = k->next) {
-        KeywordUse u = {schema_keyword(c, k->key), schema, k, false};
-        if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
+        KeywordUse u = {.keyword = schema_keyword(c, k->key), .schema = schema, .value = k};
+        if (!u.keyword) continue;
+        if (!check_unevaluated(c, &u) || !index_value(c, &u, k, u.keyword->value, resource))
+            return false;
     }
 
     return true;

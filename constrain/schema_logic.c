@@ -16,7 +16,7 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
 
     if (type->kind == JSON_ARRAY) {
         for (const Json *t = type->child; t; t = t->next)
-            types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t, false});
+            types |= find_named_types(c, &(KeywordUse){.schema = u->schema, .value = t});
         return types;
     }
 
@@ -162,7 +162,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
 // Not.
 
 static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_assert(c, f, u->is_negated ? ASSERT_SCHEMA : ASSERT_NOT, u->value);
+    conjunction_assert(c, f, u->is_negated ? ASSERT_UNDER_NOT : ASSERT_NOT, u->value);
 }
 
 static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -174,7 +174,7 @@ static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value)
 static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     int n;
     for (const Json *s = find_parts(c, u, &n); n > 0; n--, s = s->next)
-        conjunction_assert(c, f, ASSERT_SCHEMA, s);
+        conjunction_assert(c, f, u->kind, s);
 }
 
 static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
@@ -183,15 +183,48 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         schema_expand_with(c, f, ASSERT_NOT, s);
 }
 
-// Expands one branch for each schema. For oneOf, a branch excludes all other schemas.
+// False if it does not matter for closed objects whether a schema holds, because it describes no
+// properties or all of them. May be true for other schemas.
+static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
+    KeywordUse u = {.schema = schema};
+    bool is_found = false;
+    if (!c->is_closed || kind == ASSERT_UNDER_NOT || schema->kind != JSON_OBJECT ||
+        !(find_types(c, schema) & TYPE_OBJECT))
+        return false;
+
+    while (schema_next(c, &u)) {
+        bool is_applied = u.keyword && u.keyword->role == KEYWORD_APPLICATOR;
+        if (str_is(u.value->key, "additionalProperties")) return false;
+        is_found |= is_applied && !str_is(u.value->key, "not");
+        is_found |= str_is_one_of(u.value->key, "properties patternProperties");
+    }
+    return is_found;
+}
+
+// Expands the branch in which it does not matter whether a schema holds. If the schema may describe
+// properties, expands the branch in which it holds, too.
+static void split_optional(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    schema_expand(c, f);
+    if (may_describe(c, u->value, u->kind)) schema_expand_with(c, f, u->kind, u->value);
+}
+
+// Expands one branch for each schema. For oneOf, a branch excludes all other schemas. For anyOf,
+// the later schemas are optional if their properties count together.
 static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
         Conjunction branch = f;
-        for (const Json *other = is_one_of ? u->value->child : NULL; other; other = other->next)
-            if (other != s && !are_disjoint(c, s, other, 0))
+        bool is_joined = !is_one_of && may_describe(c, s, u->kind);
+        const Json *other = is_one_of ? u->value->child : s->next;
+        for (; other && (is_one_of || is_joined); other = other->next) {
+            KeywordUse part = {.schema = u->schema, .value = other, .kind = u->kind};
+            if (other == s || are_disjoint(c, s, other, 0)) continue;
+            if (is_one_of)
                 conjunction_assert(c, &branch, ASSERT_NOT, other);
-        schema_expand_with(c, branch, ASSERT_SCHEMA, s);
+            else
+                conjunction_postpone(c, &branch, &part, split_optional);
+        }
+        schema_expand_with(c, branch, u->kind, s);
     }
 }
 
@@ -207,8 +240,8 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         for (const Json *b = a->next; b && !c->failed; b = b->next) {
             if (are_disjoint(c, a, b, 0)) continue;
             Conjunction both = f;
-            conjunction_assert(c, &both, ASSERT_SCHEMA, a);
-            schema_expand_with(c, both, ASSERT_SCHEMA, b);
+            conjunction_assert(c, &both, ASSERT_UNDER_NOT, a);
+            schema_expand_with(c, both, ASSERT_UNDER_NOT, b);
         }
 }
 
@@ -223,25 +256,28 @@ static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 // If, then, else.
 
 // Expands the branch in which the condition holds, and the branch in which it does not. In the
-// first, "then" must hold (ASSERT_SCHEMA) or must not hold (ASSERT_NOT); in the second, "else".
+// first, "then" is asserted as `kind`; in the second, "else".
 static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *u,
                             AssertionKind kind) {
+    AssertionKind condition = kind <= ASSERT_CONDITION ? ASSERT_CONDITION : ASSERT_UNDER_NOT;
     for (int is_else = 0; is_else < 2; is_else++) {
         Conjunction branch = f;
         const Json *consequence = json_get(u->schema, is_else ? "else" : "then");
-        conjunction_assert(c, &branch, is_else ? ASSERT_NOT : ASSERT_SCHEMA, u->value);
+        conjunction_assert(c, &branch, is_else ? ASSERT_NOT : condition, u->value);
         if (consequence)
             schema_expand_with(c, branch, kind, consequence);
-        else if (kind == ASSERT_SCHEMA) // a missing "then" or "else" always holds
+        else if (kind != ASSERT_NOT) // a missing "then" or "else" always holds
             schema_expand(c, branch);
     }
 }
 
 static void split_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    KeywordUse part = *u;
+    if (part.kind == ASSERT_SCHEMA) part.kind = ASSERT_CONDITION;
     if (json_get(u->schema, "then") || json_get(u->schema, "else"))
-        split_condition(c, f, u, ASSERT_SCHEMA);
+        split_condition(c, f, u, u->kind);
     else
-        schema_expand(c, f);
+        split_optional(c, f, &part); // a condition alone describes properties
 }
 
 static void negate_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {

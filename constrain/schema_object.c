@@ -44,32 +44,28 @@ static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
     return p->matched >> find_pattern(p->patterns, dfa) & 1;
 }
 
-// Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
-// patterns or, if there are none, "additionalProperties". If `unevaluated` is set (the value of
-// "unevaluatedProperties"), stores only this schema, and only for a property that no name or
-// pattern describes. Returns the number of schemas.
-static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
-                                 const PropertyName *p, SchemaAssertion *out) {
-    const Json *named =
-        p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
-    int n = 0;
-
-    if (named) out[n++].json = named;
-    for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
-        if (name_matches(c, schema, k->key, p)) out[n++].json = k;
-
-    if (n && unevaluated) return 0;
-    const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
-    if (!n && others) out[n++].json = others;
-
-    for (int i = 0; i < n; i++) out[i].kind = ASSERT_SCHEMA;
-    return n;
+static void append_schema(Buffer *out, AssertionKind kind, const Json *schema) {
+    SchemaAssertion a = {kind, schema};
+    buffer_append(out, &a, sizeof a);
 }
 
-// The greatest number of schemas that find_property_schemas() stores.
-static size_t max_property_schemas(const Json *schema) {
-    const Json *patterns = json_get(schema, "patternProperties");
-    return 1 + (patterns ? (size_t)patterns->n_items : 0);
+// Appends the schemas (SchemaAssertion) that `schema` applies to a property: the schemas of its
+// name and of matching patterns or, if there are none, "additionalProperties" or
+// "unevaluatedProperties". False if there is none.
+static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
+                                  AssertionKind kind, Buffer *out) {
+    const Json *named =
+        p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
+    size_t before = out->len;
+
+    if (named) append_schema(out, kind, named);
+    for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
+        if (name_matches(c, schema, k->key, p)) append_schema(out, kind, k);
+
+    const Json *others = json_get(schema, "additionalProperties");
+    if (!others && c->draft >= 2019) others = json_get(schema, "unevaluatedProperties");
+    if (out->len == before && others) append_schema(out, kind, others);
+    return out->len > before;
 }
 
 // Properties, patternProperties, additionalProperties.
@@ -91,19 +87,18 @@ static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse
 }
 
 static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    SchemaAssertion *applied = xalloc(max_property_schemas(u->schema), sizeof *applied);
+    Buffer applied = {0};
     bool ok = true;
     for (const Json *m = value->child; m && ok; m = m->next) {
-        int n = find_property_schemas(c, u->schema, NULL, &(PropertyName){.name = m->key}, applied);
-        for (int i = 0; i < n && ok; i++) ok = schema_holds(c, applied[i].json, m);
+        applied.len = 0;
+        find_property_schemas(c, u->schema, &(PropertyName){.name = m->key}, ASSERT_SCHEMA,
+                              &applied);
+        const SchemaAssertion *a = (SchemaAssertion *)(void *)applied.data;
+        for (size_t n = applied.len / sizeof *a; n > 0 && ok; n--, a++)
+            ok = schema_holds(c, a->json, m);
     }
-    free(applied);
+    buffer_free(&applied);
     return ok;
-}
-
-static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (unevaluated_is_needed(c, u) && !json_get(u->schema, "additionalProperties"))
-        conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
 }
 
 // Required, propertyNames.
@@ -157,7 +152,7 @@ static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse 
     if (u->value->kind == JSON_ARRAY)
         assert_required(c, &f, u);
     else
-        conjunction_assert(c, &f, ASSERT_SCHEMA, u->value);
+        conjunction_assert(c, &f, u->kind, u->value);
     schema_expand(c, f);
 }
 
@@ -183,9 +178,8 @@ static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordU
 static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     for (const Json *d = u->value->child; d; d = d->next) {
         if (!schema_member(c, value, d->key)) continue;
-        bool ok = d->kind == JSON_ARRAY
-                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d, false}, value)
-                      : schema_holds(c, d, value);
+        bool ok = d->kind == JSON_ARRAY ? check_required(c, &(KeywordUse){.value = d}, value)
+                                        : schema_holds(c, d, value);
         if (!ok) return false;
     }
     return true;
@@ -211,8 +205,8 @@ const SchemaKeyword schema_object_keywords[] = {
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
     {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"unevaluatedProperties", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
-     .check = unevaluated_check, .first = 2019},
+    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, NULL, .check = check_properties,
+     .first = 2019},
     {.name = NULL},
 };
 
@@ -289,20 +283,50 @@ static void list_names(const Conjunction *f, PropertyList *l) {
     }
 }
 
-// The value of a property with a known name, or with other names that match certain patterns.
-static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p,
-                          SchemaAssertion *assertions) {
-    int n = 0;
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        if (a->kind == CONJUNCT_SCHEMA || a->kind == CONJUNCT_UNEVALUATED_PROPERTIES)
-            n += find_property_schemas(c, a->schema, a->json, p, assertions + n);
-        if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
-            assertions[n++] = a->assertion;
-        if (a->kind == CONJUNCT_NAMES && p->name.data &&
-            !assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name}))
-            return 0;
+// True if an object may have only properties that the schemas of the conjunction describe. This is
+// so if one of them lists properties, and no schema of the place has a keyword for other names. The
+// schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
+// properties count together, as for "unevaluatedProperties": false.
+static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
+    static const char others[] = "additionalProperties patternProperties unevaluatedProperties";
+    if (!c->is_closed) return false;
+
+    for (int i = 0; i < c->target.n_assertions; i++) {
+        SchemaAssertion a = c->target.assertions[i];
+        const Json *k = a.kind == ASSERT_SCHEMA ? a.json->child : NULL;
+        for (; k; k = k->next)
+            if (str_is_one_of(k->key, others) && schema_keyword(c, k->key)) return false;
     }
-    return schema_value(c, assertions, n);
+
+    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+        if (a->kind == CONJUNCT_SCHEMA && a->assertion.kind == ASSERT_SCHEMA &&
+            json_get(a->schema, "properties"))
+            return true;
+    return false;
+}
+
+// The value of a property with a known name, or with other names that match certain patterns.
+static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p) {
+    Buffer list = {0};
+    bool is_described = false, is_name = true;
+    int value = 0;
+
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
+        AssertionKind kind = a->assertion.kind;
+        if (a->kind == CONJUNCT_SCHEMA && find_property_schemas(c, a->schema, p, kind, &list))
+            is_described |= kind != ASSERT_UNDER_NOT;
+        if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
+            append_schema(&list, kind, a->assertion.json);
+        if (a->kind == CONJUNCT_NAMES && p->name.data)
+            is_name &=
+                assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name});
+    }
+
+    if (is_name && (is_described || !is_closed(c, f)))
+        value = schema_value(c, (SchemaAssertion *)(void *)list.data,
+                             (int)(list.len / sizeof(SchemaAssertion)));
+    buffer_free(&list);
+    return value;
 }
 
 // Other names.
@@ -369,8 +393,7 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
-                            SchemaAssertion *assertions) {
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o) {
     PatternList patterns = {.n = 0};
     int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
     Dfa d;
@@ -395,7 +418,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
         PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
         if (d.accept[state] && !o->other_values[name.matched])
-            o->other_values[name.matched] = property_value(c, f, &name, assertions);
+            o->other_values[name.matched] = property_value(c, f, &name);
     }
     o->other = grammar_add_dfa(c->grammar, d);
 }
@@ -405,20 +428,14 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
 
-    size_t max = 1; // greatest number of assertions about one property
-    long n_conjuncts = 0;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
-        max += max_property_schemas(a->schema);
-
     // Add the listed names, each with its value, then all other names.
-    SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
+    long n_conjuncts = 0;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) n_conjuncts++;
     list_names(f, &l);
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
-        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
-    if (!c->failed) add_other_names(c, f, &o, assertions);
-
-    free(assertions);
+        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
+    if (!c->failed) add_other_names(c, f, &o);
     add_object(c, o, &l);
 }
 

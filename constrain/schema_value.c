@@ -70,14 +70,9 @@ static int compare_strings(const void *a, const void *b) {
 
 // Adds an alternative for a list of strings. Sorts the list.
 static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
-    int n_distinct = 0;
     if (!n) return;
-
-    qsort(list, (size_t)n, sizeof *list, compare_strings);
-    for (int i = 0; i < n; i++)
-        if (!i || !str_eq(list[i], list[n_distinct - 1])) list[n_distinct++] = list[i];
-
-    int trie = trie_add(c->grammar, list, n_distinct);
+    n = (int)list_unique(list, (size_t)n, sizeof *list, compare_strings);
+    int trie = trie_add(c->grammar, list, n);
     StringDef s = {trie, NONE, .max = NO_LIMIT};
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_STRING, .string = s}));
 }

@@ -17,13 +17,17 @@ void stacks_init(StackTable *t, const Grammar *g) {
             size = frame_size(g, FRAME_OBJECT, i);
     *t = (StackTable){.grammar = g, .draft = xalloc(1, size)};
     intern_add(&t->frames, t->draft, sizeof(StackFrame), NULL);
+    intern_add(&t->sets, "", 0, NULL);
     intern_add(&t->used, "", 1, NULL); // shorter than an entry
 }
 
 void stacks_free(StackTable *t) {
     intern_free(&t->frames);
+    intern_free(&t->sets);
     intern_free(&t->used);
     free(t->draft);
+    buffer_free(&t->set);
+    buffer_free(&t->pushes);
 }
 
 // Copies a frame to the draft, which the caller changes and then interns.
@@ -31,21 +35,30 @@ static StackFrame *draft_copy(StackTable *t, const StackFrame *f) {
     return memcpy(t->draft, f, frame_size(t->grammar, f->kind, f->def));
 }
 
-static uint32_t intern_draft(StackTable *t) {
+// The draft on top of a set of stacks.
+static Stack intern_draft(StackTable *t, uint32_t below) {
     size_t size = frame_size(t->grammar, t->draft->kind, t->draft->def);
-    return (uint32_t)intern_add(&t->frames, t->draft, size, NULL);
+    return (Stack){(uint32_t)intern_add(&t->frames, t->draft, size, NULL), below};
 }
 
-uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state) {
+typedef struct {
+    uint32_t frame;
+    Stack below;
+} StackPush;
+
+Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state) {
     StackFrame *f = t->draft;
     memset(f, 0, frame_size(t->grammar, kind, def));
-    f->parent = stack;
     f->kind = kind;
     f->def = def;
     f->state = state;
-    f->depth = stack_top(t, stack)->depth + (kind != FRAME_RULE);
+    f->depth = stack_top(t, s)->depth + (kind != FRAME_RULE);
     if (kind == FRAME_OBJECT) f->missing = t->grammar->defs[def].object.n_required;
-    return intern_draft(t);
+
+    Stack pushed = intern_draft(t, SET_OPEN);
+    StackPush push = {pushed.frame, s};
+    buffer_append(&t->pushes, &push, sizeof push);
+    return pushed;
 }
 
 // Without a maximum, counting stops at `min`, above which the count has no effect. This keeps the
@@ -54,16 +67,16 @@ static uint32_t count_up(uint32_t count, uint32_t min, uint32_t max) {
     return max == NO_LIMIT && count >= min ? min : count + 1;
 }
 
-uint32_t stack_add_item(StackTable *t, uint32_t stack) {
-    StackFrame *f = draft_copy(t, stack_top(t, stack));
+Stack stack_add_item(StackTable *t, Stack s) {
+    StackFrame *f = draft_copy(t, stack_top(t, s));
     const ArrayDef *a = &t->grammar->defs[f->def].array;
     uint32_t n_prefix = (uint32_t)a->n_prefix;
     f->count = count_up(f->count, a->min > n_prefix ? a->min : n_prefix, a->max);
-    return intern_draft(t);
+    return intern_draft(t, s.below);
 }
 
-uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
-    StackFrame *f = draft_copy(t, stack_top(t, stack));
+Stack stack_add_property(StackTable *t, Stack s, int name) {
+    StackFrame *f = draft_copy(t, stack_top(t, s));
     const ObjectDef *o = &t->grammar->defs[f->def].object;
     f->count = count_up(f->count, o->min, o->max);
 
@@ -79,20 +92,68 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
 
-    return intern_draft(t);
+    return intern_draft(t, s.below);
 }
 
-uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved) {
-    uint32_t n = 0, *path = xrealloc(NULL, (size_t)from->frames.n, sizeof *path);
-    for (uint32_t s = stack; s && !moved[s]; s = stack_top(from, s)->parent) path[n++] = s;
-    while (n--) { // parents first
-        StackFrame *f = draft_copy(t, stack_top(from, path[n]));
-        f->parent = f->parent ? moved[f->parent] : 0;
-        f->used = used_copy(t, from, f->used);
-        moved[path[n]] = intern_draft(t);
+// Sets.
+
+const Stack *stack_set(const StackTable *t, uint32_t set, uint32_t *n) {
+    *n = (uint32_t)(t->sets.len[set] / sizeof(Stack));
+    return intern_key(&t->sets, (int)set);
+}
+
+static int compare_stacks(const void *a, const void *b) { return memcmp(a, b, sizeof(Stack)); }
+
+// The number of the set under construction.
+static uint32_t intern_set(StackTable *t) {
+    size_t n = list_unique(t->set.data, t->set.len / sizeof(Stack), sizeof(Stack), compare_stacks);
+    t->set.len = 0;
+    return (uint32_t)intern_add(&t->sets, t->set.data, n * sizeof(Stack), NULL);
+}
+
+void stack_sort_pushes(StackTable *t) {
+    size_t n = t->pushes.len / sizeof(StackPush);
+    if (n > 1) qsort(t->pushes.data, n, sizeof(StackPush), compare_codes);
+}
+
+// Pushes do not depend on each other in a circle, because no rule calls itself before it has read a
+// character. The first stack with a frame settles what the frame was pushed on.
+void stack_settle(StackTable *t, Stack *s) {
+    if (s->below != SET_OPEN) return;
+    StackPush *pushes = (StackPush *)(void *)t->pushes.data;
+    size_t n = t->pushes.len / sizeof *pushes;
+    size_t first = list_lower_bound(pushes, n, sizeof *pushes, s->frame), end = first;
+
+    for (; end < n && pushes[end].frame == s->frame; end++) stack_settle(t, &pushes[end].below);
+    for (size_t i = first; i < end; i++)
+        buffer_append(&t->set, &pushes[i].below, sizeof pushes[i].below);
+    s->below = intern_set(t);
+}
+
+Stack stack_copy(StackTable *t, const StackTable *from, Stack s, const uint32_t *moved) {
+    StackFrame *f = draft_copy(t, stack_top(from, s));
+    f->used = used_copy(t, from, f->used);
+    return intern_draft(t, moved[s.below]);
+}
+
+void stack_copy_sets(StackTable *t, const StackTable *from, uint32_t *moved) {
+    uint32_t n;
+
+    // A set has a greater number than those below it.
+    for (int set = from->sets.n; set-- > 0;) {
+        const Stack *s = stack_set(from, (uint32_t)set, &n);
+        for (uint32_t i = 0; moved[set] && i < n; i++) moved[s[i].below] = 1;
     }
-    free(path);
-    return stack ? moved[stack] : 0;
+
+    for (int set = 0; set < from->sets.n; set++) {
+        if (!moved[set]) continue;
+        const Stack *s = stack_set(from, (uint32_t)set, &n);
+        for (uint32_t i = 0; i < n; i++) {
+            Stack copy = stack_copy(t, from, s[i], moved);
+            buffer_append(&t->set, &copy, sizeof copy);
+        }
+        moved[set] = intern_set(t);
+    }
 }
 
 // Used names.
@@ -113,10 +174,9 @@ uint32_t used_add(StackTable *t, uint32_t list, Str name) {
     return list;
 }
 
-uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used) {
-    StackFrame *f = draft_copy(t, stack_top(t, stack));
-    f->used = used;
-    return intern_draft(t);
+Stack stack_set_used(StackTable *t, Stack s, uint32_t used) {
+    draft_copy(t, stack_top(t, s))->used = used;
+    return intern_draft(t, s.below);
 }
 
 uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole) {

@@ -2,9 +2,15 @@
 // current place of the text, and one for each grammar rule that continues when the current rule
 // ends.
 //
-// A stack is represented by the number of its top frame, which refers to its parent frame. Equal
-// frames are stored once. Stacks therefore share their lower frames, and two stacks are equal if
-// and only if their numbers are.
+// A text can have several readings, whose number may grow exponentially with the depth. Their
+// stacks are therefore shared in a graph (Tomita 1985): a stack of the machine is a top frame and
+// the set of all stacks below it. Equal frames and equal sets are stored once. For example, an
+// array in one of two objects, of which the text does not yet show which one it is:
+//
+//     [ on set 2        set 2: {a on set 1, {b on set 1        set 1: the root, on the empty set 0
+//
+// What a step of the machine pushes with the same frame becomes one stack, on the union of what it
+// is pushed on. The number of sets that a step adds therefore depends on the grammar only.
 //
 // Properties may come in any order. The frame of an object stores the set of names seen so far (a
 // bit each), the number of properties, and the number of missing required properties. Texts with
@@ -30,7 +36,6 @@
 typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_OBJECT, FRAME_ARRAY } FrameKind;
 
 typedef struct {
-    uint32_t parent;
     FrameKind kind;
     int32_t def;       // RULE: index of the DFA; OBJECT, ARRAY: index of the definition
     int32_t state;     // RULE: state of the DFA after the call
@@ -44,27 +49,40 @@ typedef struct {
 } StackFrame;
 
 typedef struct {
+    uint32_t frame, below; // the top frame, and the set of stacks below it
+} Stack;
+// The set below a frame that the step in progress has pushed, and may push again.
+#define SET_OPEN UINT32_MAX
+
+typedef struct {
     const Grammar *grammar;
     InternTable frames; // key 0: the root
+    InternTable sets;   // sorted arrays of Stack; key 0: the empty set
     InternTable used;   // entries of lists; key 0: the empty list
     StackFrame *draft;  // a frame under construction; large enough for any
+    Buffer set;         // Stack: a set under construction
+    Buffer pushes;      // StackPush: the pushes of the step in progress
 } StackTable;
 
 void stacks_init(StackTable *t, const Grammar *g);
 void stacks_free(StackTable *t);
-static inline const StackFrame *stack_top(const StackTable *t, uint32_t stack) {
-    return intern_key(&t->frames, (int)stack);
+static inline const StackFrame *stack_top(const StackTable *t, Stack s) {
+    return intern_key(&t->frames, (int)s.frame);
 }
+// The stacks (n) of a set. Valid until a set is added.
+const Stack *stack_set(const StackTable *t, uint32_t set, uint32_t *n);
 
-// Each returns the number of a new stack.
 // Pushes a frame. `state` is the rule's state after the call, or 0 for an object or array.
-uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state);
+Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state);
 // Counts one more item in the top frame, an array.
-uint32_t stack_add_item(StackTable *t, uint32_t stack);
+Stack stack_add_item(StackTable *t, Stack s);
 // Adds a property to the top frame, an object. name NONE: an unlisted name.
-uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
+Stack stack_add_property(StackTable *t, Stack s, int name);
 // Sets the list of unlisted names of the top frame.
-uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used);
+Stack stack_set_used(StackTable *t, Stack s, uint32_t used);
+// At the end of a step: first sort the pushes, then replace SET_OPEN in each stack.
+void stack_sort_pushes(StackTable *t);
+void stack_settle(StackTable *t, Stack *s);
 uint32_t used_add(StackTable *t, uint32_t list, Str name); // returns a list with one more name
 // The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
 // equal to them. 0 if there is none.
@@ -72,8 +90,10 @@ uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_who
 // The first n bytes of the name of an entry.
 Str used_prefix(const StackTable *t, uint32_t list, uint32_t n);
 uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list);
-// Copies a stack from another table. moved[stack]: number of the stack's copy; 0: none yet.
-uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved);
+// Copies the sets for which moved[set] is not 0, and all sets below them, from another table.
+// Replaces moved[set] by the number of the copy, which stack_copy() needs.
+void stack_copy_sets(StackTable *t, const StackTable *from, uint32_t *moved);
+Stack stack_copy(StackTable *t, const StackTable *from, Stack s, const uint32_t *moved);
 
 // True if the next property may be this listed name, or any unlisted name.
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);

@@ -200,6 +200,7 @@ static unsigned case_modes(const Case *c) {
     const Json *mode = json_get(c->row, "mode");
     if (!mode || json_is(mode, "checked")) return SCHEMA_CHECKED;
     if (json_is(mode, "ordered")) return SCHEMA_ORDERED;
+    if (json_is(mode, "closed")) return SCHEMA_CHECKED | SCHEMA_CLOSED;
     CHECK(json_is(mode, "generated"), "%.*s: unknown mode", SHOWN(c->line));
     return 0;
 }

@@ -268,6 +268,9 @@ void fuzz_argv(const uint8_t *data, size_t n) {
     if (!options_parse(&o, command, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
     free(o.args);
     free(o.stops);
+    free(o.biases);
+    free(o.template_vars);
+    free(o.sample.dry.breakers);
     free(o.sample.bias);
     free(o.model_options.adapters);
     buffer_free(&o.ignored);
