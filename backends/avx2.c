@@ -233,10 +233,13 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
     int eighth = div_up(p->row_end - p->row_begin, 8); // rows r + i * eighth are computed together
     Avx2Rows m;
 
-    for (int r = p->row_begin; r < p->row_begin + eighth; r++) {
+    for (int i_row = 0; i_row < eighth; i_row++) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
         const uint8_t *row[8];
+        int r = p->row_begin + i_row;
+        __asm__(""
+                : "+r"(r)); // else gcc 12 makes two loops, of rows within the range and at its end
 
         superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
