@@ -29,7 +29,7 @@
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][8]; // of each group (16 or 32 columns) and row
     float min[SUPERBLOCK_GROUPS][8];   // value to subtract: the minimum, or scale * offset
-    int8_t rows[8][SUPERBLOCK];        // integers
+    __m256i rows[8][SUPERBLOCK / 32];  // integers
     int8_t panel[SUPERBLOCK * 8];      // GEMM: the integers as [k / 4][8 rows][4], so that a
                                        // register has 4 columns of each row
     uint8_t padded[8][SUPERBLOCK_MAX_BYTES];
@@ -190,7 +190,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     __m256i v[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m256i q = is_in_place ? integers_32(type, p[i], k) : load_32(w->rows[i] + k);
+        __m256i q = is_in_place ? integers_32(type, p[i], k) : w->rows[i][k / 32];
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
 
@@ -233,10 +233,13 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
     int eighth = div_up(p->row_end - p->row_begin, 8); // rows r + i * eighth are computed together
     Avx2Rows m;
 
-    for (int r = p->row_begin; r < p->row_begin + eighth; r++) {
+    for (int i_row = 0; i_row < eighth; i_row++) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
         const uint8_t *row[8];
+        int r = p->row_begin + i_row;
+        __asm__(""
+                : "+r"(r)); // else gcc 12 makes two loops, of rows within the range and at its end
 
         superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
