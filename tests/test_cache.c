@@ -126,10 +126,8 @@ static void whole_prompt(void) {
     for (size_t k = 0; k < N_SHAPES; k++) {
         open_small(shapes[k], (ModelOptions){.n_threads = 1});
         int group = model.config.n_heads / model.config.n_kv_heads,
-            again = ATTEND_MANY_ABOVE / group + 1;
-        if (group == 3)
-            again = kernel.attend_many ? 1  // positions of the page after its tiles of 85 steps
-                                       : 4; // after its tiles of 21 steps
+            again = kernel.attend_many_above / group + 1;
+        if (group == 3) again = 1; // with attend_many, positions after the tiles of 85 steps
         remove_files();
         compare(512, 512, 512 - again);
         compare(256, 512, 256 - again);
