@@ -474,6 +474,7 @@ const Kernels kernels_amx = {
     .gemm_large = {FLOAT_TYPES(AMX_KERNEL, FLOAT_TOKENS) INTEGER_TYPES(AMX_KERNEL, INTEGER_TOKENS)},
     .gemm_large_rows = CHUNK_ROWS,
     .attend_many = amx_attend_many,
+    .attend_many_above = 16,
     .peak_unit = "AMX bf16",
     .peak = amx_peak,
 };

@@ -2,8 +2,9 @@
 //
 // Integer types are multiplied by int8 activations with VNNI's vpdpbusd. Decode unpacks pairs of
 // rows (gemv_pair); GEMM interleaves 32 rows into a panel. F32, F16 and BF16 are multiplied by
-// float32 activations (matmul_float.h). Attention is float32 (attention_float.h), with faster
-// kernels for float16 and Q8_0 caches.
+// float32 activations (matmul_float.h). Attention of few queries is float32 (attention_float.h),
+// with faster kernels for float16 and Q8_0 caches; that of many queries has 16-bit integers
+// (attention_int16.h).
 //
 // Order of sums. A row of integer weights has eight sums. Sum i takes 32 of the 256 columns of each
 // superblock, beginning at column 64 (i mod 4) + 32 (i div 4); this is the order in which gemv_pair
@@ -25,7 +26,7 @@
 // conversion to float (scale_based_dot).
 #define VECTOR_BITS 512
 #include "avx512_unpack.h"
-#include "attention_float.h"
+#include "attention_int16.h"
 
 enum {
     SUMS = SUPERBLOCK / 32,
@@ -734,6 +735,8 @@ const Kernels kernels_avx512 = {
     .swiglu = IF_PART(0, vector_swiglu),
     .add = IF_PART(0, vector_add),
     .attend = IF_PART(0, attend),
+    .attend_many = IF_PART(0, int16_attend_many),
+    .attend_many_above = INT16_ABOVE,
     .store = IF_PART(0, vector_store),
     .peak_unit = "VNNI int8",
     .peak = IF_PART(0, avx512_peak),

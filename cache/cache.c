@@ -334,13 +334,13 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     // If a prompt ends with a cached page, its last n_refeed tokens are fed again, because the
     // logits of the last token are needed. Attention chooses its kernel by the number of queries in
     // a tile. n_refeed is therefore the number of tokens in the page's last tile, or the smallest
-    // number with more than ATTEND_MANY_ABOVE queries, whichever is less: both give the last token
+    // number with more than attend_many_above queries, whichever is less: both give the last token
     // the kernel of an uncached prefill.
     AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
                             m->kv.k_type, m->kv.v_type};
     int tile = attention_tile_steps(&shape);
     int n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile;
-    int n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
+    int n_many = kernel.attend_many_above * m->config.n_kv_heads / m->config.n_heads + 1;
     c->n_refeed = n_last_tile < n_many ? n_last_tile : n_many;
     return c;
 }

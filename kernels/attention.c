@@ -201,7 +201,7 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     // the queries of one step.
     int n = item->n_queries;
     if (exactness.kernel_rows == 1) n = min_int(n, item->group);
-    bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
+    bool is_many = n > kernel.attend_many_above && !exactness.is_batch_invariant;
     if (kernel.attend_many && is_many && s->k_type != TYPE_F32 && s->v_type != TYPE_F32) {
         kernel.attend_many(&p);
         return;

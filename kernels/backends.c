@@ -110,8 +110,11 @@ static void overlay(const Kernels *k) {
     if (k->swiglu) kernel.swiglu = k->swiglu;
     if (k->add) kernel.add = k->add;
     if (k->attend) kernel.attend = k->attend;
-    if (k->attend_many) kernel.attend_many = k->attend_many;
     if (k->store) kernel.store = k->store;
+    if (k->attend_many) {
+        kernel.attend_many = k->attend_many;
+        kernel.attend_many_above = k->attend_many_above;
+    }
     if (k->peak) {
         kernel.peak = k->peak;
         kernel.peak_unit = k->peak_unit;

@@ -40,11 +40,10 @@ typedef struct {
 } MatmulKernel;
 
 enum {
-    MAX_HEAD_DIM = 256,        // no known model has wider heads
-    KV_PAGE = 256,             // positions of a page of the KV cache
-    ATTEND_MAX_QUERIES = 64,   // most queries of one call of attend
-    ATTEND_MANY_QUERIES = 256, // most queries of one call of attend_many
-    ATTEND_MANY_ABOVE = 16     // up to this many queries, attend is faster than attend_many
+    MAX_HEAD_DIM = 256,       // no known model has wider heads
+    KV_PAGE = 256,            // positions of a page of the KV cache
+    ATTEND_MAX_QUERIES = 64,  // most queries of one call of attend
+    ATTEND_MANY_QUERIES = 256 // most queries of one call of attend_many
 };
 
 // Attention of n_q queries over one page of keys and values of one KV head. The queries are the
@@ -80,9 +79,11 @@ typedef struct {
     void (*add)(float *x, const float *y, int n);
 
     void (*attend)(const AttentionPage *page);
-    // attend() in bf16, with less precision. Used for more than ATTEND_MANY_ABOVE queries if
-    // neither keys nor values are F32. NULL: none.
+    // attend() with less precision: in 16-bit integers (AVX-512) or bf16 (AMX). Used for more than
+    // attend_many_above queries, from which it is faster, if neither keys nor values are F32. The
+    // bits of a query do not depend on the other queries. NULL: none.
     void (*attend_many)(const AttentionPage *page);
+    int attend_many_above;
 
     // Stores x (n) as a row of F32, F16, Q8_0 or Q4_0 in the KV cache.
     void (*store)(Type type, void *row, const float *x, int n);

@@ -139,11 +139,10 @@ static void whole_prompt(void) {
         open_small(shapes[k], (ModelOptions){.n_threads = 1});
 
         // Tokens that are fed again, see n_refeed in cache.c. With 3 heads per KV head, the last
-        // tile has fewer: a page of 256 positions has 3 tiles of 85 and one of 1, or, without
-        // attend_many, 12 tiles of 21 and one of 4.
+        // of the 4 tiles of a page has 1 step, the others have 85.
         int group = model.config.n_heads / model.config.n_kv_heads;
-        int again = ATTEND_MANY_ABOVE / group + 1;
-        if (group == 3) again = kernel.attend_many ? 1 : 4;
+        int again = kernel.attend_many_above / group + 1;
+        if (group == 3) again = 1;
 
         remove_files();
         compare(512, 512, 512 - again);
