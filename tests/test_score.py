@@ -4,8 +4,13 @@ import array
 import json
 import math
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
 
-from cli import ROOT, check, main, same, test
+from cli import ROOT, SCRIPTS, check, main, read_lines, same, test
 
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
@@ -139,7 +144,8 @@ def refusals(cli):
                               (1, "line 1", "--perplexity", source, "--jsonl"),
                               (1, "no tokens to score", "--perplexity", cli.write("empty.jsonl", [])),
                               (4, "context 20", "--perplexity", cli.write("long.jsonl", [{"text": STORY}]), "-c", 20),
-                              (1, "line 1", "--jsonl", "-f", cli.write("bad", [{"prompt": "x", "choices": []}]))):
+                              (2, "-o, --shard: need --jsonl", "--perplexity", source, "-o", "x"),
+                              (2, "--resume: needs -o", "--jsonl", "-f", source, "--resume")):
         cli.refuses(code, says, "score", *args)
 
 
@@ -186,19 +192,185 @@ def kl(cli):
     cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
+# Requests of --jsonl
+
+def plain_ids(cli, text):
+    return list(map(int, cli.run("tokenize", "--ids", stdin=text.encode())[0].split()))
+
+
+def pair(cli, context, continuation, n_ctx=10**9):
+    """Tokens of a context and a continuation (text or ids), and the index of the first scored token, as
+    lm-evaluation-harness encodes them; a token that spans the boundary is scored."""
+    start = encode(cli, "")
+    if isinstance(context, str) and isinstance(continuation, str) and context.strip():
+        stripped = context.rstrip()
+        ids, alone = encode(cli, context + continuation), encode(cli, stripped)
+        first = 0
+        while first < min(len(alone), len(ids) - 1) and ids[first] == alone[first]:
+            first += 1
+    else:
+        is_text = isinstance(context, str)
+        before = context if not is_text else start + plain_ids(cli, context) if context.strip() else []
+        space = context if is_text and not before else ""
+        after = plain_ids(cli, space + continuation) if isinstance(continuation, str) else continuation
+        before = before or start
+        ids, first = before + after, len(before)
+    n_over = max(0, len(ids) - 1 - n_ctx)
+    return ids[n_over:], first - n_over, n_over
+
+
+def models(cli):
+    """A model with SentencePiece, and the built-in one with byte-level BPE."""
+    given = cli.model
+    for cli.model in {given, None}:
+        yield cli.model
+    cli.model = given
+
+
 @test
-def refused_questions(cli):
-    """Questions without prompt, choices or a valid id are refused with their line."""
-    good = {"id": "a", "prompt": "The", "choices": [" cat", " dog"]}
-    for change in {"prompt": 1}, {"prompt": None}, {"id": [1]}, {"id": True}, {"choices": None}, {"choices": "a"}, \
-            {"choices": [1]}, {"choices": [""]}:
-        source = cli.write("in", [{k: v for k, v in dict(good, **change).items() if v is not None}])
-        cli.refuses(1, "line 1: expected {", "score", "--raw", "--jsonl", "-f", source)
-    for id in "a", 7, 7.5:
-        out = cli.run("score", "--raw", "--jsonl", "-f", cli.write("in", [dict(good, id=id)]))[0]
-        same(json.loads(out.splitlines()[0])["id"], id)
+def requests(cli):
+    """Continuations, choices and texts against sums over raw logits, at every kind of boundary and beyond the window."""
+    for model in models(cli):
+        parts = plain_ids(cli, "\u4f60")[-3:]  # bytes of one character
+        dog = plain_ids(cli, " dog")
+        cases = [("Once upon a time there was a", " little girl"), ("Once upon a time there was a ", "little girl"),
+                 ("Once upon a ti", "me"), ("Once upon a time \n\u3000", "there"), ("", "Once upon"), ("  ", "Once"),
+                 ("The caf", "\u00e9 was big"), (parts[:1], parts[1:]), ("A", parts[:2]), (dog, dog + dog),
+                 ([], dog), ("There was a", dog), (STORY, STORY), ("A \u4f60", "\u597d<|eot_id|></s>")]
+        lines = [{"id": i, "context": a, "continuation": b, "logprobs": 1} for i, (a, b) in enumerate(cases)]
+        for n_ctx in 10**9, 60:
+            source = cli.write("requests.jsonl", lines)
+            out, err = cli.run("score", "--jsonl", "-f", source, *(["-c", n_ctx] if n_ctx < 999 else []),
+                               code=(0, 5))
+            found = [json.loads(line) for line in out.splitlines()]
+            same([a["id"] for a in found], list(range(len(cases))))
+            for (context, continuation), a in zip(cases, found):
+                ids, first, n_over = pair(cli, context, continuation, n_ctx)
+                if first < 1:
+                    continue
+                table = rows(cli, ids)[1][first - 1:-1]
+                expected = [row[t] for row, t in zip(table, ids[first:])]
+                same((a["n_tokens"], a.get("n_truncated", 0)), (len(expected), n_over), (context, continuation))
+                near(a["logprob"], sum(expected), (model, context, continuation))
+                same(a["is_greedy"], all(row[t] == max(row) for row, t in zip(table, ids[first:])))
+                same([t["id"] for t in a["logprobs"]], ids[first:])
+                for token, row in zip(a["logprobs"], table):
+                    near(token["logprob"], row[token["id"]])
+                    near(token["top"][0]["logprob"], max(row))
+                if isinstance(continuation, str):
+                    same((a["n_bytes"], a["n_chars"]), (len(continuation.encode()), len(continuation)))
+            check((n_ctx > 999) == ("longer than the context" not in err), err)
+
+
+@test
+def rolling(cli):
+    """A text is scored once per token, in windows as lm-evaluation-harness cuts them."""
+    text = STORY * 3
+    start, ids = encode(cli, ""), plain_ids(cli, text)
+    for n in 10**9, 50, 7:
+        expected, at = 0, 0
+        while at < len(ids):
+            end = min(len(ids), at + n)
+            window = (start + ids)[max(0, end - n):end + 1]
+            expected += sum(logprobs(cli, window)[-(end - at):])
+            at = end
+        out = cli.run("score", "--jsonl", *(["-c", n] if n < 999 else []), stdin=json.dumps({"text": text}).encode())[0]
+        found = json.loads(out)
+        near(found["logprob"], expected, n)
+        same((found["n_tokens"], found["n_bytes"], "n_truncated" in found), (len(ids), len(text), False))
+    same(json.loads(cli.run("score", "--jsonl", stdin=json.dumps(text).encode())[0])["n_tokens"], len(ids))
+
+
+@test
+def measures(cli):
+    """The best choice by sum, and by mean per token, byte and character; messages go through the template."""
+    texts = [" dog", " little girl named Lily who went to the park", "\u00e9", " \u4f60\u597d"]
+    out = cli.run("score", "--jsonl", stdin=json.dumps({"context": "There was a", "choices": texts}).encode())[0]
+    found = json.loads(out)
+    for key, size in (("", lambda c: 1), ("_per_token", lambda c: c["n_tokens"]), ("_per_byte", lambda c: len(c["text"].encode())),
+                      ("_per_char", lambda c: len(c["text"]))):
+        values = [c["logprob"] / size(c) for c in found["choices"]]
+        for value, c in zip(values, found["choices"]):
+            near(c["logprob" + key], value)
+        same(found["best" + key], texts[values.index(max(values))], key)
+    message = {"messages": [{"role": "user", "content": "Hi <|im_end|>"}], "choices": ["yes", "no"]}
+    ids = list(map(int, cli.run("tokenize", "--ids", "--template", "chatml", "--chat", "-",
+                                stdin=json.dumps(message["messages"][0]).encode())[0].split()))
+    found = json.loads(cli.run("score", "--jsonl", "--template", "chatml", stdin=json.dumps(message).encode())[0])
+    for c in found["choices"]:
+        near(c["logprob"], sum(logprobs(cli, ids + plain_ids(cli, c["text"]))[len(ids) - 1:]))
+
+
+def mixed_requests():
+    rng, shots = random.Random(5), STORY * 2
+    words = "dog cat girl boy ball park tree little big red happy".split()
+    for i in range(60):
+        context = (shots if i % 3 else "") + "There was a " + " ".join(rng.choice(words) for _ in range(rng.randrange(9)))
+        if i % 5 == 0:
+            yield {"id": i, "context": context, "continuation": " " + rng.choice(words), "logprobs": True}
+        elif i % 7 == 0:
+            yield {"id": i, "text": context}
+        else:
+            yield {"id": i, "context": context, "choices": [" " + w for w in rng.sample(words, rng.randrange(1, 6))]}
+
+
+@test
+def one_result(cli):
+    """Any batch, chunk, order, number of shards and interruption: the same bytes. A common prefix is computed once."""
+    lines = list(mixed_requests())
+    source, out = cli.write("in.jsonl", lines), cli.path_of("out.jsonl")
+    plain, err = cli.run("score", "--jsonl", "-i", source)
+    same(plain.count(b"\n"), len(lines))
+    n_prompt, n_shared = (int(word) for word in err.split(" | ")[1].replace("prompts ", "").split() if word.isdigit())
+    check(n_shared > 0.7 * n_prompt, err)
+    for args in ["--parallel", 1], ["--parallel", 7], ["--parallel", 32], ["--chunk", 5], ["-t", 2], ["--deterministic"]:
+        same(cli.run("score", "--jsonl", "-i", source, *args)[0], plain, args)
+
+    shuffled = random.Random(1).sample(lines, len(lines))
+    answers = cli.run("score", "--jsonl", "-i", cli.write("shuffled.jsonl", shuffled))[0].splitlines(True)
+    same(b"".join(sorted(answers, key=lambda a: json.loads(a)["id"])), plain)
+
+    parts = [cli.path_of("out%d.jsonl" % k) for k in (1, 2, 3)]
+    for k, part in enumerate(parts):
+        cli.run("score", "--jsonl", "-i", source, "-o", part, "--shard", "%d/3" % (k + 1))
+    merged = cli.path_of("merged.jsonl")
+    subprocess.run([sys.executable, os.path.join(SCRIPTS, "merge_batch.py"), "-o", merged, source, *parts], check=True)
+    with open(merged, "rb") as f:
+        same(f.read(), plain)
+
+    for i in range(10):
+        p = subprocess.Popen(cli.command("score", "--jsonl", "-q", "-i", source, "-o", out, "--resume", "--parallel", 1 + i),
+                             stderr=subprocess.DEVNULL)
+        time.sleep(0.02 + 0.01 * i)
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+    cli.run("score", "--jsonl", "-i", source, "-o", out, "--resume")
+    with open(out, "rb") as f:
+        same(f.read(), plain)
+    cli.refuses(2, "--resume completes it", "score", "--jsonl", "-i", source, "-o", out)
+
+
+@test
+def refused_requests(cli):
+    """An invalid request becomes an error with its line; the others are scored; exit 5."""
+    good = {"context": "The", "continuation": " cat"}
+    cases = [({"continuation": None}, "continuation: "), ({"context": 1}, "context: "), ({"context": [-1]}, "context: "),
+             ({"context": [10**6]}, "context: "), ({"continuation": ""}, "continuation is empty"), ({"choices": ["a"]}, "choices: "),
+             ({"id": [1]}, "id: "), ({"id": 1.5}, "id: "), ({"logprobs": "x"}, "logprobs: "), ({"continuation": []}, "empty"),
+             ({"context": None}, "expected one of"), ({"text": "a"}, "expected one of"),
+             ({"context": None, "text": ""}, "no token"), ({"continuation": " dog" * 40}, "does not fit")]
+    lines = [{k: v for k, v in dict(good, **change).items() if v is not None} for change, _ in cases] + [good]
+    source, out = cli.write("in", lines + ["{"]), cli.path_of("out")
+    cli.run("score", "--jsonl", "-f", source, "-o", out, "-c", 30, code=5)
+    found = read_lines(out)
+    for i, ((change, says), a) in enumerate(zip(cases, found)):
+        check("line %d: " % (i + 1) in a["error"]["message"] and says in a["error"]["message"], change, a)
+    same([a.get("error", {}).get("code") for a in found[-3:]],
+         ["context_length_exceeded", None, "invalid_json"])
     cli.refuses(2, "--choices: byte 4", "score", "--choices", '["a"', "x")
     cli.refuses(2, "--choices: expected A,B,...", "score", "--choices", "a,,b", "x")
+    cli.refuses(4, "does not fit", "score", "--raw", "--choices", "a,b", "-c", 20, STORY)
+
 
 if __name__ == "__main__":
     main("score")
