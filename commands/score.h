@@ -18,6 +18,7 @@ typedef struct {
     int n_fed;          // ids fed so far, or already in the session
     int n_logits;       // rows of logits that the current forward pass computes for this task
     double logprob;     // the sum, in nats
+    double squares;     // the sum of the squares
 } ScoreTask;
 
 typedef struct {

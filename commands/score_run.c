@@ -38,6 +38,7 @@ static const float *add_logprobs(const Scorer *s, ScoreTask *task, const float *
         }
 
         task->logprob += (double)logprob;
+        task->squares += (double)logprob * (double)logprob;
         if (s->reference) kl_compare(s->reference, i, logits);
     }
 

@@ -63,6 +63,8 @@ def texts(cli):
     near(found["perplexity"], math.exp(found["nll"] / found["n_tokens"]))
     for args in ["--parallel", 1], ["--chunk", 3], ["--parallel", 2, "-t", 2]:
         same(score(cli, "--perplexity", source, "--deterministic", *args), found, args)
+    one = score(cli, "--ids", ",".join(map(str, encode(cli, STORY)[:2])))
+    same((one["n_tokens"], one["stderr"]), (1, None))
 
 
 @test
@@ -83,7 +85,10 @@ def windows(cli):
     for args in ["--parallel", 1], ["--chunk", 7], ["-t", 2]:
         same(score(cli, "--perplexity", source, "-c", n, "--deterministic", *args), found, args)
     out, _ = cli.run("score", "--perplexity", source, "-c", n, "--deterministic")
-    check(out.startswith(b"perplexity %.4f " % found["perplexity"]), out)
+    nll = [-x for x in expected]
+    variance = sum(x * x for x in nll) / len(nll) - (sum(nll) / len(nll)) ** 2
+    near(found["stderr"], found["perplexity"] * math.sqrt(variance / (len(nll) - 1)), "standard error")
+    check(out.startswith(b"perplexity %.4f +/- %.5f (" % (found["perplexity"], found["stderr"])), out)
 
 
 @test
