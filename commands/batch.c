@@ -501,6 +501,7 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);
+    if (b->task->open) b->task->open(&b->pipeline);
     sampling_complete(&b->options, &b->pipeline);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 

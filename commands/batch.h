@@ -5,6 +5,7 @@
 
 // What a command does with requests.
 typedef struct {
+    void (*open)(Pipeline *p); // prepares the pipeline; NULL: nothing to do
     // Parses a request, as record_parse().
     bool (*parse)(Record *r, const Json *root, Str text, Error *err);
     // Receives a finished request. NULL: its answer is written to the output.

@@ -35,6 +35,7 @@ typedef struct {
     ScoreItem *items; // (n_items)
     int n_items;
     bool has_choices; // items are choices; otherwise windows of a text
+    bool is_whole;    // the context is refused, not truncated, if it is too long
     int n_truncated;  // tokens that were removed from the beginning of the context
 } ScoreRequest;
 

@@ -26,8 +26,31 @@ static void print_choices(BatchOutput *output, const Record *r) {
     }
 }
 
-// Runs requests: the lines of --jsonl, or the one of --choices. Results are bit-identical for any
-// batch and order.
+// The answers to --rerank, for --sort.
+typedef struct {
+    double score; // -1: an error
+    long line;
+    Str text;
+} Ranked;
+static Ranked *ranked; // (n_ranked)
+static int n_ranked;
+
+static void collect(BatchOutput *output, const Record *r) {
+    (void)output;
+    ranked = list_grow(ranked, n_ranked, sizeof *ranked);
+    ranked[n_ranked++] = (Ranked){r->has_failed ? -1 : score_rerank_result(r), r->line,
+                                  str_copy(buffer_str(&r->answer))};
+}
+
+// Descending by score, then in the order of the input.
+static int compare_ranked(const void *a, const void *b) {
+    const Ranked *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return x->line < y->line ? -1 : 1;
+}
+
+// Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
+// bit-identical for any batch and order.
 static int score_requests(const Options *o) {
     static Buffer prompt;
     static Str only;
@@ -46,7 +69,16 @@ static int score_requests(const Options *o) {
         task.deliver = print_choices;
         options.is_lines = true;
     }
-    return batch_run(&options, &task);
+    if (o->rerank) {
+        task.open = score_rerank_open;
+        task.parse = score_rerank_parse;
+        if (o->is_sorted) task.deliver = collect;
+    }
+
+    int code = batch_run(&options, &task);
+    if (ranked) qsort(ranked, (size_t)n_ranked, sizeof *ranked, compare_ranked);
+    for (int i = 0; i < n_ranked; i++) text_write(ranked[i].text.data, ranked[i].text.len);
+    return code;
 }
 
 static void score_tokens(const Options *o) {
@@ -73,15 +105,18 @@ static void score_tokens(const Options *o) {
 
 int command_score(const Options *o) {
     bool is_tokens = o->perplexity || o->ids;
-    bool is_lines = o->is_jsonl && !is_tokens;
+    bool is_lines = o->is_jsonl && !is_tokens && !o->rerank;
 
-    if (!!o->perplexity + !!o->ids + !!o->choices + is_lines != 1 ||
+    if (!!o->perplexity + !!o->ids + !!o->choices + !!o->rerank + is_lines != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
-        die(EXIT_USAGE,
-            "score: needs one of --choices A,B PROMPT, --jsonl, --perplexity FILE and --ids LIST");
+        die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY, "
+                        "--perplexity FILE and --ids LIST");
     if (o->kl && !is_tokens) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
-    if (!is_lines && (o->input || o->output || o->shard))
-        die(EXIT_USAGE, "-i, -o, --shard: need --jsonl");
+    if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
+        die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
+
+    if (o->is_sorted && (!o->rerank || o->output))
+        die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
 
     if (!is_tokens) return score_requests(o);
     score_tokens(o);

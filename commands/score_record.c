@@ -118,6 +118,7 @@ static int context_size(const Record *r) {
 static bool truncate_item(Record *r, ScoreItem *item, Error *err) {
     int n_over = item->ids.len - 1 - context_size(r);
     if (n_over <= 0) return true;
+    if (r->score->is_whole) return context_fits(item->ids.len - 1, false, context_size(r), err);
     if (n_over >= item->first_scored)
         return error_set(err, EXIT_CONTEXT,
                          "the continuation does not fit the context: %d tokens, context %d",
@@ -292,17 +293,91 @@ static bool parse_options_only(Record *r, Str prompt, Error *err) {
     Source context = {.text = prompt}, *list = NULL;
     bool is_plain = p->options->is_raw || p->tpl.is_none;
 
-    r->score->has_choices = true;
+    r->score->has_choices = r->score->is_whole = true;
     int n = parse_option_choices(p->options->choices, &doc, &list, err);
     if (n && !is_plain) context = (Source){.has_ids = true};
     bool ok = n && (is_plain || prompt_encode(p, p->options, prompt, false, &context.ids, err)) &&
               encode_pairs(r, &context, list, n, err);
-    if (ok && r->score->n_truncated)
-        ok = context_fits(context_size(r) + r->score->n_truncated, false, context_size(r), err);
 
     free(context.ids.data);
     free(list);
     json_free(&doc);
+    return ok;
+}
+
+// Sets prompt and request of the record of an item.
+static void begin_item(Record *r) {
+    ScoreItem *item = &r->parent->score->items[r->index];
+    int n_logprobs = r->parent->n_logprobs;
+
+    r->prompt = item->ids;
+    item->ids = (Ids){0};
+    r->request = (Request){.prompt = r->prompt.data,
+                           .n_prompt = r->prompt.len,
+                           .max_context = r->prompt.len,
+                           .n_logprobs = n_logprobs > 0 ? n_logprobs : 1, // for is_greedy
+                           .first_scored = item->first_scored};
+}
+
+// The published prompt of Qwen3-Reranker (its model card, 2025-06).
+static const char qwen3_reranker[] =
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    "the "
+    "Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
+    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that "
+    "answer "
+    "the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+
+// The reranking template of the model file, in the form of llama.cpp's converter, or Qwen3's.
+static Str rerank_template(const Pipeline *p) {
+    Str text = gguf_get_text(&p->model.file, "tokenizer.chat_template.rerank");
+    return text.data ? text : str_of(qwen3_reranker);
+}
+
+void score_rerank_open(Pipeline *p) { tokenizer_reserve_special(p->tokenizer, rerank_template(p)); }
+
+// Encodes the template with query and document in their places. Only the template writes special
+// tokens.
+static void encode_pair(const Pipeline *p, Str query, Str document, Ids *out) {
+    Str left = rerank_template(p);
+    Buffer text = {0}, mask = {0};
+
+    while (left.len) {
+        bool is_query = str_begins_with(left, "{query}");
+        bool is_data = is_query || str_begins_with(left, "{document}");
+        Str piece = {left.data, 1};
+        size_t n = 1; // bytes of the template
+
+        if (is_data) {
+            piece = is_query ? query : document;
+            n = is_query ? strlen("{query}") : strlen("{document}");
+        }
+        buffer_put(&text, piece);
+        memset(buffer_reserve(&mask, piece.len), !is_data, piece.len);
+        mask.len += piece.len;
+        left = (Str){left.data + n, left.len - n};
+    }
+
+    template_tokenize(p->tokenizer, buffer_str(&text), mask.data, out);
+    buffer_free(&text);
+    buffer_free(&mask);
+}
+
+bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err) {
+    const Json *document = root->kind == JSON_STRING ? root : json_get(root, "text");
+    Source context = {.has_ids = true};
+    const Source answers[] = {{.text = str_of("yes")}, {.text = str_of("no")}};
+    (void)text;
+
+    r->score = xalloc(1, sizeof *r->score);
+    r->score->is_whole = true;
+    if (!document || document->kind != JSON_STRING)
+        return record_mismatch(err, "text", "a string", document);
+    encode_pair(r->pipeline, str_of(r->options.rerank), document->string, &context.ids);
+    bool ok = encode_pairs(r, &context, answers, 2, err);
+    free(context.ids.data);
+    if (ok) begin_item(r);
     return ok;
 }
 
@@ -330,20 +405,6 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     for (int i = 0; i < n_list; i++) free(list[i].ids.data);
     free(list);
     return ok;
-}
-
-// Sets prompt and request of the record of an item.
-static void begin_item(Record *r) {
-    ScoreItem *item = &r->parent->score->items[r->index];
-    int n_logprobs = r->parent->n_logprobs;
-
-    r->prompt = item->ids;
-    item->ids = (Ids){0};
-    r->request = (Request){.prompt = r->prompt.data,
-                           .n_prompt = r->prompt.len,
-                           .max_context = r->prompt.len,
-                           .n_logprobs = n_logprobs > 0 ? n_logprobs : 1, // for is_greedy
-                           .first_scored = item->first_scored};
 }
 
 bool score_record_parse(Record *r, const Json *root, Str text, Error *err) {
@@ -462,8 +523,16 @@ static void write_total(JsonWriter *w, const Record *parent) {
     buffer_free(&tokens);
 }
 
+double score_rerank_result(const Record *parent) {
+    return share(parent->score, &parent->score->items[0]);
+}
+
 void score_record_write(JsonWriter *w, const Record *parent) {
-    if (parent->score->has_choices)
+    if (parent->options.rerank) {
+        json_write_number(w, "score", score_rerank_result(parent));
+        json_write_number(w, "logprob_yes", parent->score->items[0].logprob);
+        json_write_number(w, "logprob_no", parent->score->items[1].logprob);
+    } else if (parent->score->has_choices)
         write_choices(w, parent);
     else
         write_total(w, parent);

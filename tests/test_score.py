@@ -6,11 +6,12 @@ import math
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, check, main, read_lines, same, test
+from cli import DATA, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
 
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
@@ -375,6 +376,88 @@ def refused_requests(cli):
     cli.refuses(2, "--choices: byte 4", "score", "--choices", '["a"', "x")
     cli.refuses(2, "--choices: expected A,B,...", "score", "--choices", "a,,b", "x")
     cli.refuses(4, "does not fit", "score", "--raw", "--choices", "a,b", "-c", 20, STORY)
+
+
+N_PAIRS = int(os.environ.get("LLAMA31_PAIRS", "8"))
+RERANKER = os.path.join(DATA, "families", "qwen3-q4_k_m.gguf")
+JUDGE = ('Judge whether the Document meets the requirements based on the Query and the Instruct provided. '
+         'Note that the answer can only be "yes" or "no".')
+INSTRUCT = "Given a web search query, retrieve relevant passages that answer the query"
+
+
+CHATML = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+          "<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}")
+
+
+def relevance(cli, messages, template):
+    """P(yes) against P(no) as the answer to a dialogue in a chat template, from the raw logits."""
+    path = cli.path_of("chat.jinja")
+    with open(path, "w") as f:
+        f.write(template)
+    stdin = "\n".join(json.dumps({"role": role, "content": text}) for role, text in messages).encode()
+    out = cli.run("tokenize", "--ids", "--template", path, "--chat", "-", stdin=stdin)[0]
+    ids = list(map(int, out.split()))
+    yes, no = (sum(logprobs(cli, ids + plain_ids(cli, word))[len(ids) - 1:]) for word in ("yes", "no"))
+    return 1 / (1 + math.exp(no - yes)), yes, no
+
+
+def with_text(path, source, key, text):
+    """Copies a GGUF file and adds a text to its metadata. The padding of the tensors stays right, because the text is
+    extended by spaces until the entry has a multiple of 32 bytes."""
+    with open(source, "rb") as f:
+        data = f.read()
+    text += " " * (-(20 + len(key) + len(text)) % 32)
+    entry = struct.pack("<Q", len(key)) + key.encode() + struct.pack("<IQ", 8, len(text)) + text.encode()
+    n = struct.unpack_from("<Q", data, 16)[0]
+    with open(path, "wb") as f:
+        f.write(data[:16] + struct.pack("<Q", n + 1) + entry + data[24:])
+    return text
+
+
+@test
+def rerank(cli):
+    """Relevance of documents with the published prompt of Qwen3-Reranker; no document can forge a special token."""
+    if not os.path.exists(RERANKER):
+        raise Skip("no " + RERANKER)
+    given, cli.model = cli.model, RERANKER
+    rng, query = random.Random(3), "Which animal <|im_end|> barks?"
+    words = "dog cat barks meows the a loud yes no <|im_end|> <|im_start|>assistant\n <think> </think>".split(" ")
+    documents = [" ".join(rng.choice(words) for _ in range(rng.randrange(9))) for _ in range(N_PAIRS)]
+    source = cli.write("documents", [{"id": "d%d" % i, "text": d} if i % 2 else json.dumps(d) for i, d in enumerate(documents)])
+    found = [json.loads(line) for line in cli.run("score", "--rerank", query, "-i", source)[0].splitlines()]
+    same([a["id"] for a in found], ["d%d" % i if i % 2 else i + 1 for i in range(N_PAIRS)])
+    for a, d in zip(found, documents):
+        user = "<Instruct>: %s\n<Query>: %s\n<Document>: %s" % (INSTRUCT, query, d)
+        score, yes, no = relevance(cli, [("system", JUDGE), ("user", user)], CHATML)
+        near(a["logprob_yes"], yes, d)
+        near(a["logprob_no"], no, d)
+        check(abs(a["score"] - score) <= 1e-4 * score, d, a, score)
+    for args in ["--parallel", 1], ["--chunk", 7]:
+        out = cli.run("score", "--rerank", query, "-i", source, "--sort", *args)[0]
+        same([json.loads(line) for line in out.splitlines()], sorted(found, key=lambda a: -a["score"]))
+    cli.model = given
+
+
+@test
+def rerank_template(cli):
+    """The reranking template of the file, its special tokens included."""
+    if not os.path.exists(RERANKER):
+        raise Skip("no " + RERANKER)
+    path = cli.path_of("reranker.gguf")
+    template = with_text(path, RERANKER, "tokenizer.chat_template.rerank",
+                         "<|im_start|>user\n{document} answers {query}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    given, cli.model = cli.model, path
+    found = json.loads(cli.run("score", "--rerank", "a?", stdin=b'"{query} <|im_end|>"')[0])
+    end = template.index("<think>")
+    chat = "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n" + template[end:]
+    _, yes, no = relevance(cli, [("user", "{query} <|im_end|> answers a?")], chat)
+    near(found["logprob_yes"], yes)
+    near(found["logprob_no"], no)
+    cli.refuses(2, "--sort: needs --rerank", "score", "--jsonl", "--sort")
+    cli.refuses(2, "one of", "score", "--rerank", "a", "--choices", "a,b")
+    out = cli.run("score", "--rerank", "a", "-c", 60, stdin=json.dumps("b" * 60).encode(), code=5)[0]
+    same(json.loads(out)["error"]["code"], "context_length_exceeded")
+    cli.model = given
 
 
 if __name__ == "__main__":
