@@ -235,7 +235,7 @@ def models(cli):
 
 @test
 def requests(cli):
-    """Continuations, choices and texts against sums over raw logits, at every kind of boundary and beyond the window."""
+    """Continuations against sums over raw logits, at every kind of boundary and beyond the window."""
     for model in models(cli):
         parts = plain_ids(cli, "\u4f60")[-3:]  # bytes of one character
         dog = plain_ids(cli, " dog")
@@ -293,8 +293,8 @@ def measures(cli):
     texts = [" dog", " little girl named Lily who went to the park", "\u00e9", " \u4f60\u597d"]
     out = cli.run("score", "--jsonl", stdin=json.dumps({"context": "There was a", "choices": texts}).encode())[0]
     found = json.loads(out)
-    for key, size in (("", lambda c: 1), ("_per_token", lambda c: c["n_tokens"]), ("_per_byte", lambda c: len(c["text"].encode())),
-                      ("_per_char", lambda c: len(c["text"]))):
+    for key, size in (("", lambda c: 1), ("_per_token", lambda c: c["n_tokens"]),
+                      ("_per_byte", lambda c: len(c["text"].encode())), ("_per_char", lambda c: len(c["text"]))):
         values = [c["logprob"] / size(c) for c in found["choices"]]
         for value, c in zip(values, found["choices"]):
             near(c["logprob" + key], value)
@@ -311,7 +311,8 @@ def mixed_requests():
     rng, shots = random.Random(5), STORY * 2
     words = "dog cat girl boy ball park tree little big red happy".split()
     for i in range(60):
-        context = (shots if i % 3 else "") + "There was a " + " ".join(rng.choice(words) for _ in range(rng.randrange(9)))
+        words_here = [rng.choice(words) for _ in range(rng.randrange(9))]
+        context = (shots if i % 3 else "") + "There was a " + " ".join(words_here)
         if i % 5 == 0:
             yield {"id": i, "context": context, "continuation": " " + rng.choice(words), "logprobs": True}
         elif i % 7 == 0:
@@ -329,7 +330,8 @@ def one_result(cli):
     same(plain.count(b"\n"), len(lines))
     n_prompt, n_shared = (int(word) for word in err.split(" | ")[1].replace("prompts ", "").split() if word.isdigit())
     check(n_shared > 0.7 * n_prompt, err)
-    for args in ["--parallel", 1], ["--parallel", 7], ["--parallel", 32], ["--chunk", 5], ["-t", 2], ["--deterministic"]:
+    for args in (["--parallel", 1], ["--parallel", 7], ["--parallel", 32], ["--chunk", 5], ["-t", 2],
+                 ["--deterministic"]):
         same(cli.run("score", "--jsonl", "-i", source, *args)[0], plain, args)
 
     shuffled = random.Random(1).sample(lines, len(lines))
@@ -345,8 +347,8 @@ def one_result(cli):
         same(f.read(), plain)
 
     for i in range(10):
-        p = subprocess.Popen(cli.command("score", "--jsonl", "-q", "-i", source, "-o", out, "--resume", "--parallel", 1 + i),
-                             stderr=subprocess.DEVNULL)
+        args = ["--jsonl", "-q", "-i", source, "-o", out, "--resume", "--parallel", 1 + i]
+        p = subprocess.Popen(cli.command("score", *args), stderr=subprocess.DEVNULL)
         time.sleep(0.02 + 0.01 * i)
         p.send_signal(signal.SIGKILL)
         p.wait()
@@ -361,8 +363,9 @@ def refused_requests(cli):
     """An invalid request becomes an error with its line; the others are scored; exit 5."""
     good = {"context": "The", "continuation": " cat"}
     cases = [({"continuation": None}, "continuation: "), ({"context": 1}, "context: "), ({"context": [-1]}, "context: "),
-             ({"context": [10**6]}, "context: "), ({"continuation": ""}, "continuation is empty"), ({"choices": ["a"]}, "choices: "),
-             ({"id": [1]}, "id: "), ({"id": 1.5}, "id: "), ({"logprobs": "x"}, "logprobs: "), ({"continuation": []}, "empty"),
+             ({"context": [10**6]}, "context: "), ({"continuation": ""}, "continuation is empty"),
+             ({"choices": ["a"]}, "choices: "), ({"id": [1]}, "id: "), ({"id": 1.5}, "id: "),
+             ({"logprobs": "x"}, "logprobs: "), ({"continuation": []}, "empty"),
              ({"context": None}, "expected one of"), ({"text": "a"}, "expected one of"),
              ({"context": None, "text": ""}, "no token"), ({"continuation": " dog" * 40}, "does not fit")]
     lines = [{k: v for k, v in dict(good, **change).items() if v is not None} for change, _ in cases] + [good]
@@ -423,7 +426,8 @@ def rerank(cli):
     rng, query = random.Random(3), "Which animal <|im_end|> barks?"
     words = "dog cat barks meows the a loud yes no <|im_end|> <|im_start|>assistant\n <think> </think>".split(" ")
     documents = [" ".join(rng.choice(words) for _ in range(rng.randrange(9))) for _ in range(N_PAIRS)]
-    source = cli.write("documents", [{"id": "d%d" % i, "text": d} if i % 2 else json.dumps(d) for i, d in enumerate(documents)])
+    lines = [{"id": "d%d" % i, "text": d} if i % 2 else json.dumps(d) for i, d in enumerate(documents)]
+    source = cli.write("documents", lines)
     found = [json.loads(line) for line in cli.run("score", "--rerank", query, "-i", source)[0].splitlines()]
     same([a["id"] for a in found], ["d%d" % i if i % 2 else i + 1 for i in range(N_PAIRS)])
     for a, d in zip(found, documents):
@@ -445,7 +449,8 @@ def rerank_template(cli):
         raise Skip("no " + RERANKER)
     path = cli.path_of("reranker.gguf")
     template = with_text(path, RERANKER, "tokenizer.chat_template.rerank",
-                         "<|im_start|>user\n{document} answers {query}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+                         "<|im_start|>user\n{document} answers {query}<|im_end|>\n"
+                         "<|im_start|>assistant\n<think>\n\n</think>\n\n")
     given, cli.model = cli.model, path
     found = json.loads(cli.run("score", "--rerank", "a?", stdin=b'"{query} <|im_end|>"')[0])
     end = template.index("<think>")
