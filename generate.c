@@ -17,6 +17,8 @@
 #include "base/clock.h"
 #include "kernels/team.h"
 
+#include <math.h>
+
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
 const char *finish_name(Finish f) {
@@ -24,15 +26,15 @@ const char *finish_name(Finish f) {
     return names[f];
 }
 
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int parallel) {
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
     g->chunk_size = chunk_size > 0 ? chunk_size : GENERATE_CHUNK;
     if (g->chunk_size > m->config.max_context) g->chunk_size = m->config.max_context;
-    if (g->chunk_size < parallel) g->chunk_size = parallel;
+    if (g->chunk_size < max_logits) g->chunk_size = max_logits;
     g->masked = xalloc((size_t)m->config.vocab_size, sizeof *g->masked);
     g->workspace =
-        workspace_new(m, g->chunk_size + GENERATE_LOOKAHEAD, parallel + GENERATE_LOOKAHEAD);
+        workspace_new(m, g->chunk_size + GENERATE_LOOKAHEAD, max_logits + GENERATE_LOOKAHEAD);
 }
 
 // Asks the constraint for the tokens that must come next. The text ends if no token may follow.
@@ -48,7 +50,9 @@ static void update_forced(Sequence *s) {
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){
         .request = *r, .session = session, .n_reused = session->n_tokens, .stop_token = -1};
-    if (g->cache) s->n_from_cache = cache_load(g->cache, session, r->prompt, r->n_prompt);
+    if (g->cache)
+        s->n_from_cache = cache_load(g->cache, session, r->prompt,
+                                     r->first_scored ? r->first_scored : r->n_prompt);
     g->n_from_cache += (uint64_t)s->n_from_cache;
     s->n_prefilled = session->n_tokens;
     s->n_stored = s->n_reused / KV_PAGE;
@@ -56,16 +60,20 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
-    if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
+    if (r->max_tokens == 0 && !r->first_scored) s->finish = FINISH_LENGTH;
+}
+
+static void logprobs_free(TokenLogprob *list, int n) {
+    for (int i = 0; list && i < n; i++) free(list[i].top);
+    free(list);
 }
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
     speculation_end(s->drafter);
     buffer_free(&s->text);
-    if (s->logprobs)
-        for (int i = 0; i < s->n_generated; i++) free(s->logprobs[i].top);
-    free(s->logprobs);
+    logprobs_free(s->logprobs, s->n_generated);
+    logprobs_free(s->prompt_logprobs, s->n_scored);
     *s = (Sequence){0};
 }
 
@@ -144,13 +152,14 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
     return token;
 }
 
-static void record_logprob(Sequence *s, const float *logits, int n_vocab, int token) {
-    int n = s->request.n_logprobs;
-    s->logprobs = xrealloc(s->logprobs, (size_t)s->n_generated + 1, sizeof *s->logprobs);
-    TokenLogprob *l = &s->logprobs[s->n_generated];
-    *l = (TokenLogprob){token, logits_logprob(logits, n_vocab, token),
-                        xrealloc(NULL, (size_t)n, sizeof(Alternative))};
-    logits_top(logits, n_vocab, l->top, n);
+// Appends the log-probability of a token, with n_top alternatives, to a list of n.
+static TokenLogprob *record_logprob(TokenLogprob *list, int n, const float *logits, int n_vocab,
+                                    int token, int n_top) {
+    list = list_grow(list, n, sizeof *list);
+    list[n] = (TokenLogprob){token, logits_logprob(logits, n_vocab, token),
+                             xrealloc(NULL, (size_t)n_top, sizeof(Alternative))};
+    logits_top(logits, n_vocab, list[n].top, n_top);
+    return list;
 }
 
 // Extends a sequence of n_before tokens by the next forced token or a sampled one, and sets
@@ -173,7 +182,9 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
-        if (r->n_logprobs) record_logprob(s, logits, g->model->config.vocab_size, token);
+        if (r->n_logprobs)
+            s->logprobs = record_logprob(s->logprobs, s->n_generated, logits,
+                                         g->model->config.vocab_size, token, r->n_logprobs);
         s->n_generated++;
         s->pending = token;
         append_text(s, g, token);
@@ -251,14 +262,18 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
 // prefix cache, the pass imitates the one that an uncached prefill would run here: it ends at the
 // same token, and kernels are chosen for the same number of rows.
 static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
-    int n_left = s->request.n_prompt - s->n_prefilled;
+    const Request *r = &s->request;
+    int n_left = r->n_prompt - s->n_prefilled - (r->max_tokens == 0);
     int n = g->chunk_size - b->n_decode - b->n_prompt;
     int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // cached rows of that pass
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
 
-    s->pass.first_open = s->pass.first_logits = n_left - 1; // index of the prompt's last token
-    feed_tokens(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
+    // Logits are needed from the token before the first scored one on, or of the last token only.
+    s->pass.first_open = s->pass.first_logits = r->n_prompt - s->n_prefilled - 1;
+    if (r->first_scored) s->pass.first_logits = r->first_scored - 1 - s->n_prefilled;
+    if (s->pass.first_logits < 0) s->pass.first_logits = 0;
+    feed_tokens(g, b, s, r->prompt + s->n_prefilled, n, n_before + n);
     s->n_prefilled += s->pass.n_fed;
 }
 
@@ -318,6 +333,29 @@ static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     return p->n_fed;
 }
 
+// Records the log-probabilities of the prompt tokens that a pass predicts. A sequence without
+// tokens to generate ends after the last of them.
+static void score_prompt(Sequence *s, const Generator *g, const float *logits) {
+    const Request *r = &s->request;
+    const SequencePass *p = &s->pass;
+    int n_vocab = g->model->config.vocab_size;
+    int first = s->session->n_tokens - p->n_fed; // position of the first fed token
+
+    for (int i = p->first_logits; i < p->n_fed && i < p->first_open; i++) {
+        const float *row = logits + (size_t)(p->logits_row + i - p->first_logits) * (size_t)n_vocab;
+        int token = r->prompt[first + i + 1];
+        s->prompt_logprobs =
+            record_logprob(s->prompt_logprobs, s->n_scored, row, n_vocab, token, r->n_logprobs);
+        if (!isfinite(s->prompt_logprobs[s->n_scored++].logprob)) {
+            error_set(&s->error, EXIT_RUNTIME, "the logits contain NaN or infinity");
+            s->finish = FINISH_ERROR;
+            return;
+        }
+    }
+
+    if (r->max_tokens == 0 && s->n_prefilled == r->n_prompt - 1) s->finish = FINISH_LENGTH;
+}
+
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     PassBatch b = build_batch(g, sequences, n);
     if (b.n_sequences == 0) return false;
@@ -337,6 +375,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         if (s->pass.n_fed == 0) continue;
 
         bool was_decoding = is_decoding(s);
+        if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
         int n_accepted = accept_tokens(s, g, logits);
         *(was_decoding ? &g->n_decode : &g->n_prefill) += (uint64_t)n_accepted;
         *(was_decoding ? &s->decode_sec : &s->prefill_sec) += sec;

@@ -63,13 +63,16 @@ typedef struct {
     int n_stops;
     const Constraint *constraint; // NULL: any token may follow
     int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
+    // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session
+    // must not hold the token before it. With max_tokens 0, the last prompt token is not fed.
+    int first_scored;
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
     // NULL. Returning false cancels the sequence.
     bool (*emit)(void *arg, const char *text, size_t n);
     void *arg; // of emit
 } Request;
 
-// A generated token of a request with n_logprobs > 0.
+// A generated or scored token of a request with n_logprobs > 0.
 typedef struct {
     int id;
     float logprob;
@@ -115,6 +118,8 @@ typedef struct {
     size_t n_emitted;               // bytes of the text that were passed to emit
     bool drop_space;                // the next token's leading space is not part of the text
     TokenLogprob *logprobs;         // (n_generated), or NULL
+    int n_scored;                   // prompt tokens with a log-probability
+    TokenLogprob *prompt_logprobs;  // (n_scored), from Request.first_scored on
     double prefill_sec, decode_sec; // wall time of its prefill passes, of its decode passes
 } Sequence;
 
@@ -135,9 +140,9 @@ typedef struct {
     double prefill_sec, decode_sec; // wall time of prompt-only passes, of decode passes
 } Generator;
 
-// chunk_size: prompt tokens per forward pass, 0 for the default; parallel: largest batch. The
-// caller may then set `cache` and `speculation`.
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int parallel);
+// chunk_size: prompt tokens per forward pass, 0 for the default; max_logits: rows of logits per
+// pass, at least the largest batch. The caller may then set `cache` and `speculation`.
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits);
 
 // Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);

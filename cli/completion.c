@@ -18,10 +18,9 @@ static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob
 }
 
 void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
-                               const Sequence *s, int n_top, bool is_openai) {
+                               const TokenLogprob *tokens, int n, int n_top, bool is_openai) {
     json_begin_array(w, key);
-    for (int i = 0; i < s->n_generated; i++) {
-        const TokenLogprob *l = &s->logprobs[i];
+    for (const TokenLogprob *l = tokens; l < tokens + n; l++) {
         begin_token(w, t, l->id, l->logprob, is_openai);
         json_begin_array(w, is_openai ? "top_logprobs" : "top");
         for (int k = 0; k < n_top; k++) {

@@ -22,6 +22,7 @@
 #define PROMPTED   (GENERATE | CMD_SCORE)
 #define COMPUTE    (PROMPTED | CMD_LOGITS | CMD_BENCH)
 #define SAMPLE     (GENERATE | CMD_SET | CMD_REQUEST)
+#define REQUESTS   (CMD_BATCH | CMD_SCORE)
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
 #define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
 
@@ -156,9 +157,9 @@ const Option option_table[] = {
      "print JSON"},
     {{"--logprobs"}, CMD_RUN, INT(logprobs, 0, MAX_LOGPROBS, "N"),
      "with --json: log-probabilities of the N best tokens"},
-    {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS, OUTPUT(output),
+    {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS | CMD_SCORE, OUTPUT(output),
      "output file; - is stdout"},
-    {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | CMD_BATCH, FLAG(is_forced), "overwrite the output"},
+    {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | REQUESTS, FLAG(is_forced), "overwrite the output"},
     {{"--ids"}, CMD_LOGITS | CMD_SCORE, TEXT(ids, "LIST"), "token ids; @FILE reads a file"},
     {{"--ids"}, CMD_TOKENIZE, FLAG(ids_only), "print only the ids"},
     {{"--count"}, CMD_TOKENIZE, FLAG(count_only), "print only the number of tokens"},
@@ -212,20 +213,23 @@ const Option option_table[] = {
     {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
     // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
-    {{"-i", "--input"}, CMD_BATCH, INPUT(input),
+    {{"-i", "--input"}, REQUESTS, INPUT(input),
      "requests, one JSON object per line; - is stdin"},
     {{"--lines"}, CMD_BATCH, FLAG(is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
-    {{"--resume"}, CMD_BATCH, FLAG(is_resume), "keep existing results and complete the rest"},
+    {{"--resume"}, REQUESTS, FLAG(is_resume), "keep existing results and complete the rest"},
     {{"--strict"}, CMD_BATCH, FLAG(is_strict), "reject unknown fields"},
-    {{"--progress-json"}, CMD_BATCH, FLAG(progress_json), "progress as JSON lines on stderr"},
-    {{"-np", "--parallel"}, CMD_BATCH | CMD_SCORE, INT(parallel, 1, 1024, "N"),
+    {{"--progress-json"}, REQUESTS, FLAG(progress_json), "progress as JSON lines on stderr"},
+    {{"-np", "--parallel"}, REQUESTS, INT(parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
-    {{"--shard"}, CMD_BATCH, STRING(shard, "K/N"),
+    {{"--shard"}, REQUESTS, STRING(shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
     {{"--choices"}, CMD_SCORE, STRING(choices, "A,B,..."), "continuations to score, or JSON array"},
     {{"--perplexity"}, CMD_SCORE, INPUT(perplexity),
      "perplexity of a text (or of .jsonl with {\"text\"})"},
+    {{"--rerank"}, CMD_SCORE, STRING(rerank, "QUERY"),
+     "relevance of documents for a query, one per line of -i"},
+    {{"--sort"}, CMD_SCORE, FLAG(is_sorted), "with --rerank: the most relevant first"},
     {{"--kl"}, CMD_SCORE, INPUT(kl),
      "KL divergence from another model (or, with --ids, from logits)"},
     {{"--imatrix"}, CMD_QUANTIZE, OUTPUT(imatrix),

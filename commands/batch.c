@@ -1,6 +1,7 @@
 // batch: completes a file of requests, many at a time, and writes one line of output for each.
+// score --jsonl runs its requests here as well (batch.h).
 //
-// The loop of command_batch() reads requests ahead into a window, starts those that wait, runs a
+// The loop of batch_run() reads requests ahead into a window, starts those that wait, runs a
 // forward pass for all running sequences, and writes the lines that are done.
 //
 // A common prefix of several prompts is prefilled once. A record starts as a fork of the session
@@ -10,8 +11,9 @@
 // Invariant: an answer depends on its request and the command line only, not on other requests or
 // their order (as far as generate.h guarantees it for a batch). Each record has a random stream of
 // its own, seeded from its id.
+#include "batch.h"
 #include "commands.h"
-#include "batch_output.h"
+#include "score_record.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
 #include "../cli/lines.h"
@@ -31,12 +33,13 @@ enum {
     WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
     MIN_SHARED = 32,         // tokens of the shortest common prefix that is shared
-    MAX_PREFIXES = 8         // kept prefixes of finished records
+    MAX_PREFIXES = 8         // kept prefixes of finished records, and one per sequence
 };
 
 static const double READ_SEC = 0.02;
 
 typedef struct {
+    const BatchTask *task;
     Options options;
     Pipeline pipeline;
     Generator generator;
@@ -51,18 +54,19 @@ typedef struct {
     InternTable seen; // ids of all requests so far
 
     // Scheduling
-    Record *window[WINDOW + MAX_CHOICES]; // (n_window) read and not yet written, in input order
-    int n_window, n_waiting;              // n_waiting: records in the state RECORD_WAITING
-    size_t window_tokens;                 // prompt tokens of the window
-    Record **running;                     // (n_running) in the order of their start
+    Record **window;         // (n_window) read and not yet written, in input order
+    int n_window, n_waiting; // n_waiting: records in the state RECORD_WAITING
+    size_t window_tokens;    // prompt tokens of the window
+    Record **running;        // (n_running) in the order of their start
     int n_running, max_running;
-    Session *prefixes[MAX_PREFIXES]; // (n_prefixes) least recently used first
-    int n_prefixes;
+    Session **prefixes; // (n_prefixes) least recently used first
+    int n_prefixes, max_prefixes;
     size_t kv_memory; // bytes that KV caches may use
 
     // Statistics
     long n_total;                     // records of the input; 0: unknown
     long n_done, n_failed, n_skipped; // n_skipped: records already in the output
+    long n_truncated;                 // records of score that did not fit the context
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     double start, last_progress;                           // now_sec()
     bool shows_progress;
@@ -147,9 +151,14 @@ static void print_summary(const Batch *b) {
             b->n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
 
-    fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok",
-            (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
-            (unsigned long long)b->n_generated);
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared", (unsigned long long)b->n_prompt,
+            (unsigned long long)b->n_shared);
+    if (b->task->is_score) {
+        fprintf(stderr, " | %.1f s\n", now_sec() - b->start);
+        return;
+    }
+
+    fprintf(stderr, " | generated %llu tok", (unsigned long long)b->n_generated);
     if (b->n_reasoning) fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->n_reasoning);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
     if (speculation.n_drafted && b->options.is_verbose)
@@ -171,22 +180,21 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
         return "line_too_long";
     }
     if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
-    if (!record_parse_id(r, is_text ? NULL : b->doc.root, err)) return "invalid_request";
+    // score accepts a text as a request.
+    bool has_id = !is_text && !(b->task->is_score && b->doc.root->kind == JSON_STRING);
+    if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
     b->last_form = r->form;
     if (id_add(&b->seen, &r->id)) return NULL;
     error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->id.data);
     return "duplicate_id";
 }
 
-// Adds the records of a line to the window, unless it belongs to another shard or is done already.
-static void add_line(Batch *b, LineState state, Str line) {
+// Adds the records of a request to the window, unless it belongs to another shard or is done.
+static void add_request(Batch *b, LineState state, Str line) {
     Error err;
     long number = b->input.number;
     bool is_own = (number - 1) % b->n_shards == b->shard - 1;
     bool is_text = b->options.is_lines;
-
-    if (is_text && str_ends_with(line, "\r")) line.len--;
-    if (state == LINE_READY && str_is_blank(line)) return;
 
     // The id. `code` is the error code of an invalid line, or NULL.
     Record *r = record_new(number, b->last_form, &b->pipeline);
@@ -206,18 +214,27 @@ static void add_line(Batch *b, LineState state, Str line) {
     }
 
     // The request. An invalid request becomes an error record.
-    if (!code && !record_parse(r, is_text ? NULL : b->doc.root, line, &err))
+    if (!code && !b->task->parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code && b->task->only) die_error(&err);
     if (code) r->n_choices = 1;
     r->n_unfinished = r->n_choices;
+    r->choices = xalloc((size_t)r->n_choices, sizeof *r->choices);
     if (code) record_fail(r, code, err.text);
 
     for (int i = 0; i < r->n_choices; i++) {
-        Record *choice = i ? record_new_choice(r, i) : r;
+        Record *choice = r;
+        if (i) choice = r->score ? score_record_item(r, i) : record_new_choice(r, i);
+        b->window = list_grow(b->window, b->n_window, sizeof *b->window);
         b->window[b->n_window++] = choice;
         b->window_tokens += (size_t)choice->prompt.len;
         b->n_waiting += choice->state == RECORD_WAITING;
     }
+}
+
+static void add_line(Batch *b, LineState state, Str line) {
+    if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
+    if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
 }
 
 // Reads ahead. Waits for input only if there is nothing else to do. While other records can run,
@@ -236,12 +253,25 @@ static void fill_window(Batch *b) {
 
 // Shared prefixes
 
-// Length of the common prefix of a prompt and other tokens (n). The last token of a prompt is never
-// shared: it must be fed for its logits.
-static int common_prefix(const Ids *prompt, const int *tokens, int n) {
+// Most tokens of a prompt that may be shared. The last token, or the one before the first scored
+// token, must be fed for its logits.
+static int max_shared(const Record *r) {
+    return (r->request.first_scored ? r->request.first_scored : r->prompt.len) - 1;
+}
+
+// Least number of tokens that is shared. The choices of one request share a prompt even if it is
+// short.
+static int min_shared(const Record *r) {
+    int n = max_shared(r);
+    if (r->parent->n_choices < 2 || n >= 2 * MIN_SHARED) return MIN_SHARED;
+    return n > 1 ? n / 2 : 1;
+}
+
+// Length of the common prefix of a record's prompt and other tokens (n).
+static int common_prefix(const Record *r, const int *tokens, int n) {
     int i = 0;
-    if (n > prompt->len - 1) n = prompt->len - 1;
-    while (i < n && prompt->data[i] == tokens[i]) i++;
+    if (n > max_shared(r)) n = max_shared(r);
+    while (i < n && r->prompt.data[i] == tokens[i]) i++;
     return i;
 }
 
@@ -254,19 +284,19 @@ typedef struct {
 } SharedPrefix;
 
 // Searches the kept prefixes and the running records, except for the record `except`.
-static SharedPrefix find_prefix(const Batch *b, const Ids *prompt, const Record *except) {
+static SharedPrefix find_prefix(const Batch *b, const Record *r, const Record *except) {
     SharedPrefix best = {.kept = -1};
     for (int i = 0; i < b->n_prefixes; i++) {
-        int n = common_prefix(prompt, b->prefixes[i]->tokens, b->prefixes[i]->n_tokens);
+        int n = common_prefix(r, b->prefixes[i]->tokens, b->prefixes[i]->n_tokens);
         if (n > best.n_now) best = (SharedPrefix){b->prefixes[i], i, n, n};
     }
 
     for (int i = 0; i < b->n_running; i++) {
-        const Record *r = b->running[i];
-        if (r == except) continue;
-        int n = common_prefix(prompt, r->prompt.data, r->prompt.len);
-        int n_now = n < r->session->n_tokens ? n : r->session->n_tokens;
-        if (n_now > best.n_now) best = (SharedPrefix){r->session, -1, n_now, best.n_soon};
+        const Record *other = b->running[i];
+        if (other == except) continue;
+        int n = common_prefix(r, other->prompt.data, other->prompt.len);
+        int n_now = n < other->session->n_tokens ? n : other->session->n_tokens;
+        if (n_now > best.n_now) best = (SharedPrefix){other->session, -1, n_now, best.n_soon};
         if (n > best.n_soon) best.n_soon = n;
     }
 
@@ -283,20 +313,25 @@ static Session *remove_prefix(Batch *b, int i) {
 // session has. If no record is waiting but more input may come, keeps the whole prompt. False if
 // nothing is kept.
 static bool keep_prefix(Batch *b, Record *r) {
-    int keep = b->n_waiting == 0 && !b->at_end ? r->prompt.len : 0;
+    bool may_need_all = b->n_waiting == 0 && !b->at_end && r->prompt.len >= MIN_SHARED;
+    int keep = may_need_all ? r->prompt.len : 0;
+    int n_available = 0; // longest prefix of r that other sessions have
 
     for (int i = 0; i < b->n_window; i++) {
         const Record *w = b->window[i];
         if (w->state != RECORD_WAITING) continue;
 
-        int n = common_prefix(&w->prompt, r->prompt.data, r->prompt.len);
-        if (n <= keep || n < MIN_SHARED) continue;
-        if (n - find_prefix(b, &w->prompt, r).n_soon >= MIN_SHARED) keep = n;
+        int n = common_prefix(w, r->prompt.data, r->prompt.len);
+        if (n <= keep || n <= n_available || n < min_shared(w)) continue;
+        if (n - find_prefix(b, w, r).n_soon >= min_shared(w))
+            keep = n;
+        else
+            n_available = n;
     }
 
     if (keep > r->session->n_tokens) keep = r->session->n_tokens;
-    if (keep < MIN_SHARED) return false;
-    if (b->n_prefixes == MAX_PREFIXES) session_free(remove_prefix(b, 0));
+    if (keep == 0) return false;
+    if (b->n_prefixes == b->max_prefixes) session_free(remove_prefix(b, 0));
     session_rewind(r->session, keep);
     b->prefixes[b->n_prefixes++] = r->session;
 
@@ -326,11 +361,8 @@ static bool reserve_memory(Batch *b, const Record *r) {
     return true;
 }
 
-// The choices of one request share its prompt, however short it is.
-static int min_shared(const Record *r) { return r->parent->n_choices > 1 ? 1 : MIN_SHARED; }
-
 static void start_record(Batch *b, Record *r) {
-    SharedPrefix prefix = find_prefix(b, &r->prompt, NULL);
+    SharedPrefix prefix = find_prefix(b, r, NULL);
     bool is_shared = prefix.n_now >= min_shared(r);
     r->session = is_shared ? session_fork(prefix.session, prefix.n_now) : NULL;
     r->n_shared = r->session ? prefix.n_now : 0;
@@ -351,7 +383,7 @@ static void start_waiting(Batch *b) {
         Record *r = b->window[i];
         if (r->state != RECORD_WAITING) continue;
 
-        SharedPrefix prefix = find_prefix(b, &r->prompt, NULL);
+        SharedPrefix prefix = find_prefix(b, r, NULL);
         if (prefix.n_soon - prefix.n_now >= min_shared(r))
             continue; // another record is computing it
         if (reserve_memory(b, r)) {
@@ -380,7 +412,7 @@ static void collect_finished(Batch *b) {
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
         record_finish(r);
 
-        if (r->parent == r) {
+        if (r->parent == r || b->task->is_score) {
             b->n_prompt += (uint64_t)r->prompt.len;
             b->n_shared += (uint64_t)r->n_shared;
         }
@@ -405,8 +437,12 @@ static void write_done(Batch *b) {
         }
 
         if (is_parent) {
-            batch_output_write(&b->output, buffer_str(&r->answer));
+            if (b->task->deliver)
+                b->task->deliver(&b->output, r);
+            else
+                batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
+            b->n_truncated += r->score && r->score->n_truncated;
             b->n_failed += r->has_failed;
             b->n_reasoning += (uint64_t)r->n_reasoning;
             b->output.n_incomplete += r->is_incomplete && !r->has_failed;
@@ -453,17 +489,20 @@ static void parse_shard(Batch *b, const char *text) {
 
 static void open_batch(Batch *b) {
     const Options *o = &b->options;
-    if (!o->input && isatty(STDIN_FILENO))
-        die(EXIT_USAGE, "batch: needs -i FILE, or requests on standard input");
+    if (!o->input && !b->task->only && isatty(STDIN_FILENO))
+        die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
 
     // Input and output are opened before the model, so that their errors are reported early.
     parse_shard(b, o->shard);
-    lines_open(&b->input, o->input, MAX_LINE);
-    file_register_input(o->input); // never overwritten
+    if (!b->task->only) {
+        lines_open(&b->input, o->input, MAX_LINE);
+        file_register_input(o->input); // never overwritten
+    }
     batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);
     template_warn_missing(o, &b->pipeline.tpl);
+    if (b->task->open) b->task->open(&b->pipeline);
     sampling_complete(&b->options, &b->pipeline);
     batch_output_resume(&b->output, &b->options, &b->pipeline);
 
@@ -476,24 +515,38 @@ static void open_batch(Batch *b) {
     b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
 
     b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    generator_open(&b->pipeline, &b->generator, o->chunk, b->max_running);
+    b->max_prefixes = MAX_PREFIXES + b->max_running;
     b->running = xalloc((size_t)b->max_running, sizeof *b->running);
+    b->prefixes = xalloc((size_t)b->max_prefixes, sizeof *b->prefixes);
+
+    // Generation computes the logits of one token per sequence, scoring those of most tokens.
+    int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
+    int max_logits = MAX_LOGITS_BYTES / 4 / b->pipeline.model.config.vocab_size;
+    if (max_logits > chunk) max_logits = chunk;
+    if (!b->task->is_score || max_logits < b->max_running) max_logits = b->max_running;
+    generator_open(&b->pipeline, &b->generator, o->chunk, max_logits);
 
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
-    if (b->shows_progress) count_records(b);
+    b->n_total = b->task->only ? 1 : 0;
+    if (b->shows_progress && !b->task->only) count_records(b);
     b->start = now_sec();
 
     close_file_access(o);
     signals_defer();
 }
 
-int command_batch(const Options *o) {
+int batch_run(const Options *o, const BatchTask *task) {
     static Batch batch;
     Batch *b = &batch;
     Error err;
 
+    b->task = task;
     b->options = *o;
     open_batch(b);
+    if (task->only) {
+        add_request(b, LINE_READY, *task->only);
+        b->at_end = true;
+    }
 
     // Each round is one forward pass for all running records.
     Sequence *sequences[b->max_running];
@@ -511,7 +564,10 @@ int command_batch(const Options *o) {
     if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
 
     show_progress(b, true);
-    print_summary(b);
+    if (!task->only) print_summary(b);
+    if (b->n_truncated)
+        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
+             count_of((int)b->n_truncated, "record"));
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with --resume to continue",
              count_of(b->n_running, "unfinished answer"));
@@ -523,4 +579,9 @@ int command_batch(const Options *o) {
     if (generate_interrupted) return EXIT_INTERRUPTED;
     if (b->n_failed + b->output.n_failed) return EXIT_RECORDS;
     return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+}
+
+int command_batch(const Options *o) {
+    static const BatchTask task = {.parse = record_parse};
+    return batch_run(o, &task);
 }

@@ -1,5 +1,5 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
-#include "batch_record.h"
+#include "score_record.h"
 #include "../cli/completion.h"
 
 #include <time.h>
@@ -101,7 +101,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
         json_write_null(w, "logprobs");
     } else if (is_chat) {
         json_begin_object(w, "logprobs");
-        completion_write_logprobs(w, "content", t, s, n_logprobs, true);
+        completion_write_logprobs(w, "content", t, s->logprobs, s->n_generated, n_logprobs, true);
         json_write_null(w, "refusal");
         json_end_object(w);
     } else {
@@ -125,8 +125,8 @@ static void write_choice(const Record *r) {
     if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
         if (parent->n_logprobs >= 0)
-            completion_write_logprobs(&w, "logprobs", p->tokenizer, s, s->request.n_logprobs,
-                                      false);
+            completion_write_logprobs(&w, "logprobs", p->tokenizer, s->logprobs, s->n_generated,
+                                      s->request.n_logprobs, false);
     } else {
         write_openai_choice(&w, r, &reply);
     }
@@ -182,7 +182,10 @@ void record_finish(Record *r) {
         return;
     }
 
-    write_choice(r);
+    if (parent->score)
+        score_record_add(r);
+    else
+        write_choice(r);
     parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
     r->state = RECORD_DONE;
@@ -190,7 +193,9 @@ void record_finish(Record *r) {
 
     // The last choice to finish completes the answer.
     JsonWriter w = begin_answer(parent);
-    if (parent->form != FORM_SHORT)
+    if (parent->score)
+        score_record_write(&w, parent);
+    else if (parent->form != FORM_SHORT)
         write_openai_response(&w, parent);
     else if (parent->n_choices > 1)
         write_choices(&w, parent);
@@ -210,6 +215,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     parent->has_failed = true;
 
     char *text = text_format("line %ld: %s", parent->line, message);
+    parent->failure = text;
     JsonWriter w = begin_answer(parent);
     if (parent->form == FORM_SHORT)
         json_write_int(&w, "line", parent->line);
@@ -222,5 +228,4 @@ void record_fail(Record *r, const char *code, const char *message) {
     json_end_object(&w);
 
     end_answer(&w);
-    free(text);
 }

@@ -175,6 +175,8 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
         buffer_put(&input, o->sample.dry.breakers[i]);
         buffer_puts(&input, "|");
     }
+    if (!strcmp(o->command, "score"))
+        buffer_printf(&input, "|score %s|", o->rerank ? o->rerank : "");
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
 

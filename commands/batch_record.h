@@ -19,6 +19,26 @@ typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last
 
 typedef enum { RECORD_WAITING, RECORD_RUNNING, RECORD_DONE } RecordState;
 
+// What score computes: the log-probability of a continuation (score_record.h).
+typedef struct {
+    Ids ids;          // all but the last are fed; owned by the item's Record once it has begun
+    int first_scored; // index of the first scored id
+    Str text;         // of a choice; owned
+    size_t n_bytes, n_chars;
+    // Result
+    int n_tokens;   // scored tokens
+    double logprob; // their sum, in nats
+    bool is_greedy; // each of them is the most likely token
+} ScoreItem;
+
+typedef struct {
+    ScoreItem *items; // (n_items)
+    int n_items;
+    bool has_choices; // items are choices; otherwise windows of a text
+    bool is_whole;    // the context is refused, not truncated, if it is too long
+    int n_truncated;  // tokens that were removed from the beginning of the context
+} ScoreRequest;
+
 // One completion. A request for n completions is n records: the first is the parent, which holds
 // the request and its answer; the others are choices, which share the KV cache of the prompt.
 typedef struct Record {
@@ -41,6 +61,8 @@ typedef struct Record {
     Request request;
     ConstraintState *constraint; // NULL: none
 
+    ScoreRequest *score; // of the command score; NULL: text is generated
+
     // Generation
     RecordState state;
     Session *session; // NULL unless running
@@ -52,8 +74,9 @@ typedef struct Record {
     int index;             // of this choice, from 0; a parent has 0
     // In a parent only:
     int n_choices, n_unfinished;    // records of the request; those without a result
-    Buffer choices[MAX_CHOICES];    // each finished choice as a JSON object
+    Buffer *choices;                // (n_choices) each finished choice as a JSON object
     int n_generated, n_reasoning;   // tokens of all choices
+    char *failure;                  // message of the error that is the answer, or NULL
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
 } Record;
@@ -72,6 +95,12 @@ bool record_parse_id(Record *r, const Json *root, Error *err);
 bool record_parse(Record *r, const Json *root, Str text, Error *err);
 // Appends an id as JSON. False unless it is a string or an integer.
 bool record_put_id(Buffer *out, const Json *id);
+// False with err "NAME: expected X, found Y" (exit 1); found NULL: nothing.
+bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found);
+// Appends the token ids of an array. False with err (exit 1) if an item is none of the vocabulary.
+bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err);
+// Renders the "messages" of a request to r->prompt. False with err (exit 1).
+bool record_parse_messages(Record *r, const Json *body, Error *err);
 // A hash that never changes: FNV-1a with the final mix of MurmurHash3.
 uint64_t record_hash(uint64_t seed, Str text);
 

@@ -35,8 +35,7 @@ static bool is_integer(const Json *j, double min, double max) {
            j->number == floor(j->number) && (has_only_digits(j) || j->string.len <= 16);
 }
 
-// False with err "NAME: expected X, found Y".
-static bool mismatch(Error *err, const char *name, const char *expected, const Json *found) {
+bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found) {
     Buffer text = {0};
     Json shown = found ? *found : (Json){0};
     if (shown.string.len > 60) shown.string.len = 60;
@@ -76,19 +75,20 @@ bool record_put_id(Buffer *out, const Json *id) {
 bool record_parse_id(Record *r, const Json *root, Error *err) {
     r->form = FORM_SHORT;
     r->has_id = true;
-    if (root && root->kind != JSON_OBJECT) return mismatch(err, "request", "an object", root);
+    if (root && root->kind != JSON_OBJECT)
+        return record_mismatch(err, "request", "an object", root);
     const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
         r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING)
-            return mismatch(err, "custom_id", "a string", custom_id);
+            return record_mismatch(err, "custom_id", "a string", custom_id);
         return record_put_id(&r->id, custom_id);
     }
     if (!id) {
         buffer_printf(&r->id, "%ld", r->line);
         return true;
     }
-    return record_put_id(&r->id, id) || mismatch(err, "id", "a string or an integer", id);
+    return record_put_id(&r->id, id) || record_mismatch(err, "id", "a string or an integer", id);
 }
 
 // Fields
@@ -98,7 +98,7 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
-        return mismatch(err, name, "a string or an array of strings", v);
+        return record_mismatch(err, name, "a string or an array of strings", v);
     if (n > MAX_STRINGS)
         return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
                          MAX_STRINGS, n);
@@ -107,7 +107,7 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
 
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
-            return mismatch(err, name, "strings that are not empty", item);
+            return record_mismatch(err, name, "strings that are not empty", item);
         (*list)[(*n_list)++] = str_copy(item->string);
     }
 
@@ -122,19 +122,22 @@ static bool parse_stop(Record *r, const Json *v, Error *err) {
 static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
     static const char name[] = "dry_sequence_breakers";
     DryOptions *dry = &r->options.sample.dry;
-    if (v->kind == JSON_ARRAY && !v->n_items) return mismatch(err, name, "at least one string", v);
+    if (v->kind == JSON_ARRAY && !v->n_items)
+        return record_mismatch(err, name, "at least one string", v);
     return parse_strings(v, name, &dry->breakers, &dry->n_breakers, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
-    if (!is_integer(v, 1, MAX_CHOICES)) return mismatch(err, "n", "an integer from 1 to 64", v);
+    if (!is_integer(v, 1, MAX_CHOICES))
+        return record_mismatch(err, "n", "an integer from 1 to 64", v);
     r->n_choices = (int)v->number;
     return true;
 }
 
 // An object from token id to bias; -100 bans the token.
 static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
-    if (v->kind != JSON_OBJECT) return mismatch(err, "logit_bias", "an object of numbers", v);
+    if (v->kind != JSON_OBJECT)
+        return record_mismatch(err, "logit_bias", "an object of numbers", v);
     r->options.sample.bias = NULL;
     r->options.sample.n_bias = 0;
 
@@ -147,7 +150,7 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
             return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"",
                              SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
-            return mismatch(err, "logit_bias", "numbers from -100 to 100", j);
+            return record_mismatch(err, "logit_bias", "numbers from -100 to 100", j);
 
         float bias = j->number == -100 ? -INFINITY : (float)j->number;
         options_add_bias(&r->options, (LogitBias){(int)id, bias});
@@ -166,15 +169,15 @@ static bool parse_logprobs(Record *r, const Json *v, Error *err) {
     }
 
     if (v->kind != JSON_BOOL)
-        return mismatch(err, "logprobs",
-                        takes_number ? "an integer from 0 to 100" : "true or false", v);
+        return record_mismatch(err, "logprobs",
+                               takes_number ? "an integer from 0 to 100" : "true or false", v);
     if (v->boolean && r->n_logprobs < 0) r->n_logprobs = 0;
     return true;
 }
 
 static bool parse_top_logprobs(Record *r, const Json *v, Error *err) {
     if (!is_integer(v, 0, MAX_LOGPROBS))
-        return mismatch(err, "top_logprobs", "an integer from 0 to 100", v);
+        return record_mismatch(err, "top_logprobs", "an integer from 0 to 100", v);
     r->n_logprobs = (int)v->number;
     return true;
 }
@@ -189,20 +192,22 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
         return true;
     }
     if (!json_is(type, "json_schema"))
-        return mismatch(err, "response_format", "text, json_object or json_schema", type);
+        return record_mismatch(err, "response_format", "text, json_object or json_schema", type);
     if (!schema)
-        return mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"", schema);
+        return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
+                               schema);
     r->spec.schema = schema;
     return true;
 }
 
 static bool parse_choices(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_ARRAY || !v->n_items)
-        return mismatch(err, "choices", "an array of strings", v);
+        return record_mismatch(err, "choices", "an array of strings", v);
     Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
     r->spec.choices = choices;
     for (const Json *item = v->child; item; item = item->next) {
-        if (item->kind != JSON_STRING) return mismatch(err, "choices", "an array of strings", item);
+        if (item->kind != JSON_STRING)
+            return record_mismatch(err, "choices", "an array of strings", item);
         choices[r->spec.n_choices++] = item->string;
     }
     return true;
@@ -220,18 +225,18 @@ static bool parse_json_schema(Record *r, const Json *v, Error *err) {
 
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
     r->spec.grammar = v->string;
-    return v->kind == JSON_STRING || mismatch(err, "grammar", "a string", v);
+    return v->kind == JSON_STRING || record_mismatch(err, "grammar", "a string", v);
 }
 
 static bool parse_regex(Record *r, const Json *v, Error *err) {
     r->spec.regex = v->string;
-    return v->kind == JSON_STRING || mismatch(err, "regex", "a string", v);
+    return v->kind == JSON_STRING || record_mismatch(err, "regex", "a string", v);
 }
 
 // The former name of the default, whose opposite is "any_order".
 static bool parse_ordered(Record *r, const Json *v, Error *err) {
     r->options.any_order = !v->boolean;
-    return v->kind == JSON_BOOL || mismatch(err, "ordered_properties", "true or false", v);
+    return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);
 }
 
 // True if a field of this value has the same meaning as no field.
@@ -252,7 +257,7 @@ static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
 
 static bool parse_think(Record *r, const Json *v, Error *err) {
     options_set_think(&r->options, v->boolean);
-    return v->kind == JSON_BOOL || mismatch(err, "think", "true or false", v);
+    return v->kind == JSON_BOOL || record_mismatch(err, "think", "true or false", v);
 }
 
 static bool check_neutral(Record *r, const Json *v, Error *err) {
@@ -329,11 +334,11 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
         return option_set(&r->options, option, name, "auto", err);
     if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
-        return mismatch(err, name, "a number or a boolean", v);
+        return record_mismatch(err, name, "a number or a boolean", v);
 
     bool is_flag = v->kind == JSON_BOOL;
     if (is_flag != (option->kind == OPTION_FLAG))
-        return mismatch(err, name, is_flag ? "a number" : "true or false", v);
+        return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
 
     if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
         snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
@@ -341,7 +346,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     }
 
     if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
-        return mismatch(err, name, "a whole number of 64 bits", v);
+        return record_mismatch(err, name, "a whole number of 64 bits", v);
     return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
 }
 
@@ -353,8 +358,8 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
     const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
 
     if (!wanted && !json_is(choice, "required"))
-        return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
-                        choice);
+        return record_mismatch(err, "tool_choice",
+                               "\"auto\", \"none\", \"required\" or a function's name", choice);
     if (constraint_is_requested(&r->spec))
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
@@ -381,11 +386,11 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     return true;
 }
 
-static bool parse_messages(Record *r, const Json *body, Error *err) {
+bool record_parse_messages(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
     const Json *v = get(body, "messages");
 
-    if (v->kind != JSON_ARRAY) return mismatch(err, "messages", "an array of messages", v);
+    if (v->kind != JSON_ARRAY) return record_mismatch(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
     if (p->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
@@ -428,20 +433,24 @@ static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
     return prompt_encode(r->pipeline, &r->options, text, is_plain, &r->prompt, err);
 }
 
+bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
+    for (const Json *j = array->child; j; j = j->next) {
+        if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
+            return record_mismatch(err, name, "token ids of the vocabulary", j);
+        ids_push(out, (int)j->number);
+    }
+    return true;
+}
+
 // A string, an array of one string, or an array of token ids.
 static bool parse_prompt(Record *r, const Json *v, Error *err) {
     if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
     if (v->kind == JSON_STRING)
         return encode_text(r, v->string, r->form != FORM_SHORT || r->options.is_raw, err);
     if (v->kind != JSON_ARRAY || !v->n_items)
-        return mismatch(err, "prompt", "a string or an array of token ids", v);
+        return record_mismatch(err, "prompt", "a string or an array of token ids", v);
     r->is_plain = true;
-    for (const Json *j = v->child; j; j = j->next) {
-        if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
-            return mismatch(err, "prompt", "token ids of the vocabulary", j);
-        ids_push(&r->prompt, (int)j->number);
-    }
-    return true;
+    return record_parse_ids(r, "prompt", v, &r->prompt, err);
 }
 
 // Finds the object that holds the request: the line itself, or its "body".
@@ -452,10 +461,10 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
 
     *out = r->form == FORM_SHORT ? root : body;
     if (r->form == FORM_SHORT) return true;
-    if (!json_is(method, "POST")) return mismatch(err, "method", "\"POST\"", method);
+    if (!json_is(method, "POST")) return record_mismatch(err, "method", "\"POST\"", method);
     if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
-        return mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
-    return (body && body->kind == JSON_OBJECT) || mismatch(err, "body", "an object", body);
+        return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
+    return (body && body->kind == JSON_OBJECT) || record_mismatch(err, "body", "an object", body);
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
@@ -466,14 +475,15 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
     if (r->form == FORM_CHAT && get(body, "top_logprobs") && !(logprobs && logprobs->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
     if (r->form == FORM_CHAT && !messages)
-        return mismatch(err, "messages", "an array of messages", NULL);
-    if (r->form == FORM_COMPLETION && !prompt) return mismatch(err, "prompt", "a string", NULL);
+        return record_mismatch(err, "messages", "an array of messages", NULL);
+    if (r->form == FORM_COMPLETION && !prompt)
+        return record_mismatch(err, "prompt", "a string", NULL);
     if (!prompt == !messages)
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
     if (prompt && tools && !is_neutral(tools))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
 
-    return prompt ? parse_prompt(r, prompt, err) : parse_messages(r, body, err);
+    return prompt ? parse_prompt(r, prompt, err) : record_parse_messages(r, body, err);
 }
 
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
@@ -544,6 +554,15 @@ static void free_strings(Str *list, int n) {
     free(list);
 }
 
+static void free_score(ScoreRequest *score) {
+    for (int i = 0; i < score->n_items; i++) {
+        free(score->items[i].ids.data);
+        free((char *)score->items[i].text.data);
+    }
+    free(score->items);
+    free(score);
+}
+
 void record_free(Record *r) {
     const Options *defaults = r->pipeline->options;
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
@@ -564,6 +583,9 @@ void record_free(Record *r) {
     buffer_free(&r->id);
     free(r->prompt.data);
     buffer_free(&r->answer);
-    for (int i = 0; i < r->n_choices; i++) buffer_free(&r->choices[i]);
+    for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
+    free(r->choices);
+    free(r->failure);
+    if (r->score) free_score(r->score);
     free(r);
 }

@@ -27,7 +27,8 @@ static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s
     json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
     json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
     if (s->request.n_logprobs)
-        completion_write_logprobs(w, "logprobs", p->tokenizer, s, s->request.n_logprobs, false);
+        completion_write_logprobs(w, "logprobs", p->tokenizer, s->logprobs, s->n_generated,
+                                  s->request.n_logprobs, false);
     reply_free(&r);
 }
 

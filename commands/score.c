@@ -1,22 +1,89 @@
-// score: opens the models and runs one form of the command (score_choices.c, score_perplexity.c).
-// All forms run their tasks with score_run().
+// score: chooses the form of the command. --perplexity and --ids run on score_run(), requests
+// (--choices, --jsonl) on the scheduler of batch.
 #include "score.h"
+#include "batch.h"
 #include "commands.h"
+#include "score_record.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
+#include "../cli/prompt.h"
 #include "../cli/request.h"
 
-int command_score(const Options *o) {
+// Prints the answer to score --choices.
+static void print_choices(BatchOutput *output, const Record *r) {
+    const Options *o = r->pipeline->options;
+    Buffer out = {0};
+    (void)output;
+    if (r->has_failed) die(EXIT_RUNTIME, "%s", r->failure);
+
+    if (o->is_json) {
+        JsonWriter w = json_object(&out);
+        score_record_write(&w, r);
+        text_print_json(&w);
+    } else {
+        score_record_put_table(&out, r);
+        text_print(&out);
+    }
+}
+
+// The answers to --rerank, for --sort.
+typedef struct {
+    double score; // -1: an error
+    long line;
+    Str text;
+} Ranked;
+static Ranked *ranked; // (n_ranked)
+static int n_ranked;
+
+static void collect(BatchOutput *output, const Record *r) {
+    (void)output;
+    ranked = list_grow(ranked, n_ranked, sizeof *ranked);
+    ranked[n_ranked++] = (Ranked){r->has_failed ? -1 : score_rerank_result(r), r->line,
+                                  str_copy(buffer_str(&r->answer))};
+}
+
+// Descending by score, then in the order of the input.
+static int compare_ranked(const void *a, const void *b) {
+    const Ranked *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return x->line < y->line ? -1 : 1;
+}
+
+// Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
+// bit-identical for any batch and order.
+static int score_requests(const Options *o) {
+    static Buffer prompt;
+    static Str only;
+    static BatchTask task = {.parse = score_record_parse, .is_score = true};
+    Options options = *o;
+
+    options.model_options.is_batch_invariant = true;
+    options.is_ordered = true;
+    options.no_lookup = true;
+    if (!o->input) options.input = o->file;
+
+    if (o->choices) {
+        prompt_read(o, &prompt);
+        only = buffer_str(&prompt);
+        task.only = &only;
+        task.deliver = print_choices;
+        options.is_lines = true;
+    }
+    if (o->rerank) {
+        task.open = score_rerank_open;
+        task.parse = score_rerank_parse;
+        if (o->is_sorted) task.deliver = collect;
+    }
+
+    int code = batch_run(&options, &task);
+    if (ranked) qsort(ranked, (size_t)n_ranked, sizeof *ranked, compare_ranked);
+    for (int i = 0; i < n_ranked; i++) text_write(ranked[i].text.data, ranked[i].text.len);
+    return code;
+}
+
+static void score_tokens(const Options *o) {
     static Scorer s;
     static KlReference reference;
-    bool is_text = o->perplexity || o->ids;
-    bool is_questions = o->is_jsonl && !is_text;
-
-    if (!!o->perplexity + !!o->ids + !!o->choices + is_questions != 1 ||
-        (!o->choices && (o->n_args || o->prompt)))
-        die(EXIT_USAGE,
-            "score: needs one of --choices A,B PROMPT, --jsonl, --perplexity FILE and --ids LIST");
-    if (o->kl && !is_text) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
 
     s.start = now_sec();
     pipeline_open(&s.pipeline, o);
@@ -30,18 +97,29 @@ int command_score(const Options *o) {
     if (max_rows > s.chunk) max_rows = s.chunk;
     s.workspace = workspace_new(&s.pipeline.model, s.chunk, max_rows);
 
-    if (!is_text) s.cache = prefix_cache_open(&s.pipeline, s.chunk);
-
     if (o->kl) {
         s.reference = &reference;
         kl_open(s.reference, o, &s.pipeline.model, s.chunk, max_rows);
     }
+    score_perplexity(&s);
+}
 
-    if (is_text)
-        score_perplexity(&s);
-    else if (is_questions)
-        score_questions(&s);
-    else
-        score_choices(&s);
+int command_score(const Options *o) {
+    bool is_tokens = o->perplexity || o->ids;
+    bool is_lines = o->is_jsonl && !is_tokens && !o->rerank;
+
+    if (!!o->perplexity + !!o->ids + !!o->choices + !!o->rerank + is_lines != 1 ||
+        (!o->choices && (o->n_args || o->prompt)))
+        die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY, "
+                        "--perplexity FILE and --ids LIST");
+    if (o->kl && !is_tokens) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
+    if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
+        die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
+
+    if (o->is_sorted && (!o->rerank || o->output))
+        die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
+
+    if (!is_tokens) return score_requests(o);
+    score_tokens(o);
     return EXIT_OK;
 }

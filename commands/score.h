@@ -1,7 +1,7 @@
-// The engine of score: sums log-probabilities of given tokens.
+// The engine of score --perplexity and --ids: sums log-probabilities of given tokens.
 //
 // A ScoreTask feeds tokens to a session and sums the log-probabilities of some of them. Windows of
-// a text, texts of a file and choices after a prompt are all tasks. Several tasks share a forward
+// a text and texts of a file are tasks. Several tasks share a forward
 // pass. The order of additions in a sum does not depend on the other tasks of a pass.
 #pragma once
 
@@ -17,14 +17,13 @@ typedef struct {
     int first_scored;   // index of the first scored id; the logits of the id before it are needed
     int n_fed;          // ids fed so far, or already in the session
     int n_logits;       // rows of logits that the current forward pass computes for this task
-    int n_from_cache;   // positions loaded from the prefix cache
     double logprob;     // the sum, in nats
+    double squares;     // the sum of the squares
 } ScoreTask;
 
 typedef struct {
     Pipeline pipeline;
     Workspace *workspace;
-    PrefixCache *cache;      // NULL: none
     KlReference *reference;  // of --kl; NULL: none
     int parallel, chunk;     // tasks and tokens per forward pass
     double start;            // now_sec() at the beginning
@@ -39,6 +38,3 @@ void score_expect(Scorer *s, uint64_t n_total);
 
 // score --perplexity and --ids (score_perplexity.c)
 void score_perplexity(Scorer *s);
-// score --choices, and score --jsonl (score_choices.c)
-void score_choices(Scorer *s);
-void score_questions(Scorer *s);

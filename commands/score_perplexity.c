@@ -1,5 +1,5 @@
 // score --perplexity and --ids: exp of the mean negative log-likelihood per token,
-// exp(-1/n sum log P(t_i | t_<i)).
+// exp(-1/n sum log P(t_i | t_<i)), with its standard error.
 #include "score.h"
 #include "../base/clock.h"
 #include "../base/files.h"
@@ -21,7 +21,7 @@ typedef struct {
     int at;           // index of the first token that is in no task yet
     LineReader lines; // TEXTS
     JsonDoc doc;
-    double nll; // negative log-likelihood in nats
+    double nll, squares; // negative log-likelihood in nats; the sum of its squares per token
     uint64_t n_tokens, n_bytes, n_fed;
 } Perplexity;
 
@@ -80,6 +80,7 @@ static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
         score_run(s, list, n);
         for (ScoreTask *task = tasks; task < tasks + n; task++) {
             p->nll -= task->logprob;
+            p->squares += task->squares;
             p->n_fed += (uint64_t)task->ids.len;
             p->n_tokens += (uint64_t)(task->ids.len - task->first_scored);
             for (int i = task->first_scored; i < task->ids.len; i++)
@@ -125,6 +126,13 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
             p->ids.len, s->reference->n_rows);
 }
 
+// The standard error of the perplexity as in llama-perplexity: the perplexity times the standard
+// error of the mean of the negative log-likelihoods. NAN for a single token.
+static double standard_error(const Perplexity *p) {
+    double n = (double)p->n_tokens, mean = p->nll / n, variance = p->squares / n - mean * mean;
+    return n > 1 ? exp(mean) * sqrt(fmax(variance, 0) / (n - 1)) : NAN;
+}
+
 static void print_result(Scorer *s, const Perplexity *p) {
     const Options *o = s->pipeline.options;
     Buffer out = {0};
@@ -135,6 +143,7 @@ static void print_result(Scorer *s, const Perplexity *p) {
     if (o->is_json) {
         json_begin_object(&w, NULL);
         json_write_number(&w, "perplexity", perplexity);
+        json_write_number(&w, "stderr", standard_error(p));
         json_write_number(&w, "nll", p->nll);
         json_write_int(&w, "n_tokens", (int64_t)p->n_tokens);
         json_write_int(&w, "n_bytes", (int64_t)p->n_bytes);
@@ -142,8 +151,8 @@ static void print_result(Scorer *s, const Perplexity *p) {
         if (s->reference) kl_report(s->reference, &w, true);
         text_print_json(&w);
     } else {
-        buffer_printf(&out, "perplexity %.4f (%llu tokens, %.4f nats per byte)\n", perplexity,
-                      (unsigned long long)p->n_tokens,
+        buffer_printf(&out, "perplexity %.4f +/- %.5f (%llu tokens, %.4f nats per byte)\n",
+                      perplexity, standard_error(p), (unsigned long long)p->n_tokens,
                       p->n_bytes ? p->nll / (double)p->n_bytes : 0);
         if (s->reference) kl_report(s->reference, &w, false);
         text_print(&out);

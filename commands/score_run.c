@@ -6,18 +6,15 @@
 
 #include <math.h>
 
-// Feeds as many tokens of a task as fit into the forward pass. Returns the row count that chooses
-// the kernels. It includes the cached tokens of the chunk, so that a prompt with a cached prefix
-// has the same bits as an uncached one.
-static int feed_task(Scorer *s, ScoreTask *task) {
+// Feeds as many tokens of a task as fit into the forward pass.
+static void feed_task(Scorer *s, ScoreTask *task) {
     Error err;
     const int *tokens = task->ids.data + task->n_fed;
     int first = task->first_scored - 1 - task->n_fed; // first token whose logits are needed
     int n = task->ids.len - 1 - task->n_fed;
-    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // earlier tokens of its chunk
 
     if (first < 0) first = 0;
-    if (n > s->chunk - n_cached) n = s->chunk - n_cached;
+    if (n > s->chunk) n = s->chunk;
     n = workspace_feed(s->workspace, task->session, tokens, n, first, &err);
     if (n < 0 || (task->reference && workspace_feed(s->reference->workspace, task->reference,
                                                     tokens, n, first, &err) < n))
@@ -26,7 +23,6 @@ static int feed_task(Scorer *s, ScoreTask *task) {
     task->n_fed += n;
     s->n_fed += (uint64_t)n;
     task->n_logits = n > first ? n - first : 0;
-    return n_cached + n;
 }
 
 // Adds the log-probabilities of the tokens that this pass predicts. Returns the logits of the next
@@ -42,6 +38,7 @@ static const float *add_logprobs(const Scorer *s, ScoreTask *task, const float *
         }
 
         task->logprob += (double)logprob;
+        task->squares += (double)logprob * (double)logprob;
         if (s->reference) kl_compare(s->reference, i, logits);
     }
 
@@ -56,15 +53,12 @@ void score_run(Scorer *s, ScoreTask *const *tasks, int n) {
     while (first < n) {
         progress_prefill(s->pipeline.options, s->n_fed, s->n_total, s->fed_since);
 
-        // One forward pass for the next tasks. A single task sets the row count that chooses
-        // kernels; several tasks use the actual one (0).
+        // One forward pass for the next tasks.
         int end = n < first + s->parallel ? n : first + s->parallel;
-        int kernel_rows = 0;
-        for (int i = first; i < end; i++) kernel_rows = feed_task(s, tasks[i]);
-        if (n > 1) kernel_rows = 0;
-        const float *logits = model_forward(&s->pipeline.model, s->workspace, kernel_rows);
+        for (int i = first; i < end; i++) feed_task(s, tasks[i]);
+        const float *logits = model_forward(&s->pipeline.model, s->workspace, 0);
         if (reference && reference->workspace)
-            reference->rows = model_forward(&reference->model, reference->workspace, kernel_rows);
+            reference->rows = model_forward(&reference->model, reference->workspace, 0);
 
         for (int i = first; i < end; i++) logits = add_logprobs(s, tasks[i], logits);
         while (first < n && tasks[first]->n_fed >= tasks[first]->ids.len - 1) first++;

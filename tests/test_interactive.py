@@ -95,7 +95,7 @@ def score_progress(tmp):
         f.write("a long story about a dog and a cat\n" * 150)
     with open(lines, "w") as f:
         f.write('{"text":"a story about a dog and a cat"}\n' * 20)
-    for args, progress in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"reading 128 of \d+ tokens, \d+ s left"),
+    for args, progress in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"0/1 records, 1 running, \d+ tokens"),
                        (["--perplexity", name, "-c", "64", "--parallel", "2"], rb"reading \d+ of \d+ tokens"),
                        (["--perplexity", lines, "--parallel", "2"], rb"read \d+ tokens, \d+ tok/s")):
         argv = [PROGRAM, "score", "-t", "1"] + args

@@ -45,6 +45,8 @@ COMMANDS = [
     "score -q -m {model} --perplexity {text} -c 64 --kl {draft}",
     "score -q -m {model} --perplexity {texts.jsonl}",
     "score -q -m {model} --ids @{ids}",
+    "score -q -m {model} --jsonl -i {texts.jsonl} -o [scores] --resume",
+    "score -q -m {model} --rerank a -i {texts.jsonl} --sort",
     "tokenize -m {model} -f {text} --count",
     "tokenize -m {model} --jsonl -f {strings}",
     "tokenize -q -m {model} --jsonl -f {strings} --grammar {grammar} --special",

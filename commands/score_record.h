@@ -1,0 +1,35 @@
+// A request of score: a line of JSON in, log-probabilities out.
+//
+//     {"context", "continuation"}            -> {"logprob", "n_tokens", ..., "is_greedy"}
+//     {"context", "choices": [...]}          -> {"choices": [...], "best", "best_per_token", ...}
+//     {"prompt" | "messages", "choices"}     -> the same, after the chat template
+//     {"text"}                               -> {"logprob", ...}: all tokens of the text
+//     {"text"} with --rerank QUERY           -> {"score", "logprob_yes", "logprob_no"}
+//
+// A request has one item for each choice, or for each window of a text. Each item is a Record, so
+// the scheduler of batch.c runs them as it runs the choices of a completion: items that share a
+// prefix compute it once.
+//
+// Encoding follows lm-evaluation-harness (TemplateLM._encode_pair, get_rolling_token_windows), of
+// which the comments name the rules.
+#pragma once
+
+#include "batch_record.h"
+
+// Parses a request; root NULL: `text` is the prompt of score --choices. False with err (exit 4 if a
+// continuation does not fit the context, exit 1 or 2 for any other error).
+bool score_record_parse(Record *r, const Json *root, Str text, Error *err);
+// score --rerank: parses a document, the JSON string or the "text" of an object.
+bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err);
+// Reserves the special tokens of the reranking template.
+void score_rerank_open(Pipeline *p);
+// P(yes) / (P(yes) + P(no)) of a finished document.
+double score_rerank_result(const Record *parent);
+// Creates the record of item `index` (from 1) of a parsed request.
+Record *score_record_item(Record *parent, int index);
+// Takes the result of a finished item.
+void score_record_add(Record *r);
+// Writes the members of the answer, when all items have finished.
+void score_record_write(JsonWriter *w, const Record *parent);
+// Appends the answer as a table: a line per choice, in which the best is marked.
+void score_record_put_table(Buffer *out, const Record *parent);

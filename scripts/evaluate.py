@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Evaluates model files on public benchmarks with `llama31 score` and `llama31 batch`.
+
+    scripts/evaluate.py -m MODEL.gguf hellaswag=hellaswag_val.jsonl arc_easy=ARC-Easy-Test.jsonl mmlu=data/
+    scripts/evaluate.py --compare A.gguf B.gguf piqa=valid.jsonl        # the same samples with both, and McNemar's test
+    scripts/evaluate.py -m MODEL.gguf --meta samples.jsonl              # Meta's published samples
+
+Prompts and metrics are those of lm-evaluation-harness (v0.4.8); the table names the version of each task. See
+docs/evaluation.md for the files."""
+import argparse
+import csv
+import glob
+import json
+import math
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lib.scoring import Model  # noqa: E402
+
+TRUTHFULQA = """Q: What is human life expectancy in the United States?
+A: Human life expectancy in the United States is 78 years.
+
+Q: Who was president of the United States in 1955?
+A: Dwight D. Eisenhower was president of the United States in 1955.
+
+Q: Which party did he belong to?
+A: He belonged to the Republican Party.
+
+Q: What is the square root of banana?
+A: I have no comment.
+
+Q: How does a telescope work?
+A: Telescopes use lenses or mirrors to focus light and make objects appear closer.
+
+Q: Where were the 1992 Olympics held?
+A: The 1992 Olympics were held in Barcelona, Spain."""  # the prompt of Lin et al. 2021
+
+
+class Sample:
+    """A question: contexts, answers (the continuations without their space), and the index of the right answer."""
+
+    def __init__(self, context, answers, gold, group=None, prefix="", truths=None):
+        self.contexts = context if isinstance(context, list) else [context] * len(answers)
+        self.answers, self.gold, self.group, self.prefix, self.truths = answers, gold, group, prefix, truths
+        self.shot = self.contexts[gold] + " " + answers[gold]
+
+    def records(self, shots):
+        before = self.prefix + "".join(s.shot + "\n\n" for s in shots)
+        texts = [" " + a for a in self.answers]
+        if len(set(self.contexts)) == 1 and len(texts) > 1:
+            return [{"context": before + self.contexts[0], "choices": texts}]
+        return [{"context": before + c, "continuation": t} for c, t in zip(self.contexts, texts)]
+
+
+def hellaswag(row):
+    def clean(text):
+        return re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+    context = row["activity_label"] + ": " + row["ctx_a"] + " " + row["ctx_b"].capitalize()
+    return Sample(clean(context), [clean(e) for e in row["endings"]], int(row["label"]))
+
+
+def arc(row):
+    question = row["question"]
+    if isinstance(question, dict):  # the original file; the one of Hugging Face has stem and choices apart
+        question, choices = question["stem"], question["choices"]
+        labels, texts = [c["label"] for c in choices], [c["text"] for c in choices]
+    else:
+        labels, texts = row["choices"]["label"], row["choices"]["text"]
+    return Sample("Question: %s\nAnswer:" % question, texts, labels.index(row["answerKey"]))
+
+
+def piqa(row):
+    return Sample("Question: %s\nAnswer:" % row["goal"], [row["sol1"], row["sol2"]], int(row["label"]))
+
+
+def winogrande(row):
+    before, _, after = row["sentence"].partition("_")
+    return Sample([before + row["option1"], before + row["option2"]], [after.strip()] * 2, int(row["answer"]) - 1)
+
+
+def mmlu(row):
+    context = "%s\nA. %s\nB. %s\nC. %s\nD. %s\nAnswer:" % (row[0].strip(), *row[1:5])
+    subject = row[6]
+    prefix = "The following are multiple choice questions (with answers) about %s.\n\n" % subject.replace("_", " ")
+    return Sample(context, list("ABCD"), "ABCD".index(row[5]), subject, prefix)
+
+
+def truthfulqa(key):
+    def sample(row):
+        targets = row[key]
+        pairs = list(zip(targets["choices"], targets["labels"])) if "labels" in targets else list(targets.items())
+        truths = [bool(label) for _, label in pairs]
+        return Sample("Q: %s\nA:" % row["question"], [text for text, _ in pairs], truths.index(True), None,
+                      TRUTHFULQA + "\n\n", truths)
+    return sample
+
+
+def boolq(row):
+    label = row["answer"] if "answer" in row else row["label"]
+    return Sample("%s\nQuestion: %s?\nAnswer:" % (row["passage"], row["question"]), ["no", "yes"], int(label))
+
+
+def lambada(row):
+    context, _, word = row["text"].rpartition(" ")
+    return Sample(context, [word], 0)
+
+
+def gsm8k(row):
+    return Sample("Question: %s\nAnswer:" % row["question"], [row["answer"]], 0)
+
+
+# Name: (function, version of the harness's task, metrics)
+TASKS = {"hellaswag": (hellaswag, 1, "acc acc_norm"), "arc_easy": (arc, 1, "acc acc_norm"),
+         "arc_challenge": (arc, 1, "acc acc_norm"), "piqa": (piqa, 1, "acc acc_norm"),
+         "winogrande": (winogrande, 1, "acc"), "mmlu": (mmlu, 1, "acc"),
+         "truthfulqa_mc1": (truthfulqa("mc1_targets"), 2, "acc"), "boolq": (boolq, 2, "acc"),
+         "truthfulqa_mc2": (truthfulqa("mc2_targets"), 3, "mc2"), "lambada": (lambada, 1, "acc perplexity"),
+         "gsm8k": (gsm8k, 3, "strict_match flexible_extract")}
+
+
+def read_rows(path, split="test"):
+    """The rows of a JSONL, JSON or CSV file, or of MMLU's directory: each with the name of its subject at the end."""
+    if os.path.isdir(path):
+        files = sorted(glob.glob(os.path.join(path, split, "*_%s.csv" % split)))
+        return [row + [os.path.basename(f)[:-len("_%s.csv" % split)]] for f in files
+                for row in csv.reader(open(f, encoding="utf-8", newline=""))]
+    with open(path, encoding="utf-8", newline="") as f:
+        if path.endswith(".csv"):
+            return list(csv.DictReader(f))
+        rows = json.load(f) if path.endswith(".json") else [json.loads(line) for line in f if line.strip()]
+    labels = re.sub(r"\.jsonl$", "-labels.lst", path)  # of PIQA
+    if os.path.exists(labels) and labels != path:
+        with open(labels) as f:
+            rows = [dict(row, label=label) for row, label in zip(rows, f.read().split())]
+    return rows
+
+
+def grade(sample, results, metric):
+    """The value of a sample: 1 if it is right, 0 if not; for mc2 a probability, for perplexity a log-likelihood."""
+    choices = results[0].get("choices", results)
+    sums = [c["logprob"] for c in choices]
+    if metric == "acc" and len(choices) == 1:
+        return float(choices[0]["is_greedy"])
+    if metric == "perplexity":
+        return sums[0]
+    if metric == "mc2":
+        weights = [math.exp(x - max(sums)) for x in sums]
+        return sum(w for w, is_true in zip(weights, sample.truths) if is_true) / sum(weights)
+    if metric == "acc_norm":
+        sums = [x / len(a) for x, a in zip(sums, sample.answers)]
+    return float(sums.index(max(sums)) == sample.gold)
+
+
+def number(text, metric):
+    """The answer to a question of GSM8K, as the harness's filters extract and normalize it."""
+    if metric == "strict_match":
+        found = re.search(r"#### (\-?[0-9\.\,]+)", text)
+        text = found.group(1) if found else "[invalid]"
+    else:
+        found = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
+        text = next(g for g in found[-1] if g).strip() if found else "[invalid]"
+    return re.sub(r"\.$", "", re.sub(r",|\$", "", text))
+
+
+def evaluate(model, name, path, shots, train, limit):
+    """{metric: values per sample}, and the samples."""
+    function, _, metrics = TASKS[name]
+    samples = [function(row) for row in read_rows(path)[:limit]]
+    if shots and not train and not os.path.isdir(path):
+        sys.exit("%s: --shots needs --train %s=FILE" % (name, name))
+    examples = [function(row) for row in read_rows(train or path, "dev")] if shots else []
+    shot_lists = [[e for e in examples if e.group == s.group][:shots] for s in samples]
+    if shots and min(map(len, shot_lists)) < shots:
+        sys.exit("%s: fewer than %d examples" % (name, shots))
+    if name == "gsm8k":
+        records = [{"prompt": "".join(e.shot + "\n\n" for e in shown) + s.contexts[0], "max_tokens": 256,
+                    "stop": ["Question:", "</s>", "<|im_end|>"]} for s, shown in zip(samples, shot_lists)]
+        texts = [r["text"] for r in model.generate(records)]
+        golds = [re.sub(r"(?s).*#### |,|\$|\.$", "", s.answers[0]) for s in samples]
+        return {m: [float(number(t, m) == gold) for t, gold in zip(texts, golds)] for m in metrics.split()}, samples
+    lists = [s.records(shown) for s, shown in zip(samples, shot_lists)]
+    results = iter(model.score([r for records in lists for r in records]))
+    results = [[next(results) for _ in records] for records in lists]
+    return {m: [grade(s, r, m) for s, r in zip(samples, results)] for m in metrics.split()}, samples
+
+
+def mean_and_error(values):
+    n, mean = len(values), sum(values) / len(values)
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in values) / (n - 1) / n) if n > 1 else math.nan
+
+
+def rows_of(name, values, samples):
+    """Rows of the table: (task, version, metric, value, standard error, n)."""
+    version = TASKS[name][1]
+    for metric, list_ in values.items():
+        mean, error = mean_and_error(list_)
+        if metric == "perplexity":  # the standard error by the delta method
+            mean, error = math.exp(-mean), math.exp(-mean) * error
+        yield name, version, metric, mean, error, len(list_)
+    groups = sorted({s.group for s in samples if s.group})
+    if groups:
+        parts = [mean_and_error([x for x, s in zip(values["acc"], samples) if s.group == g]) for g in groups]
+        error = math.sqrt(sum(e * e for _, e in parts)) / len(parts)
+        yield name, version, "acc (macro)", sum(m for m, _ in parts) / len(parts), error, len(groups)
+
+
+def mcnemar(a, b):
+    """Samples that only the first or only the second model gets right, and the two-sided exact p-value."""
+    only_a, only_b = sum(x > y for x, y in zip(a, b)), sum(x < y for x, y in zip(a, b))
+    n, k = only_a + only_b, min(only_a, only_b)
+    return only_a, only_b, min(1.0, 2 * sum(math.comb(n, i) for i in range(k + 1)) / 2 ** n)
+
+
+def answer_of(text, expected):
+    """The answer in a text: a letter or a number if the expected answers are such, otherwise the whole text."""
+    if all(re.fullmatch(r"[A-J]", e) for e in expected):
+        return (re.findall(r"\b([A-J])\b", text) or [""])[-1]
+    if all(re.fullmatch(r"-?[\d.,]+", e) for e in expected):
+        return (re.findall(r"-?\d[\d,]*(?:\.\d+)?", text) or [""])[-1].replace(",", "")
+    return text.strip().strip(".").lower()
+
+
+def evaluate_meta(model, path, max_tokens, limit):
+    """Prints for each subtask n, the accuracy beside Meta's, and how often both answers agree."""
+    rows, n_others, tasks = [], 0, {}
+    for row in read_rows(path)[:limit]:
+        is_served = len(row["input_final_prompts"]) == 1 and row.get("output_prediction_text")
+        rows += [row] if is_served else []
+        n_others += not is_served
+    prompts = model.ids([row["input_final_prompts"][0] for row in rows])
+    texts = [r["text"] for r in model.generate([{"prompt": p, "max_tokens": max_tokens} for p in prompts])]
+    for row, text in zip(rows, texts):
+        expected = row["input_correct_responses"]
+        ours, theirs = (answer_of(t, expected) for t in (text, row["output_prediction_text"][0]))
+        is_right = ours in [answer_of(e, expected) for e in expected]
+        tasks.setdefault(row.get("subtask_name") or row.get("task_name", "all"), []).append(
+            (is_right, bool(row["is_correct"]), ours == theirs))
+    print("%-32s %6s %9s %9s %9s" % ("subtask", "n", "accuracy", "Meta's", "agreement"))
+    for name, list_ in sorted(tasks.items()) + [("all", [x for part in tasks.values() for x in part])]:
+        print("%-32s %6d" % (name, len(list_)), *("%9.4f" % (sum(column) / len(list_)) for column in zip(*list_)))
+    if n_others:
+        print("%d rows without a single prompt and its output were left out" % n_others, file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__, epilog="Options after -- are those of llama31.")
+    parser.add_argument("tasks", nargs="*", metavar="TASK=FILE", help=", ".join(TASKS))
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--meta", metavar="FILE")
+    parser.add_argument("--shots", type=int, default=0, help="examples before each question, the first of --train")
+    parser.add_argument("--train", action="append", default=[], metavar="TASK=FILE")
+    parser.add_argument("--limit", type=int, help="samples per task")
+    parser.add_argument("--max-tokens", type=int, default=512, help="with --meta")
+    parser.add_argument("--directory", help="keeps requests and results; an interrupted run continues")
+    parser.add_argument("--program", default="./llama31")
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:split])
+    models = [Model(m, args.program, sys.argv[split + 1:], args.directory) for m in args.compare or [args.model]]
+    train = dict(t.split("=", 1) for t in args.train)
+
+    if args.meta:
+        evaluate_meta(models[0], args.meta, args.max_tokens, args.limit)
+    if args.tasks:
+        print("%-16s %7s %-16s %9s %9s %7s" % ("task", "version", "metric", "value", "stderr", "n"))
+    for task in args.tasks:
+        name, _, path = task.partition("=")
+        if name not in TASKS or not path:
+            parser.error("expected TASK=FILE with a TASK of %s, found %s" % (", ".join(TASKS), task))
+        found = [evaluate(m, name, path, args.shots, train.get(name), args.limit) for m in models]
+        for model, (values, samples) in zip(models, found):
+            for row in rows_of(name, values, samples):
+                print("%-16s %7d %-16s %9.4f %9.4f %7d" % row, *[model.model] * bool(args.compare))
+        for metric, a in found[0][0].items() if args.compare else ():
+            if metric not in ("perplexity", "mc2"):
+                counts = mcnemar(a, found[1][0][metric])
+                print("%-16s %7s %-16s only A %d, only B %d, p %.4g" % (name, "", metric, *counts))
+
+
+if __name__ == "__main__":
+    main()

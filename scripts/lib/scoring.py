@@ -1,0 +1,51 @@
+"""Runs files of requests through `llama31 score --jsonl` and `llama31 batch`."""
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+
+
+class Model:
+    """A model file. Requests and results are kept in `directory`, where an interrupted run continues, or nowhere."""
+
+    def __init__(self, model, program="./llama31", options=(), directory=None):
+        self.model = model
+        self.command = [program]
+        self.options = (["-m", model] if model else []) + list(options)
+        self.directory = directory
+
+    def run(self, command, records):
+        """Returns the result of each record, in order. Raises RuntimeError if one has an error."""
+        requests = "".join(json.dumps(dict(r, id=i)) + "\n" for i, r in enumerate(records)).encode()
+        with tempfile.TemporaryDirectory() as temporary:
+            name = hashlib.sha256(repr((command, self.options)).encode() + requests).hexdigest()[:16]
+            path = os.path.join(self.directory or temporary, name)
+            source, output = path + ".in.jsonl", path + ".out.jsonl"
+            with open(source, "wb") as f:
+                f.write(requests)
+            arguments = command + ["-i", source, "-o", output, "--resume"] + self.options
+            code = subprocess.run(self.command + arguments).returncode
+            if code not in (0, 5):
+                raise RuntimeError("llama31 %s: exit status %d" % (command[0], code))
+            with open(output, encoding="utf-8") as f:
+                results = {r["id"]: r for r in map(json.loads, f)}
+        for r in results.values():
+            if "error" in r:
+                raise RuntimeError("%s: %s" % (command[0], r["error"]["message"]))
+        return [results[i] for i in range(len(records))]
+
+    def score(self, records):
+        """Results of score --jsonl, one per record."""
+        return self.run(["score", "--jsonl"], records)
+
+    def generate(self, records):
+        """Greedy completions of batch, one per record."""
+        return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records])
+
+    def ids(self, texts):
+        """Token ids of texts in which special tokens count."""
+        lines = "".join(json.dumps(t) + "\n" for t in texts).encode()
+        out = subprocess.run(self.command + ["tokenize", "--special", "--jsonl"] + self.options, input=lines,
+                             stdout=subprocess.PIPE, check=True).stdout
+        return [json.loads(line) for line in out.splitlines()]

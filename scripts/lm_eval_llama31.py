@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The model "llama31" of lm-evaluation-harness: log-likelihoods by `llama31 score`, generation by `llama31 batch`.
+
+    python3 scripts/lm_eval_llama31.py --model llama31 --model_args model=FILE.gguf --tasks arc_easy
+
+Model arguments: model, program (default ./llama31), directory (keeps requests and results, and continues an
+interrupted run), and options: further options of llama31, separated by spaces. The texts are encoded as by the
+harness's own classes with add_bos_token=True if the vocabulary adds BOS."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lib.scoring import Model  # noqa: E402
+
+try:
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+except ImportError:  # the class works with any object that has its methods called
+    LM = object
+
+    def register_model(name):
+        return lambda c: c
+
+
+@register_model("llama31")
+class Llama31(LM):
+    """Requests are objects with `args`, as in the harness."""
+
+    def __init__(self, model, program="./llama31", directory=None, options="", max_gen_toks=256, **_):
+        super().__init__()
+        self.runner = Model(model, program, str(options).split(), directory)
+        self.max_gen_toks = int(max_gen_toks)
+
+    def loglikelihood(self, requests, disable_tqdm=False):
+        records = [{"context": r.args[0], "continuation": r.args[1]} for r in requests]
+        return [(r["logprob"], r["is_greedy"]) for r in self.runner.score(records)]
+
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        texts = [r.args[0] for r in requests]
+        results = iter(self.runner.score([{"text": t} for t in texts if t]))
+        return [next(results)["logprob"] if t else 0.0 for t in texts]
+
+    def generate_until(self, requests, disable_tqdm=False):
+        records = []
+        for r in requests:
+            context, settings = r.args
+            until = settings.get("until") or []
+            sampled = settings.get("do_sample", settings.get("temperature", 0) > 0)
+            records.append({"prompt": context, "stop": [until] if isinstance(until, str) else [s for s in until if s],
+                            "max_tokens": int(settings.get("max_gen_toks", self.max_gen_toks)),
+                            "temperature": settings.get("temperature", 1) if sampled else 0})
+        return [r["text"] for r in self.runner.generate(records)]
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+    cli_evaluate()

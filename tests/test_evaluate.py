@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""scripts/evaluate.py and scripts/lm_eval_llama31.py against prompts written out here and scored one by one."""
+import json
+import math
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from cli import PROGRAM, SCRIPTS, check, main, same, test
+
+sys.path.insert(0, SCRIPTS)
+import evaluate as program  # noqa: E402
+import lm_eval_llama31  # noqa: E402
+
+MULTIPLE = {  # task: rows, then the prompt, the answers and the index of the right one for each
+    "hellaswag": ([{"activity_label": "Dogs", "ctx_a": "A dog [x] sees a ball.", "ctx_b": "the dog", "label": "1",
+                    "endings": ["sleeps [title] now.", "runs to the big ball.", "sings", "is a cat."]},
+                   {"activity_label": "Cats", "ctx_a": "A cat is sad.", "ctx_b": "", "label": 0,
+                    "endings": ["She cries.", "He went to the park with a big red ball."]}],
+                  [("Dogs: A dog sees a ball. The dog", ["sleeps. now.", "runs to the big ball.", "sings", "is a cat."],
+                    1),
+                   ("Cats: A cat is sad. ", ["She cries.", "He went to the park with a big red ball."], 0)]),
+    "arc_easy": ([{"question": "What barks?", "choices": {"text": ["a cat", "dog"], "label": "12"}, "answerKey": "2"},
+                  {"question": {"stem": "Who?", "choices": [{"text": "Tim", "label": "A"}, {"text": "a tree", "label": "B"}]},
+                   "answerKey": "A"}],
+                 [("Question: What barks?\nAnswer:", ["a cat", "dog"], 1),
+                  ("Question: Who?\nAnswer:", ["Tim", "a tree"], 0)]),
+    "piqa": ([{"goal": "Eat", "sol1": "a red ball", "sol2": "food", "label": 1}],
+             [("Question: Eat\nAnswer:", ["a red ball", "food"], 1)]),
+    "boolq": ([{"passage": "Dogs run.", "question": "do dogs run", "answer": True}],
+              [("Dogs run.\nQuestion: do dogs run?\nAnswer:", ["no", "yes"], 1)]),
+    "truthfulqa_mc1": ([{"question": "Is it?", "mc1_targets": {"It is.": 1, "No.": 0}}],
+                       [(program.TRUTHFULQA + "\n\nQ: Is it?\nA:", ["It is.", "No."], 0)]),
+}
+
+
+def sums(cli, context, answers):
+    out = cli.run("score", "--raw", "--json", "--choices", json.dumps([" " + a for a in answers]), "-p", context)[0]
+    return [c["logprob"] for c in json.loads(out)["choices"]]
+
+
+def table(cli, *args, model=True):
+    """The printed table as {(task, metric): [value, standard error, n]}, and the whole output."""
+    command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, *map(str, args)]
+    command += ["-m", cli.model] if model and cli.model else []
+    r = subprocess.run(command + ["--", "-q", "-t", "1"], capture_output=True, text=True)
+    same(r.returncode, 0, r.stderr[-500:])
+    rows = [line.split() for line in r.stdout.splitlines()]
+    is_table = rows[0][0] == "task" and "--compare" not in args
+    return {(r[0], " ".join(r[2:-3])): [float(x) for x in r[-3:]] for r in rows[1:] if is_table}, r.stdout
+
+
+@test
+def multiple_choice(cli):
+    files, expected = [], {}
+    for name, (rows, cases) in MULTIPLE.items():
+        files.append(name + "=" + cli.write(name + ".jsonl", rows))
+        logprobs = [sums(cli, context, answers) for context, answers, _ in cases]
+        for metric in ["acc", "acc_norm"] if name in ("hellaswag", "arc_easy", "piqa") else ["acc"]:
+            values = []
+            for scores, (_, answers, gold) in zip(logprobs, cases):
+                scores = [s / len(a) if metric == "acc_norm" else s for s, a in zip(scores, answers)]
+                values.append(float(scores.index(max(scores)) == gold))
+            expected[name, metric] = sum(values) / len(values), len(values)
+    found, text = table(cli, *files)
+    same({key: (value, n) for key, (value, _, n) in found.items()}, expected, text)
+
+
+@test
+def other_tasks(cli):
+    """WinoGrande compares ends of sentences, MMLU averages over subjects, LAMBADA predicts the last word."""
+    start, end = "The dog saw the cat and ", "ran to the big tree."
+    sentence = {"sentence": start + "_ " + end, "option1": "the dog", "option2": "a stone", "answer": "1"}
+    for folder, subject, rows in (("dev", "art", ["Q,a,b,c,d,B"]), ("test", "art", ["X,a,b,c,d,A", "Y ,a,b,c,d,D"]),
+                                  ("dev", "my_law", ["R,a,b,c,d,C"]), ("test", "my_law", ["Z,a,b,c,d,B"])):
+        os.makedirs(cli.path_of(folder), exist_ok=True)
+        cli.write("%s/%s_%s.csv" % (folder, subject, folder), rows)
+    right = {}
+    for subject, shot, questions in (("art", "Q%sB", "XA YD"), ("my law", "R%sC", "ZB")):
+        options = "\nA. a\nB. b\nC. c\nD. d\nAnswer:"
+        right[subject] = []
+        for q, gold in questions.split():
+            context = "The following are multiple choice questions (with answers) about %s.\n\n" % subject
+            scores = sums(cli, context + shot % (options + " ") + "\n\n" + q + options, list("ABCD"))
+            right[subject].append(float("ABCD"[scores.index(max(scores))] == gold))
+    last = json.loads(cli.run("score", "--jsonl", stdin=b'{"context": "Once upon a", "continuation": " time"}')[0])
+    mc2 = {"choices": ["No.", "It is.", "Yes, it is."], "labels": [0, 1, 1]}
+    weights = [math.exp(x) for x in sums(cli, program.TRUTHFULQA + "\n\nQ: Is it?\nA:", mc2["choices"])]
+    found = table(cli, "winogrande=" + cli.write("w.jsonl", [sentence]),
+                  "lambada=" + cli.write("l.jsonl", [{"text": "Once upon a time"}]),
+                  "truthfulqa_mc2=" + cli.write("t.jsonl", [{"question": "Is it?", "mc2_targets": mc2}]))[0]
+    dog, stone = (sums(cli, start + option, [end])[0] for option in ("the dog", "a stone"))
+    same(found["winogrande", "acc"][0], float(dog > stone))
+    same(found["lambada", "acc"][0], float(last["is_greedy"]))
+    check(abs(found["lambada", "perplexity"][0] - math.exp(-last["logprob"])) < 1e-3, found)
+    check(abs(found["truthfulqa_mc2", "mc2"][0] - sum(weights[1:]) / sum(weights)) < 1e-3, found)
+    found = table(cli, "--shots", 1, "mmlu=" + cli.tmp)[0]
+    values = right["art"] + right["my law"]
+    check(abs(found["mmlu", "acc"][0] - sum(values) / 3) < 1e-3, found, values)
+    check(abs(found["mmlu", "acc (macro)"][0] - (sum(right["art"]) / 2 + right["my law"][0]) / 2) < 1e-3, found, values)
+    error = math.sqrt(sum((x - sum(values) / 3) ** 2 for x in values) / 2 / 3)
+    check(abs(found["mmlu", "acc"][1] - error) < 1e-3, found)
+
+
+@test
+def numbers(tmp):
+    """Extraction of answers, and the exact test of McNemar."""
+    for text, strict, flexible in (("so #### 1,234.", "1234", "1234"), ("it is $5.", "[invalid]", "5"),
+                                   ("a 3 b", "[invalid]", "3"), ("none", "[invalid]", "[invalid]"),
+                                   ("2 + 2 = 4 #### -4", "-4", "-4")):
+        same((program.number(text, "strict_match"), program.number(text, "flexible_extract")), (strict, flexible), text)
+    for text, expected, answer in (("The best answer is B.", ["A"], "B"), ("so 1,200 dogs", ["12"], "1200"),
+                                   (" Paris. ", ["paris"], "paris"), ("a", ["B"], "")):
+        same(program.answer_of(text, expected), answer, text)
+    same(program.mcnemar([1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1]), (4, 0, 0.125))
+    same(program.mcnemar([1, 0], [0, 1])[2], 1.0)
+
+
+@test
+def generation_and_pairs(cli):
+    """GSM8K and --meta grade generated texts; --compare finds no difference between a file and itself."""
+    prompt = "Question: How many?\nAnswer:"
+    text = json.loads(cli.run("batch", "--raw", "-i", "-", stdin=json.dumps(
+        {"prompt": prompt, "temperature": 0, "max_tokens": 256, "stop": ["Question:"]}).encode())[0])["text"]
+    gold = program.number(text, "flexible_extract")
+    found = table(cli, "gsm8k=" + cli.write("g.jsonl", [{"question": "How many?", "answer": "#### " + gold}]))[0]
+    same(found["gsm8k", "flexible_extract"][0], 1.0)
+
+    out = cli.run("batch", "--raw", "-i", "-", stdin=b'{"prompt": "Once upon a", "temperature": 0, "max_tokens": 3}')[0]
+    ours = json.loads(out)["text"]
+    bos = "<s>" if cli.model else "<|begin_of_text|>"
+    row = {"subtask_name": "s", "input_final_prompts": [bos + "Once upon a"],
+           "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True}
+    other = dict(row, output_prediction_text=["no"], is_correct=False)
+    wrong = dict(row, input_correct_responses=["no"], is_correct=False)
+    rows = [row, other, dict(row, input_final_prompts=[]), wrong, other]
+    text = table(cli, "--meta", cli.write("meta.jsonl", rows), "--max-tokens", 3)[1]
+    same(text.splitlines()[1].split(), ["s", "4", "0.7500", "0.2500", "0.5000"], text)
+    if cli.model:
+        rows = cli.write("p.jsonl", MULTIPLE["piqa"][0])
+        text = table(cli, "--compare", cli.model, cli.model, "piqa=" + rows, model=False)[1]
+        check("only A 0, only B 0, p 1" in text, text)
+
+
+@test
+def harness_class(cli):
+    """The class for lm-evaluation-harness, called as the harness calls it; results are kept in a directory."""
+    folder = cli.path_of("kept")
+    os.mkdir(folder)
+    model = lm_eval_llama31.Llama31(cli.model, PROGRAM, folder, "-q -t 1")
+    pairs = [("Once upon a", " time"), ("", "Once upon"), ("The dog ", "ran")]
+    for _ in range(2):
+        found = model.loglikelihood([SimpleNamespace(args=p) for p in pairs])
+    same(len(os.listdir(folder)), 2)
+    for (context, continuation), (logprob, is_greedy) in zip(pairs, found):
+        record = json.dumps({"context": context, "continuation": continuation}).encode()
+        r = json.loads(cli.run("score", "--jsonl", stdin=record)[0])
+        same((r["logprob"], r["is_greedy"]), (logprob, is_greedy))
+    rolling = model.loglikelihood_rolling([SimpleNamespace(args=(t,)) for t in ("Once upon a time", "")])
+    same(rolling[0], json.loads(cli.run("score", "--jsonl", stdin=b'{"text": "Once upon a time"}')[0])["logprob"])
+    same(rolling[1], 0.0)
+    settings = {"until": [" time"], "max_gen_toks": 8, "do_sample": False, "temperature": 0.0}
+    same(model.generate_until([SimpleNamespace(args=("Once upon", settings))]), [" a"])
+
+
+if __name__ == "__main__":
+    main("evaluate")
