@@ -211,6 +211,12 @@ void unicode_init(void) {
 
 int unicode_convert(uint32_t code, UnicodeCase to, uint32_t out[3]) {
     out[0] = code;
+    if (code < 0x80) { // without a search
+        bool is_letter = (code | 32) - 'a' < 26;
+        if (is_letter) out[0] = to == UNICODE_TO_LOWER ? code | 32 : code & ~32u;
+        return 1;
+    }
+
     for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++) {
         bool is_back = mappings[i].cases & BACK && to != UNICODE_TO_LOWER;
         uint32_t distance = (uint32_t)mappings[i].distance; // modulo 2^32

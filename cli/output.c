@@ -93,9 +93,10 @@ static void format_setting(const Options *o, const Option *row, char out[32]) {
         snprintf(out, 32, "%g", (double)*(const float *)field);
     else if (row->kind == OPTION_SEED)
         snprintf(out, 32, "%llu", (unsigned long long)*(const uint64_t *)field);
+    else if (*(const int *)field == INT_MIN)
+        *out = 0;
     else
         snprintf(out, 32, "%d", *(const int *)field);
-    if (row->kind != OPTION_SEED && !strcmp(out, "-2147483648")) *out = 0; // INT_MIN
 }
 
 void options_put_settings(const Options *o, const Options *defaults, Buffer *out) {

@@ -202,7 +202,7 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
 
 static bool parse_choices(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_ARRAY || !v->n_items)
-        return record_mismatch(err, "choices", "an array of strings", v);
+        return record_mismatch(err, "choices", "an array with at least one string", v);
     Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
     r->spec.choices = choices;
     for (const Json *item = v->child; item; item = item->next) {

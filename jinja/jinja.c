@@ -201,6 +201,8 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
         if (!(m->node->op & (is_named ? MACRO_KWARGS : MACRO_VARARGS)))
             heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
                       SHOWN(m->node->name));
+        if (is_named && dict_find(h, kwargs.dict, value_data(a->names[k])))
+            heap_fail(h, "the argument '%.*s' is given twice", SHOWN(a->names[k]));
         if (is_named)
             dict_set(h, kwargs.dict, value_data(a->names[k]), a->values[k]);
         else

@@ -693,7 +693,7 @@ static bool reads_variable(const JinjaParser *p, int from, int to, const char *n
     for (int i = from; i < to; i++) {
         const JinjaToken *t = &p->tokens[i];
         if (t->kind != TOKEN_NAME || !str_is(t->s, name) || is_word(t - 1, ".")) continue;
-        if (is_word(t - 1, "set for")) return false;
+        if (is_word(t - 1, "set for with")) return false;
         if (!is_word(t + 1, "=")) return true;
     }
     return false;

@@ -144,6 +144,7 @@ def broken_lines():
                                         ("response_format", {"type": "xml"}),
                                         ("regex", 1), ("choices", [1]), ("grammar", 5))):
         yield dict(good, id="field %d" % i, **{field: value}), field
+    yield dict(good, id="no choices", choices=[]), "at least one string"
 
     # Records that need too much context.
     yield dict(good, id="too long", prompt="a b " * 40000), "does not fit the context"
