@@ -188,9 +188,8 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
     KeywordUse u = {.schema = schema};
     bool is_found = false;
-    if (!c->is_closed || kind == ASSERT_UNDER_NOT || schema->kind != JSON_OBJECT ||
-        !(find_types(c, schema) & TYPE_OBJECT))
-        return false;
+    bool is_object = c->is_closed && find_types(c, schema) & TYPE_OBJECT;
+    if (!is_object || kind == ASSERT_UNDER_NOT) return false;
 
     while (schema_next(c, &u)) {
         bool is_applied = u.keyword && u.keyword->role == KEYWORD_APPLICATOR;
