@@ -311,7 +311,7 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
     bool is_described = false, is_name = true;
     int value = 0;
 
-    for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next) {
+    for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 2); a = a->next) {
         AssertionKind kind = a->assertion.kind;
         if (a->kind == CONJUNCT_SCHEMA && find_property_schemas(c, a->schema, p, kind, &list))
             is_described |= kind != ASSERT_UNDER_NOT;
