@@ -208,12 +208,14 @@ static void split_optional(SchemaCompiler *c, Conjunction f, const KeywordUse *u
 }
 
 // Expands one branch for each schema. For oneOf, a branch excludes all other schemas. For anyOf,
-// the later schemas are optional if their properties count together.
+// the later schemas are optional if their properties count together. The number of branches is
+// exponential, so long lists are alternatives of which each is closed by itself.
 static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    enum { MAX_JOINED = 6 };
     bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
         Conjunction branch = f;
-        bool is_joined = !is_one_of && may_describe(c, s, u->kind);
+        bool is_joined = u->value->n_items <= MAX_JOINED && may_describe(c, s, u->kind);
         const Json *other = is_one_of ? u->value->child : s->next;
         for (; other && (is_one_of || is_joined); other = other->next) {
             KeywordUse part = {.schema = u->schema, .value = other, .kind = u->kind};
