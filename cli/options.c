@@ -182,7 +182,7 @@ const Option option_table[] = {
     {{"--any-order"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(any_order),
      "generate properties in any order (default: the schema's)", MODULE_CONSTRAIN},
     {{"--extra-properties"}, CONSTRAIN | CMD_CHAT | CMD_REQUEST, FLAG(extra_properties),
-     "allow unlisted properties beside \"properties\" (default: tokenize)", MODULE_CONSTRAIN},
+     "allow properties that the schema does not list (tokenize: on)", MODULE_CONSTRAIN},
     {{"--grammar"}, CONSTRAIN, TEXT(grammar, "FILE"),
      "generate text of a GBNF grammar: a file, or text with ::=", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),

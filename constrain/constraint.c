@@ -75,12 +75,11 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its kind and source.
+// Appends the cache key of a constraint: its modes, kind and source.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
     JsonWriter w = {.out = key};
 
-    if (s->is_checked) buffer_puts(key, "checked ");
-    if (s->is_closed) buffer_puts(key, "closed ");
+    buffer_printf(key, "%d%d ", s->is_checked, s->is_closed);
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
     if (s->schema_text.data) buffer_put(key, s->schema_text);

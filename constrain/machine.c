@@ -49,9 +49,7 @@ typedef struct {
             int32_t def, state; // string, and the state of its DFA
             uint32_t count;     // characters so far
         } string;               // IN_STRING
-        struct {
-            int32_t def, node; // string, and the node of its trie
-        } listed;              // IN_LISTED
+        int32_t node;           // IN_LISTED: the node of the trie
         struct {
             int32_t node, other;   // trie node or NONE; state of the DFA ObjectDef.other or 0
             uint32_t used, n_same; // used name whose first n_same bytes are this name, or 0
@@ -136,8 +134,7 @@ static bool has_step(const Machine *m, const State *s, CodeRange r) {
     case IN_TEXT: return dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r);
     case IN_STRING: return string_has_step(m, s, r);
     case IN_LISTED:
-        return trie_lower_bound(g, s->listed.node, r.lo) <
-               trie_lower_bound(g, s->listed.node, r.hi + 1);
+        return trie_lower_bound(g, s->node, r.lo) < trie_lower_bound(g, s->node, r.hi + 1);
     default: return name_has_step(m, s, r);
     }
 }
@@ -185,13 +182,13 @@ static void step_listed(Machine *m, State s, int b) {
     uint32_t code = 0;
 
     if (b == '"' && !s.partial) {
-        if (g->tries[s.listed.node].label != NONE) end_value(m, s);
+        if (g->tries[s.node].label != NONE) end_value(m, s);
         return;
     }
 
     if (!read_char(m, &s, b, &code)) return;
-    s.listed.node = trie_child(g, s.listed.node, code);
-    if (s.listed.node > 0) put(m, s);
+    s.node = trie_child(g, s.node, code);
+    if (s.node > 0) put(m, s);
 }
 
 // DFAs with calls.
@@ -265,8 +262,7 @@ static void begin_string(Machine *m, State s, int alternative) {
 
     if (d->trie != NONE) {
         State listed = state_new(IN_LISTED, s.stack, s.style);
-        listed.listed.def = alternative;
-        listed.listed.node = d->trie;
+        listed.node = d->trie;
         put(m, listed);
     } else {
         State string = state_new(IN_STRING, s.stack, s.style);
@@ -553,11 +549,6 @@ static uint32_t intern_config(Machine *m) {
     return config;
 }
 
-static uint32_t intern_state(Machine *m, State s) {
-    put(m, s);
-    return intern_config(m);
-}
-
 // Ends a step: adds the states that follow without a byte, and completes the stacks.
 static uint32_t end_step(Machine *m) {
     for (int i = 0; i < m->out.n; i++) {
@@ -781,7 +772,8 @@ uint32_t machine_uncounted(Machine *m, uint32_t config) {
     State s = *(const State *)intern_key(&m->configs, (int)config);
     s.is_uncounted = 1;
     s.string.count = 0;
-    return intern_state(m, s);
+    put(m, s);
+    return intern_config(m);
 }
 
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n) {
@@ -789,5 +781,6 @@ uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n) {
     const StringDef *d = &m->grammar->defs[s.string.def].string;
     uint32_t count = s.string.count + n;
     s.string.count = d->max == NO_LIMIT && count > d->limit ? d->limit : count;
-    return intern_state(m, s);
+    put(m, s);
+    return intern_config(m);
 }

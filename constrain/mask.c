@@ -542,10 +542,12 @@ static const uint64_t *cached_mask(Matcher *m) {
     return s->masks + i * n;
 }
 
-static void copy_mask(Matcher *m, const uint64_t *mask) {
+// A copy of a mask, which may be changed. Returns the copy itself unchanged.
+static uint64_t *own_mask(Matcher *m, const uint64_t *mask) {
     size_t n = m->tables->tokens->n_words;
     if (!m->own_mask) m->own_mask = xalloc(n, sizeof *m->own_mask);
-    memcpy(m->own_mask, mask, n * sizeof *mask);
+    if (mask != m->own_mask) memcpy(m->own_mask, mask, n * sizeof *mask);
+    return m->own_mask;
 }
 
 // The names of the objects at this depth and deeper. They are at the end of m->names.
@@ -626,8 +628,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 
     // Of a token that begins with a space, only the rest is part of the text.
     if (skips_space) {
-        copy_mask(m, mask);
-        mask = m->own_mask;
+        mask = own_mask(m, mask);
         for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
             if (nodes[i].byte != ' ') continue;
             clear_subtree(nodes, i, m->own_mask);
@@ -642,10 +643,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
         if (skips_space && text.data[0] == ' ') text = (Str){text.data + 1, text.len - 1};
         if (!get_bit(mask, t->token) || fits(m, text)) continue;
 
-        if (mask != m->own_mask) {
-            copy_mask(m, mask);
-            mask = m->own_mask;
-        }
+        mask = own_mask(m, mask);
         clear_bit(m->own_mask, t->token);
     }
 

@@ -26,8 +26,7 @@ static bool has_annotations_only(SchemaCompiler *c, const Json *schema, const Js
 }
 
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
-    bool is_true = schema->kind == JSON_BOOL && schema->boolean;
-    return is_true || has_annotations_only(c, schema, NULL);
+    return schema->kind == JSON_BOOL ? schema->boolean : has_annotations_only(c, schema, NULL);
 }
 
 // Returns the target of a schema that has only a $ref and annotations. Returns other schemas

@@ -188,9 +188,8 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
     KeywordUse u = {.schema = schema};
     bool is_found = false;
-    if (!c->is_closed || kind == ASSERT_UNDER_NOT || schema->kind != JSON_OBJECT ||
-        !(find_types(c, schema) & TYPE_OBJECT))
-        return false;
+    bool is_object = c->is_closed && find_types(c, schema) & TYPE_OBJECT;
+    if (!is_object || kind == ASSERT_UNDER_NOT) return false;
 
     while (schema_next(c, &u)) {
         bool is_applied = u.keyword && u.keyword->role == KEYWORD_APPLICATOR;
@@ -209,12 +208,14 @@ static void split_optional(SchemaCompiler *c, Conjunction f, const KeywordUse *u
 }
 
 // Expands one branch for each schema. For oneOf, a branch excludes all other schemas. For anyOf,
-// the later schemas are optional if their properties count together.
+// the later schemas are optional if their properties count together. The number of branches is
+// exponential, so long lists are alternatives of which each is closed by itself.
 static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    enum { MAX_JOINED = 6 };
     bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
         Conjunction branch = f;
-        bool is_joined = !is_one_of && may_describe(c, s, u->kind);
+        bool is_joined = u->value->n_items <= MAX_JOINED && may_describe(c, s, u->kind);
         const Json *other = is_one_of ? u->value->child : s->next;
         for (; other && (is_one_of || is_joined); other = other->next) {
             KeywordUse part = {.schema = u->schema, .value = other, .kind = u->kind};

@@ -311,7 +311,7 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
     bool is_described = false, is_name = true;
     int value = 0;
 
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
+    for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 2); a = a->next) {
         AssertionKind kind = a->assertion.kind;
         if (a->kind == CONJUNCT_SCHEMA && find_property_schemas(c, a->schema, p, kind, &list))
             is_described |= kind != ASSERT_UNDER_NOT;
@@ -429,11 +429,9 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
 
     // Add the listed names, each with its value, then all other names.
-    long n_conjuncts = 0;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) n_conjuncts++;
     list_names(f, &l);
     sort_properties(&l);
-    for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
+    for (int i = 0; i < l.n && schema_spend(c, 4); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
     if (!c->failed) add_other_names(c, f, &o);
     add_object(c, o, &l);
