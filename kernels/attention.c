@@ -153,7 +153,8 @@ static PartialSoftmax partial_in(float *memory, const AttentionItem *item) {
 }
 
 // Merges b into a: a becomes the softmax over the keys of both.
-static void merge(const AttentionItem *item, int head_dim, PartialSoftmax a, PartialSoftmax b) {
+MULTIVERSION static void merge(const AttentionItem *item, int head_dim, PartialSoftmax a,
+                               PartialSoftmax b) {
     for (int i = 0; i < item->n_queries; i++) {
         if (b.sum[i] == 0) continue; // the query sees no key of this page
         float max = b.max[i] > a.max[i] ? b.max[i] : a.max[i];
