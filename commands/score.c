@@ -10,10 +10,9 @@
 #include "../cli/request.h"
 
 // Prints the answer to score --choices.
-static void print_choices(BatchOutput *output, const Record *r) {
+static void print_choices(const Record *r) {
     const Options *o = r->pipeline->options;
     Buffer out = {0};
-    (void)output;
     if (r->has_failed) die(EXIT_RUNTIME, "%s", r->failure);
 
     if (o->is_json) {

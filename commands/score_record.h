@@ -13,7 +13,7 @@
 // Encoding follows lm-evaluation-harness (TemplateLM._encode_pair, get_rolling_token_windows).
 #pragma once
 
-#include "batch_output.h"
+#include "batch_record.h"
 
 // score_request.c
 
@@ -42,6 +42,6 @@ void score_rerank_open(Pipeline *p);
 // Parses a document, a JSON string or the "text" of an object. False with err as above.
 bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err);
 // Keeps the answer to a document.
-void score_rerank_collect(BatchOutput *output, const Record *r);
+void score_rerank_collect(const Record *r);
 // Prints the kept answers, the most relevant documents first.
 void score_rerank_print(void);

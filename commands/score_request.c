@@ -5,6 +5,12 @@
 
 enum { MAX_ITEMS = 1024 }; // of a request
 
+// A member that is not null, or NULL.
+static const Json *member(const Json *object, const char *key) {
+    const Json *j = json_get(object, key);
+    return j && j->kind != JSON_NULL ? j : NULL;
+}
+
 // Text, or token ids in its place.
 typedef struct {
     Str text;
@@ -210,7 +216,7 @@ static bool encode_windows(Record *r, const Source *text, Error *err) {
 // Parses the context: "context", or "prompt" or "messages" through the chat template.
 static bool parse_context(Record *r, const Json *root, Source *out, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *context = json_get(root, "context"), *prompt = json_get(root, "prompt");
+    const Json *context = member(root, "context"), *prompt = member(root, "prompt");
     bool is_plain = r->options.is_raw || p->tpl.is_none;
 
     if (context) return parse_source(r, "context", context, out, err);
@@ -231,7 +237,7 @@ static bool parse_logprobs(Record *r, const Json *v, Error *err) {
         r->n_logprobs = v->boolean ? 0 : -1;
     else if (v && v->kind == JSON_NUMBER && v->number >= 0 && v->number <= MAX_LOGPROBS)
         r->n_logprobs = (int)v->number;
-    else if (v && v->kind != JSON_NULL)
+    else if (v)
         return record_mismatch(err, "logprobs", "true, false or a number from 0 to 100", v);
     return true;
 }
@@ -239,7 +245,7 @@ static bool parse_logprobs(Record *r, const Json *v, Error *err) {
 // Reads "continuation" or "choices" to `list`, which has space for all of them. Returns their
 // number, or 0 with err.
 static int parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
-    const Json *choices = json_get(root, "choices"), *one = json_get(root, "continuation");
+    const Json *choices = member(root, "choices"), *one = member(root, "continuation");
     int n = 0;
 
     if (!choices) return parse_source(r, "continuation", one, &list[0], err);
@@ -330,18 +336,18 @@ bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Er
 }
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
-    const Json *text = root->kind == JSON_STRING ? root : json_get(root, "text");
-    const Json *choices = json_get(root, "choices");
+    const Json *text = root->kind == JSON_STRING ? root : member(root, "text");
+    const Json *choices = member(root, "choices");
     int n = choices ? choices->n_items : 1;
-    int n_contexts = !!text + !!json_get(root, "context") + !!json_get(root, "prompt") +
-                     !!json_get(root, "messages");
+    int n_contexts = !!text + !!member(root, "context") + !!member(root, "prompt") +
+                     !!member(root, "messages");
     if (n_contexts != 1)
         return error_set(err, EXIT_RUNTIME,
                          "expected one of \"context\", \"prompt\", \"messages\" and \"text\"");
 
     int n_list = n + 1;
     Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);
-    bool ok = parse_logprobs(r, json_get(root, "logprobs"), err);
+    bool ok = parse_logprobs(r, member(root, "logprobs"), err);
     if (ok && text)
         ok = parse_source(r, "text", text, &list[0], err) && encode_windows(r, &list[0], err);
     else if (ok)

@@ -71,8 +71,7 @@ typedef struct {
 static Ranked *ranked; // (n_ranked)
 static int n_ranked;
 
-void score_rerank_collect(BatchOutput *output, const Record *r) {
-    (void)output;
+void score_rerank_collect(const Record *r) {
     ranked = list_grow(ranked, n_ranked, sizeof *ranked);
     ranked[n_ranked++] = (Ranked){r->has_failed ? -1 : score_share(r->score, &r->score->items[0]),
                                   r->line, str_copy(buffer_str(&r->answer))};
