@@ -438,7 +438,7 @@ static void write_done(Batch *b) {
 
         if (is_parent) {
             if (b->task->deliver)
-                b->task->deliver(&b->output, r);
+                b->task->deliver(r);
             else
                 batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;

@@ -9,7 +9,7 @@ typedef struct {
     // Parses a request, as record_parse().
     bool (*parse)(Record *r, const Json *root, Str text, Error *err);
     // Receives a finished request. NULL: its answer is written to the output.
-    void (*deliver)(BatchOutput *out, const Record *r);
+    void (*deliver)(const Record *r);
     const Str *only; // the only request, as text; NULL: requests are lines of the input
     bool is_score;   // prompts are scored, no text is generated
 } BatchTask;

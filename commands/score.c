@@ -1,5 +1,5 @@
 // score: chooses the form of the command. --perplexity and --ids run on score_run(), requests
-// (--choices, --jsonl) on the scheduler of batch.
+// (--choices, --jsonl, --rerank) on the scheduler of batch.
 #include "score.h"
 #include "batch.h"
 #include "commands.h"
@@ -10,10 +10,9 @@
 #include "../cli/request.h"
 
 // Prints the answer to score --choices.
-static void print_choices(BatchOutput *output, const Record *r) {
+static void print_choices(const Record *r) {
     const Options *o = r->pipeline->options;
     Buffer out = {0};
-    (void)output;
     if (r->has_failed) die(EXIT_RUNTIME, "%s", r->failure);
 
     if (o->is_json) {
@@ -24,29 +23,6 @@ static void print_choices(BatchOutput *output, const Record *r) {
         score_record_put_table(&out, r);
         text_print(&out);
     }
-}
-
-// The answers to --rerank, for --sort.
-typedef struct {
-    double score; // -1: an error
-    long line;
-    Str text;
-} Ranked;
-static Ranked *ranked; // (n_ranked)
-static int n_ranked;
-
-static void collect(BatchOutput *output, const Record *r) {
-    (void)output;
-    ranked = list_grow(ranked, n_ranked, sizeof *ranked);
-    ranked[n_ranked++] = (Ranked){r->has_failed ? -1 : score_rerank_result(r), r->line,
-                                  str_copy(buffer_str(&r->answer))};
-}
-
-// Descending by score, then in the order of the input.
-static int compare_ranked(const void *a, const void *b) {
-    const Ranked *x = a, *y = b;
-    if (x->score != y->score) return x->score < y->score ? 1 : -1;
-    return x->line < y->line ? -1 : 1;
 }
 
 // Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
@@ -72,12 +48,11 @@ static int score_requests(const Options *o) {
     if (o->rerank) {
         task.open = score_rerank_open;
         task.parse = score_rerank_parse;
-        if (o->is_sorted) task.deliver = collect;
+        if (o->is_sorted) task.deliver = score_rerank_collect;
     }
 
     int code = batch_run(&options, &task);
-    if (ranked) qsort(ranked, (size_t)n_ranked, sizeof *ranked, compare_ranked);
-    for (int i = 0; i < n_ranked; i++) text_write(ranked[i].text.data, ranked[i].text.len);
+    score_rerank_print();
     return code;
 }
 

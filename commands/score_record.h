@@ -10,26 +10,38 @@
 // the scheduler of batch.c runs them as it runs the choices of a completion: items that share a
 // prefix compute it once.
 //
-// Encoding follows lm-evaluation-harness (TemplateLM._encode_pair, get_rolling_token_windows), of
-// which the comments name the rules.
+// Encoding follows lm-evaluation-harness (TemplateLM._encode_pair, get_rolling_token_windows).
 #pragma once
 
 #include "batch_record.h"
 
+// score_request.c
+
 // Parses a request; root NULL: `text` is the prompt of score --choices. False with err (exit 4 if a
 // continuation does not fit the context, exit 1 or 2 for any other error).
 bool score_record_parse(Record *r, const Json *root, Str text, Error *err);
-// score --rerank: parses a document, the JSON string or the "text" of an object.
-bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err);
-// Reserves the special tokens of the reranking template.
-void score_rerank_open(Pipeline *p);
-// P(yes) / (P(yes) + P(no)) of a finished document.
-double score_rerank_result(const Record *parent);
+// Sets the request to choices (n) after tokens, which are refused if they do not fit the context.
+bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Error *err);
 // Creates the record of item `index` (from 1) of a parsed request.
 Record *score_record_item(Record *parent, int index);
+// score_answer.c
+
 // Takes the result of a finished item.
 void score_record_add(Record *r);
+// The probability of an item relative to all items of the request.
+double score_share(const ScoreRequest *score, const ScoreItem *item);
 // Writes the members of the answer, when all items have finished.
 void score_record_write(JsonWriter *w, const Record *parent);
 // Appends the answer as a table: a line per choice, in which the best is marked.
 void score_record_put_table(Buffer *out, const Record *parent);
+
+// score_rerank.c: hooks for the scheduler (batch.h)
+
+// Reserves the special tokens of the reranking template.
+void score_rerank_open(Pipeline *p);
+// Parses a document, a JSON string or the "text" of an object. False with err as above.
+bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err);
+// Keeps the answer to a document.
+void score_rerank_collect(const Record *r);
+// Prints the kept answers, the most relevant documents first.
+void score_rerank_print(void);

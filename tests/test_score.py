@@ -375,13 +375,13 @@ def refused_requests(cli):
              ({"context": None}, "expected one of"), ({"text": "a"}, "expected one of"),
              ({"context": None, "text": ""}, "no token"), ({"continuation": " dog" * 40}, "does not fit")]
     lines = [{k: v for k, v in dict(good, **change).items() if v is not None} for change, _ in cases] + [good]
-    source, out = cli.write("in", lines + ["{"]), cli.path_of("out")
+    source, out = cli.write("in", lines + ['{"messages": null, "choices": ["a"]}', "{"]), cli.path_of("out")
     cli.run("score", "--jsonl", "-f", source, "-o", out, "-c", 30, code=5)
     found = read_lines(out)
     for i, ((change, says), a) in enumerate(zip(cases, found)):
         check("line %d: " % (i + 1) in a["error"]["message"] and says in a["error"]["message"], change, a)
-    same([a.get("error", {}).get("code") for a in found[-3:]],
-         ["context_length_exceeded", None, "invalid_json"])
+    same([a.get("error", {}).get("code") for a in found[-4:]],
+         ["context_length_exceeded", None, "invalid_request", "invalid_json"])
     cli.refuses(2, "--choices: byte 4", "score", "--choices", '["a"', "x")
     cli.refuses(2, "--choices: expected A,B,...", "score", "--choices", "a,,b", "x")
     cli.refuses(4, "does not fit", "score", "--raw", "--choices", "a,b", "-c", 20, STORY)

@@ -14,6 +14,8 @@ class Model:
         self.command = [program]
         self.options = (["-m", model] if model else []) + list(options)
         self.directory = directory
+        if directory:
+            os.makedirs(directory, exist_ok=True)
 
     def run(self, command, records):
         """Returns the result of each record, in order. Raises RuntimeError if one has an error."""

@@ -1,12 +1,15 @@
-// See score_record.h.
+// Parses requests of score and encodes their items: score_record_parse().
 #include "score_record.h"
 #include "../base/unicode.h"
-#include "../cli/completion.h"
 #include "../cli/request.h"
 
-#include <math.h>
-
 enum { MAX_ITEMS = 1024 }; // of a request
+
+// A member that is not null, or NULL.
+static const Json *member(const Json *object, const char *key) {
+    const Json *j = json_get(object, key);
+    return j && j->kind != JSON_NULL ? j : NULL;
+}
 
 // Text, or token ids in its place.
 typedef struct {
@@ -213,7 +216,7 @@ static bool encode_windows(Record *r, const Source *text, Error *err) {
 // Parses the context: "context", or "prompt" or "messages" through the chat template.
 static bool parse_context(Record *r, const Json *root, Source *out, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *context = json_get(root, "context"), *prompt = json_get(root, "prompt");
+    const Json *context = member(root, "context"), *prompt = member(root, "prompt");
     bool is_plain = r->options.is_raw || p->tpl.is_none;
 
     if (context) return parse_source(r, "context", context, out, err);
@@ -234,7 +237,7 @@ static bool parse_logprobs(Record *r, const Json *v, Error *err) {
         r->n_logprobs = v->boolean ? 0 : -1;
     else if (v && v->kind == JSON_NUMBER && v->number >= 0 && v->number <= MAX_LOGPROBS)
         r->n_logprobs = (int)v->number;
-    else if (v && v->kind != JSON_NULL)
+    else if (v)
         return record_mismatch(err, "logprobs", "true, false or a number from 0 to 100", v);
     return true;
 }
@@ -242,7 +245,7 @@ static bool parse_logprobs(Record *r, const Json *v, Error *err) {
 // Reads "continuation" or "choices" to `list`, which has space for all of them. Returns their
 // number, or 0 with err.
 static int parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
-    const Json *choices = json_get(root, "choices"), *one = json_get(root, "continuation");
+    const Json *choices = member(root, "choices"), *one = member(root, "continuation");
     int n = 0;
 
     if (!choices) return parse_source(r, "continuation", one, &list[0], err);
@@ -319,81 +322,32 @@ static void begin_item(Record *r) {
                            .first_scored = item->first_scored};
 }
 
-// The published prompt of Qwen3-Reranker (its model card, 2025-06).
-static const char qwen3_reranker[] =
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
-    "the "
-    "Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
-    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that "
-    "answer "
-    "the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
-    "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-
-// The reranking template of the model file, in the form of llama.cpp's converter, or Qwen3's.
-static Str rerank_template(const Pipeline *p) {
-    Str text = gguf_get_text(&p->model.file, "tokenizer.chat_template.rerank");
-    return text.data ? text : str_of(qwen3_reranker);
-}
-
-void score_rerank_open(Pipeline *p) { tokenizer_reserve_special(p->tokenizer, rerank_template(p)); }
-
-// Encodes the template with query and document in their places. Only the template writes special
-// tokens.
-static void encode_pair(const Pipeline *p, Str query, Str document, Ids *out) {
-    Str left = rerank_template(p);
-    Buffer text = {0}, mask = {0};
-
-    while (left.len) {
-        bool is_query = str_begins_with(left, "{query}");
-        bool is_data = is_query || str_begins_with(left, "{document}");
-        Str piece = {left.data, 1};
-        size_t n = 1; // bytes of the template
-
-        if (is_data) {
-            piece = is_query ? query : document;
-            n = is_query ? strlen("{query}") : strlen("{document}");
-        }
-        buffer_put(&text, piece);
-        memset(buffer_reserve(&mask, piece.len), !is_data, piece.len);
-        mask.len += piece.len;
-        left = (Str){left.data + n, left.len - n};
-    }
-
-    template_tokenize(p->tokenizer, buffer_str(&text), mask.data, out);
-    buffer_free(&text);
-    buffer_free(&mask);
-}
-
-bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err) {
-    const Json *document = root->kind == JSON_STRING ? root : json_get(root, "text");
-    Source context = {.has_ids = true};
-    const Source answers[] = {{.text = str_of("yes")}, {.text = str_of("no")}};
-    (void)text;
+bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Error *err) {
+    Source rendered = {.ids = *context, .has_ids = true};
+    Source *list = xalloc((size_t)n, sizeof *list);
 
     r->score = xalloc(1, sizeof *r->score);
-    r->score->is_whole = true;
-    if (!document || document->kind != JSON_STRING)
-        return record_mismatch(err, "text", "a string", document);
-    encode_pair(r->pipeline, str_of(r->options.rerank), document->string, &context.ids);
-    bool ok = encode_pairs(r, &context, answers, 2, err);
-    free(context.ids.data);
+    r->score->has_choices = r->score->is_whole = true;
+    for (int i = 0; i < n; i++) list[i].text = texts[i];
+    bool ok = encode_pairs(r, &rendered, list, n, err);
     if (ok) begin_item(r);
+    free(list);
     return ok;
 }
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
-    const Json *text = root->kind == JSON_STRING ? root : json_get(root, "text");
-    const Json *choices = json_get(root, "choices");
+    const Json *text = root->kind == JSON_STRING ? root : member(root, "text");
+    const Json *choices = member(root, "choices");
     int n = choices ? choices->n_items : 1;
-    int n_contexts = !!text + !!json_get(root, "context") + !!json_get(root, "prompt") +
-                     !!json_get(root, "messages");
+    int n_contexts = !!text + !!member(root, "context") + !!member(root, "prompt") +
+                     !!member(root, "messages");
     if (n_contexts != 1)
         return error_set(err, EXIT_RUNTIME,
                          "expected one of \"context\", \"prompt\", \"messages\" and \"text\"");
 
     int n_list = n + 1;
     Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);
-    bool ok = parse_logprobs(r, json_get(root, "logprobs"), err);
+    bool ok = parse_logprobs(r, member(root, "logprobs"), err);
     if (ok && text)
         ok = parse_source(r, "text", text, &list[0], err) && encode_windows(r, &list[0], err);
     else if (ok)
@@ -420,135 +374,4 @@ Record *score_record_item(Record *parent, int index) {
     r->index = index;
     begin_item(r);
     return r;
-}
-
-void score_record_add(Record *r) {
-    const Sequence *s = &r->sequence;
-    Record *parent = r->parent;
-    ScoreItem *item = &parent->score->items[r->index];
-
-    item->n_tokens = s->n_scored;
-    item->is_greedy = true;
-    for (const TokenLogprob *l = s->prompt_logprobs; l < s->prompt_logprobs + s->n_scored; l++) {
-        item->logprob += (double)l->logprob;
-        item->is_greedy = item->is_greedy && l->id == l->top[0].id;
-    }
-
-    if (parent->n_logprobs < 0) return;
-    JsonWriter w = {.out = &parent->choices[r->index]};
-    completion_write_logprobs(&w, NULL, r->pipeline->tokenizer, s->prompt_logprobs, s->n_scored,
-                              parent->n_logprobs, false);
-}
-
-// The log-probability of an item by measure: its sum, or its mean per token, byte or character.
-enum { SUM, PER_TOKEN, PER_BYTE, PER_CHAR, N_MEASURES };
-static const char *const measure_keys[][2] = {{"logprob", "best"},
-                                              {"logprob_per_token", "best_per_token"},
-                                              {"logprob_per_byte", "best_per_byte"},
-                                              {"logprob_per_char", "best_per_char"}};
-
-static double measure(const ScoreItem *item, int kind) {
-    const size_t n[] = {1, (size_t)item->n_tokens, item->n_bytes, item->n_chars};
-    return n[kind] ? item->logprob / (double)n[kind] : -INFINITY;
-}
-
-// The choice with the greatest measure, the first among equals.
-static int best_choice(const ScoreRequest *score, int kind) {
-    int best = 0;
-    for (int i = 1; i < score->n_items; i++)
-        if (measure(&score->items[i], kind) > measure(&score->items[best], kind)) best = i;
-    return best;
-}
-
-// The probability of an item relative to all items of the request.
-static double share(const ScoreRequest *score, const ScoreItem *item) {
-    double sum = 0, best = score->items[best_choice(score, SUM)].logprob;
-    for (int i = 0; i < score->n_items; i++) sum += exp(score->items[i].logprob - best);
-    return exp(item->logprob - best) / sum;
-}
-
-static void write_counts(JsonWriter *w, const ScoreItem *item) {
-    json_write_int(w, "n_tokens", item->n_tokens);
-    json_write_int(w, "n_bytes", (int64_t)item->n_bytes);
-    json_write_int(w, "n_chars", (int64_t)item->n_chars);
-    json_write_bool(w, "is_greedy", item->is_greedy);
-}
-
-static void write_choices(JsonWriter *w, const Record *parent) {
-    const ScoreRequest *score = parent->score;
-
-    json_begin_array(w, "choices");
-    for (int i = 0; i < score->n_items; i++) {
-        const ScoreItem *item = &score->items[i];
-        json_begin_object(w, NULL);
-        json_write_string(w, "text", item->text);
-        for (int k = 0; k < N_MEASURES; k++)
-            json_write_number(w, measure_keys[k][0], measure(item, k));
-        json_write_number(w, "probability", exp(item->logprob));
-        json_write_number(w, "share", share(score, item));
-        write_counts(w, item);
-        if (parent->n_logprobs >= 0)
-            json_write_format(w, "logprobs", "%s", parent->choices[i].data);
-        json_end_object(w);
-    }
-    json_end_array(w);
-
-    for (int k = 0; k < N_MEASURES; k++)
-        json_write_string(w, measure_keys[k][1], score->items[best_choice(score, k)].text);
-}
-
-// Writes the result of a continuation, or the sum over the windows of a text.
-static void write_total(JsonWriter *w, const Record *parent) {
-    const ScoreRequest *score = parent->score;
-    ScoreItem total = score->items[0];
-    Buffer tokens = {0};
-
-    for (int i = 1; i < score->n_items; i++) {
-        total.n_tokens += score->items[i].n_tokens;
-        total.logprob += score->items[i].logprob;
-        total.is_greedy = total.is_greedy && score->items[i].is_greedy;
-    }
-
-    json_write_number(w, "logprob", total.logprob);
-    write_counts(w, &total);
-    if (parent->n_logprobs < 0) return;
-
-    // The arrays of all windows, without the brackets between them.
-    for (int i = 0; i < score->n_items; i++) {
-        Str array = buffer_str(&parent->choices[i]);
-        buffer_puts(&tokens, i ? "," : "");
-        buffer_put(&tokens, (Str){array.data + 1, array.len - 2});
-    }
-    json_write_format(w, "logprobs", "[%s]", tokens.data);
-    buffer_free(&tokens);
-}
-
-double score_rerank_result(const Record *parent) {
-    return share(parent->score, &parent->score->items[0]);
-}
-
-void score_record_write(JsonWriter *w, const Record *parent) {
-    if (parent->options.rerank) {
-        json_write_number(w, "score", score_rerank_result(parent));
-        json_write_number(w, "logprob_yes", parent->score->items[0].logprob);
-        json_write_number(w, "logprob_no", parent->score->items[1].logprob);
-    } else if (parent->score->has_choices)
-        write_choices(w, parent);
-    else
-        write_total(w, parent);
-    if (parent->score->n_truncated) json_write_int(w, "n_truncated", parent->score->n_truncated);
-}
-
-void score_record_put_table(Buffer *out, const Record *parent) {
-    const ScoreRequest *score = parent->score;
-    int best = best_choice(score, SUM);
-
-    buffer_printf(out, "%9s %12s %12s %6s\n", "share", "logprob", "per token", "tokens");
-    for (int i = 0; i < score->n_items; i++) {
-        const ScoreItem *item = &score->items[i];
-        buffer_printf(out, "%7.2f %% %12.6f %12.6f %6d  ", 100 * share(score, item), item->logprob,
-                      measure(item, PER_TOKEN), item->n_tokens);
-        buffer_put(out, item->text);
-        buffer_puts(out, i == best ? "  *\n" : "\n");
-    }
 }
