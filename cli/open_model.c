@@ -7,7 +7,6 @@
 #include "../kernels/ops.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 // Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
 // of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a
@@ -49,19 +48,9 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 }
 
 void template_warn_missing(const Options *o, const Template *tpl) {
-    Buffer text = {0}, shown = {0};
-    if (!tpl->missing.len || o->is_quiet || o->is_raw) return;
-    buffer_printf(&text,
-                  "warning: template %s marks turns with plain text that a message can imitate: %s",
-                  tpl->name, tpl->missing.data);
-    buffer_puts(&shown, "llama31: ");
-    if (isatty(STDERR_FILENO))
-        put_wrapped(&shown, buffer_str(&text), " ", shown.len);
-    else
-        buffer_put(&shown, buffer_str(&text));
-    note(NULL, "%s", shown.data);
-    buffer_free(&text);
-    buffer_free(&shown);
+    if (tpl->missing.len && !o->is_quiet && !o->is_raw)
+        warn_wrapped("template %s marks turns with plain text that a message can imitate: %s",
+                     tpl->name, tpl->missing.data);
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.

@@ -138,6 +138,25 @@ void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent) {
     }
 }
 
+void warn_wrapped(const char *fmt, ...) {
+    Buffer text = {0}, shown = {0};
+    va_list ap;
+    buffer_puts(&text, "warning: ");
+    va_start(ap, fmt);
+    buffer_vprintf(&text, fmt, ap);
+    va_end(ap);
+
+    buffer_puts(&shown, "llama31: ");
+    if (isatty(STDERR_FILENO))
+        put_wrapped(&shown, buffer_str(&text), " ", shown.len);
+    else
+        buffer_put(&shown, buffer_str(&text));
+    note(NULL, "%s", shown.data);
+
+    buffer_free(&text);
+    buffer_free(&shown);
+}
+
 const char *printable(Str s) {
     static Buffer text;
     text.len = 0;

@@ -23,6 +23,8 @@ const char *scaled(char out[24], double n, const char *unit);
 // that `defaults` has too (NULL: appends all). An option that was not given and whose default is
 // not a number (-n) is left out.
 void options_put_settings(const Options *o, const Options *defaults, Buffer *out);
+// Prints a warning as warn() does. On a terminal, its lines break at spaces.
+void warn_wrapped(const char *fmt, ...) PRINTF_LIKE(1, 2);
 // Appends a text whose lines fit the terminal of stderr. Lines are broken after `separator`, whose
 // last character is a space. `indent` is the width of a label before the text, in columns; the
 // other lines are indented by it.

@@ -171,7 +171,7 @@ def long_paste():
             return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     t.send("\x1b[200~" + "\r".join(lines) + "\x1b[201~")
-    assert t.wait("\n  line 89999"), t.text()
+    assert t.wait("\n  line 89999", 60), t.text()
     same(t.text(), "\n".join("  " + line for line in lines[-23:]))
     before = cpu_sec() if os.path.exists("/proc/self/stat") else None
     for i, key in enumerate(("x", "\x7f", "\x1b[A", "\x01", "y", "\x1b[D", "\x1b[B", "\x1b[C", "\x05", "z")):
