@@ -99,8 +99,8 @@ INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
     return (low & _mm512_set1_epi8(15)) | (high & _mm512_set1_epi8(0x30));
 }
 
-// The integers of columns 64 j to 64 j + 63; j is a constant. (Codebook types and TQ1_0 are
-// unpacked as a whole.)
+// The integers of columns 64 j to 64 j + 63; j is a constant. Codebook types and TQ1_0 are unpacked
+// by unpack_row_512.
 INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const int bytes = type_info(type)->bytes;
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
@@ -216,34 +216,27 @@ INLINE int d_offset(Type type) {
     return type == TYPE_Q2_K ? (int)offsetof(BlockQ2_K, d) : type_info(type)->bytes - 2;
 }
 
-// A superblock of a codebook type.
-INLINE Avx512Row unpack_codebook_512(Type type, const uint8_t *p) {
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
-    __m256i q[8];
-    Avx512Row u;
-
-    unpack_codebook(type, p, q, scale);
-    for (int j = 0; j < 4; j++) u.q[j] = join_halves(q[2 * j], q[2 * j + 1]);
-    u.scale = _mm512_load_ps(scale);
-    if (type_info(type)->group == 32) u.scale = _mm512_permutexvar_ps(twice, u.scale);
-    return u;
-}
-
 INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     const TypeInfo *info = type_info(type);
+    const bool is_codebook = codebook_info(type)->entry_len;
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
+    __m256i v[8]; // the integers of types with the code of AVX2
     Avx512Row u;
-    __m256i trits[8];
-
-    if (codebook_info(type)->entry_len) return unpack_codebook_512(type, p);
 
     // The integers.
-    if (type == TYPE_TQ1_0) integers_tq1_0(trits, (const void *)p);
+    if (is_codebook) unpack_codebook(type, p, v, scale);
+    if (type == TYPE_TQ1_0) integers_tq1_0(v, (const void *)p);
     for (int j = 0; j < 4; j++)
-        u.q[j] = type == TYPE_TQ1_0 ? join_halves(trits[2 * j], trits[2 * j + 1])
-                                    : integers_64(type, p, j);
+        u.q[j] = is_codebook || type == TYPE_TQ1_0 ? join_halves(v[2 * j], v[2 * j + 1])
+                                                   : integers_64(type, p, j);
 
     // The scales: d of each block, or d times the scales of a superblock's groups.
+    if (is_codebook) {
+        u.scale = _mm512_load_ps(scale);
+        if (info->group == 32) u.scale = _mm512_permutexvar_ps(twice, u.scale);
+        return u;
+    }
     if (info->block == 32) {
         u.scale = info->bytes == 18 ? f16_of_blocks_18(p) : f16_of_blocks(p, info->bytes);
         if (info->has_min) u.min = splat(0) - f16_of_blocks(p + 2, info->bytes);
