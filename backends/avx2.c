@@ -29,7 +29,7 @@
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][8]; // of each group (16 or 32 columns) and row
     float min[SUPERBLOCK_GROUPS][8];   // value to subtract: the minimum, or scale * offset
-    __m256i rows[8][SUPERBLOCK / 32];  // integers
+    int8_t rows[8][SUPERBLOCK];        // integers
     int8_t panel[SUPERBLOCK * 8];      // GEMM: the integers as [k / 4][8 rows][4], so that a
                                        // register has 4 columns of each row
     uint8_t padded[8][SUPERBLOCK_MAX_BYTES];
@@ -190,7 +190,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     __m256i v[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m256i q = is_in_place ? integers_32(type, p[i], k) : w->rows[i][k / 32];
+        __m256i q = is_in_place ? integers_32(type, p[i], k) : load_32(w->rows[i] + k);
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
 

@@ -2,11 +2,12 @@
 //
 // Types of up to 7 bits become unsigned integers with an offset (zero_point in base/type.h); types
 // of 8 bits become signed integers. Scales are unpacked for eight rows at a time (x86_unpack.h);
-// those of codebook types for one row (x86_codebook.h).
+// those of codebook types are unpacked here, for one row.
 #pragma once
 
-#include "x86_codebook.h"
 #include "x86_unpack.h"
+
+INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 
 // The 32 nibbles of 16 bytes: first the low nibbles, then the high nibbles.
 INLINE __m256i split_nibbles(const uint8_t *p) {
@@ -114,15 +115,156 @@ INLINE __m256i integers_of_8_rows(Type type, const __m256i *bytes, int k, int c)
     return bit_fields_32(type, (const uint8_t *)(bytes + c), k, 8);
 }
 
-// Unpacks the integers of a superblock and, for codebook types only, the scale of each group.
-INLINE void unpack_row(Type type, const uint8_t *p, __m256i q[8], float *scale) {
-    if (codebook_info(type)->entry_len)
-        unpack_codebook(type, p, q, scale);
-    else if (type == TYPE_TQ1_0)
-        integers_tq1_0(q, (const void *)p);
+// Codebook types (kernels/codebook.h describes their blocks). Entries are loaded one by one,
+// because gathers are slow on many CPUs with AVX2; signs and scales are unpacked for all eight
+// groups of 32 together.
+
+// Adds the eighth sign bit of each byte, which is the parity of the other seven.
+INLINE Words with_parity(Words signs) {
+    Words parity = signs ^ signs << 4; // in the top bit of each byte
+    parity ^= parity << 2;
+    return signs | ((parity ^ parity << 1) & 0x80808080);
+}
+
+// The dwords of the eight groups that hold signs and scale.
+INLINE Words sign_words(Type type, const void *block) {
+    if (type == TYPE_IQ1_S)
+        return (Words)_mm256_cvtepu16_epi32(load_16(((const BlockIQ1_S *)block)->qh));
+    if (type == TYPE_IQ3_XXS) return (Words)load_32(((const BlockIQ3_XXS *)block)->signs);
+    const uint8_t *p = ((const BlockIQ2_XXS *)block)->qs; // every second dword
+    __m256 second = _mm256_shuffle_ps((__m256)load_32(p), (__m256)load_32(p + 32), 0xdd);
+    return (Words)_mm256_permute4x64_epi64((__m256i)second, 0xd8);
+}
+
+// Stores eight bytes times d.
+INLINE void store_byte_scales(uint64_t bytes, float d, float *out) {
+    __m256i s = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
+    _mm256_storeu_ps(out, _mm256_cvtepi32_ps(s) * splat(d));
+}
+
+// Returns the sign masks of the eight groups of 32. Sets scale[g] to d (2 s + 1) for each group g
+// of 16 or 32.
+INLINE Words codebook_signs(Type type, const void *block, float d, float *scale) {
+    const uint64_t nibble = 0x0f0f0f0f0f0f0f0f, ones = 0x0101010101010101;
+    const BlockIQ1_M *iq1_m = block;
+    const BlockIQ2_XS *iq2_xs = block;
+    const BlockIQ2_S *iq2_s = block;
+    const BlockIQ3_S *iq3_s = block;
+    Words v = {0};
+
+    // These types store signs and scale of a group together: four times 7 sign bits, whose parity
+    // is the eighth, and a scale of 4 bits. IQ1_S has one sign and a scale of 3 bits.
+    if (type == TYPE_IQ2_XXS || type == TYPE_IQ3_XXS || type == TYPE_IQ1_S) {
+        v = sign_words(type, block);
+        Words factor = 2 * (type == TYPE_IQ1_S ? v >> 12 & 7 : v >> 28) + 1;
+        _mm256_storeu_ps(scale, _mm256_cvtepi32_ps((__m256i)factor) * splat(d));
+        if (type == TYPE_IQ1_S) return 0 - (v >> 15);
+        return with_parity((v & 0x7f) | (v & 0x3f80) << 1 | (v & 0x1fc000) << 2 |
+                           (v & 0xfe00000) << 3);
+    }
+
+    // Scales: 8 of 4 bits in IQ3_S, 16 of 3 bits in IQ1_M, 16 of 4 bits in the other types.
+    if (type == TYPE_IQ3_S)
+        store_byte_scales(2 * _pdep_u64(load_u32(iq3_s->scales), nibble) + ones, d, scale);
     else
+        for (int h = 0; h < 2; h++) {
+            const uint8_t *nibbles = (type == TYPE_IQ2_S ? iq2_s->scales : iq2_xs->scales) + 4 * h;
+            uint64_t s = _pdep_u64(load_u32(nibbles), nibble);
+            if (type == TYPE_IQ1_M)
+                s = _pdep_u64(_pext_u32(load_u32(iq1_m->scales + 4 * h), 0x0fff0fff), 7 * ones);
+            store_byte_scales(2 * s + ones, d, scale + 8 * h);
+        }
+
+    // Signs of 8 weights: 8 bits (IQ2_S, IQ3_S), 7 bits and their parity (IQ2_XS) or one bit
+    // (IQ1_M).
+    if (type == TYPE_IQ2_S) v = (Words)load_32(iq2_s->signs);
+    if (type == TYPE_IQ3_S) v = (Words)load_32(iq3_s->signs);
+    if (type == TYPE_IQ2_XS) {
+        __m256i sevens = _mm256_packus_epi16(_mm256_srli_epi16(load_32(iq2_xs->qs), 9),
+                                             _mm256_srli_epi16(load_32(iq2_xs->qs + 32), 9));
+        v = with_parity((Words)_mm256_permute4x64_epi64(sevens, 0xd8));
+    }
+    if (type == TYPE_IQ1_M)
+        for (int g = 0; g < 8; g++)
+            v[g] = _pdep_u32(_pext_u32(load_u16(iq1_m->qh + 2 * g), 0x8888), (uint32_t)ones) * 255;
+    return v;
+}
+
+// The indices of IQ3_S have nine bits: a byte in qs, and the ninth bit in qh. The byte with the
+// ninth bits of 8 indices is multiplied by 256, 128, 64 ... 2, which moves bit i to bit 8 of word
+// i.
+INLINE void iq3_s_indices(const BlockIQ3_S *b, uint16_t index[64]) {
+    const __m256i power =
+        _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));
+    const __m256i byte = _mm256_setr_epi64x(0, 0, 0x0001000100010001, 0x0001000100010001);
+    __m256i all = _mm256_set1_epi64x((int64_t)load_u64(b->qh));
+    for (int i = 0; i < 4; i++) {
+        __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi16((short)(0x8000 | 2 * i)));
+        __m256i high = _mm256_mullo_epi16(_mm256_shuffle_epi8(all, at), power);
+        __m256i low = _mm256_cvtepu8_epi16(load_16(b->qs + 16 * i));
+        high = high & _mm256_set1_epi16(0x100);
+        store_32(index + 16 * i, low | high);
+    }
+    // Else gcc 12 extracts the indices from the registers one by one, which is 20 % slower.
+    __asm__ volatile("" ::: "memory");
+}
+
+// The codebook entries of the 32 weights of group g.
+INLINE __m256i load_entries(Type type, const void *block, const uint16_t *iq3_s_index, int g) {
+    CodebookGroup group = codebook_group(type, block, g);
+    const int8_t *const *e = group.entries8;
+    const int8_t *const *f = group.entries4;
+    for (int k = 0; type == TYPE_IQ3_S && k < 8; k++)
+        group.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_S_AT)[iq3_s_index[8 * g + k]];
+    if (codebook_info(type)->entry_len == 4)
+        return _mm256_setr_epi32((int)load_u32(f[0]), (int)load_u32(f[1]), (int)load_u32(f[2]),
+                                 (int)load_u32(f[3]), (int)load_u32(f[4]), (int)load_u32(f[5]),
+                                 (int)load_u32(f[6]), (int)load_u32(f[7]));
+    return _mm256_setr_epi64x((int64_t)load_u64(e[0]), (int64_t)load_u64(e[1]),
+                              (int64_t)load_u64(e[2]), (int64_t)load_u64(e[3]));
+}
+
+INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *scale) {
+    const __m256i offset = _mm256_set1_epi8((char)type_info(type)->zero_point),
+                  eight = _mm256_set1_epi8(8), one = _mm256_set1_epi8(1);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
+    uint16_t d = codebook_d(type, block), index[64];
+    __m256i signs =
+        (__m256i)codebook_signs(type, block, f16_at(&d) * codebook_info(type)->factor, scale);
+
+    if (type == TYPE_IQ3_S) iq3_s_indices(block, index);
+
+    // A byte shuffle stays within a 128-bit lane, so the lower lane gets the sign bits of the first
+    // 16 weights of all eight groups, and the upper lane those of the second 16.
+    signs = _mm256_shufflelo_epi16(_mm256_shufflehi_epi16(signs, 0xd8), 0xd8);
+    signs = _mm256_permutevar8x32_epi32(signs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) q[i] = integers_32(type, p, 32 * i);
+    for (int g = 0; g < 8; g++) {
+        __m256i v = load_entries(type, block, index, g);
+        __m256i places = _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g)));
+        __m256i sign = _mm256_shuffle_epi8(signs, places);
+        sign = _mm256_cmpeq_epi8(sign & bit, bit) | one; // -1, 1
+        if (codebook_info(type)->has_delta)              // 8 entry +- 1
+            v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), sign);
+        else
+            v = _mm256_sign_epi8(v, sign);
+        store_32(q + 32 * g, _mm256_add_epi8(v, offset));
+    }
+}
+
+// Unpacks the integers of a superblock and, for codebook types only, the scale of each group.
+INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
+    if (codebook_info(type)->entry_len) {
+        unpack_codebook_row(type, p, q, scale);
+        return;
+    }
+    __m256i v[8];
+    if (type == TYPE_TQ1_0) integers_tq1_0(v, (const void *)p);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i));
 }
 
 // Interleaves the integers of the superblocks p of eight rows: panel[i] holds columns [4 i, 4 i +

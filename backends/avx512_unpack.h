@@ -6,7 +6,6 @@
 // then shifted by different amounts and masked.
 #pragma once
 
-#include "x86_codebook.h"
 #include "x86_unpack.h"
 
 typedef struct {
@@ -99,8 +98,109 @@ INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
     return (low & _mm512_set1_epi8(15)) | (high & _mm512_set1_epi8(0x30));
 }
 
-// The integers of columns 64 j to 64 j + 63; j is a constant. Codebook types and TQ1_0 are unpacked
-// by unpack_row_512.
+// Codebook types: gathers of entries by their indices.
+
+INLINE __m512i gather_entries8(int first_entry, __m256i index) {
+    return _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, index,
+                                       codebook_entries8[first_entry], 8);
+}
+INLINE __m512i gather_entries4(int first_entry, __m512i index) {
+    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index,
+                                       codebook_entries4[first_entry], 4);
+}
+
+// Negates entries where the sign mask is set and adds the offset.
+INLINE __m512i apply_signs(__m512i entries, uint64_t signs, Type type) {
+    entries = _mm512_mask_sub_epi8(entries, signs, _mm512_setzero_si512(), entries);
+    return _mm512_add_epi8(entries, _mm512_set1_epi8((char)type_info(type)->zero_point));
+}
+
+// signs_with_parity (kernels/codebook.h) for two groups of 32, of 28 sign bits each.
+INLINE uint64_t signs_64_with_parity(uint64_t low, uint64_t high) {
+    uint64_t signs = _pdep_u64(low | high << 28, 0x7f7f7f7f7f7f7f7f);
+    uint64_t parity = signs ^ signs << 4; // in the top bit of each byte
+    parity ^= parity << 2;
+    return signs | ((parity ^ parity << 1) & 0x8080808080808080);
+}
+
+// Eight indices, of which each has a byte in `low` and some higher bits in `high`. Rotating `high`
+// by `rotate` moves the bits of an index to where high_mask expects them.
+INLINE __m256i join_indices(const uint8_t *low, uint32_t high, __m256i rotate, int high_mask) {
+    __m256i index = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)low));
+    return _mm256_ternarylogic_epi32(_mm256_set1_epi32(high_mask),
+                                     _mm256_rolv_epi32(_mm256_set1_epi32((int)high), rotate), index,
+                                     0xca); // select_bits
+}
+
+INLINE __m512i integers_iq2_xxs(const BlockIQ2_XXS *b, int j) {
+    const __m256i bytes = _mm256_setr_epi64x( // 0 to 3 and 8 to 11, each to a dword
+        (long long)0xffffff01ffffff00, (long long)0xffffff03ffffff02, (long long)0xffffff09ffffff08,
+        (long long)0xffffff0bffffff0a);
+    const uint8_t *p = b->qs + 16 * j;
+    __m256i both = _mm256_broadcastsi128_si256(load_16(p));
+    return apply_signs(gather_entries8(CODEBOOK_IQ2_XXS_AT, _mm256_shuffle_epi8(both, bytes)),
+                       signs_64_with_parity(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)),
+                       TYPE_IQ2_XXS);
+}
+
+INLINE __m512i integers_iq2_xs(const BlockIQ2_XS *b, int j) {
+    const uint64_t sign_bits = 0xfe00fe00fe00fe00;
+    const uint8_t *p = b->qs + 16 * j;
+    __m256i index = _mm256_cvtepu16_epi32(load_16(p));
+    uint64_t signs = signs_64_with_parity(_pext_u64(load_u64(p), sign_bits),
+                                          _pext_u64(load_u64(p + 8), sign_bits));
+    index = index & _mm256_set1_epi32(511);
+    return apply_signs(gather_entries8(CODEBOOK_IQ2_XS_AT, index), signs, TYPE_IQ2_XS);
+}
+
+INLINE __m512i integers_iq2_s(const BlockIQ2_S *b, int j) {
+    const __m256i rotate = _mm256_setr_epi32(8, 6, 4, 2, 0, 30, 28, 26);
+    __m256i index = join_indices(b->qs + 8 * j, load_u16(b->qh + 2 * j), rotate, 0x300);
+    return apply_signs(gather_entries8(CODEBOOK_IQ2_S_AT, index), load_u64(b->signs + 8 * j),
+                       TYPE_IQ2_S);
+}
+
+INLINE __m512i integers_iq3_xxs(const BlockIQ3_XXS *b, int j) {
+    const uint8_t *signs = b->signs + 8 * j;
+    __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
+    return apply_signs(gather_entries4(CODEBOOK_IQ3_XXS_AT, index),
+                       signs_64_with_parity(load_u32(signs) & 0xfffffff, load_u32(signs + 4)),
+                       TYPE_IQ3_XXS);
+}
+
+INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
+    __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
+    index = _mm512_mask_add_epi32(index, load_u16(b->qh + 2 * j), index, _mm512_set1_epi32(256));
+    return apply_signs(gather_entries4(CODEBOOK_IQ3_S_AT, index), load_u64(b->signs + 8 * j),
+                       TYPE_IQ3_S);
+}
+
+// IQ1: the integers are 8 entry +- 1, plus the offset of 16. A shuffle with the entries -1, 0 and 1
+// as indices looks up 8 entry + 8 (an index with the top bit set gives 0). Then 9 is added, or 7
+// where delta is negative.
+INLINE __m512i integers_iq1(const uint8_t *low_index, uint32_t high, __m256i rotate,
+                            unsigned is_negative) {
+    const __m512i table = _mm512_set1_epi16(0x1008), nine = _mm512_set1_epi8(9);
+    __m256i index = join_indices(low_index, high, rotate, 0x700);
+    __m512i entries = _mm512_shuffle_epi8(table, gather_entries8(CODEBOOK_IQ1_AT, index));
+    return _mm512_add_epi8(entries,
+                           _mm512_mask_mov_epi64(nine, (__mmask8)is_negative, _mm512_set1_epi8(7)));
+}
+
+INLINE __m512i integers_iq1_s(const BlockIQ1_S *b, int j) {
+    const __m256i rotate = _mm256_setr_epi32(8, 5, 2, 31, 24, 21, 18, 15);
+    uint32_t high = load_u32(b->qh + 4 * j);
+    return integers_iq1(b->qs + 8 * j, high, rotate, (high >> 15 & 1) * 0x0f + (high >> 31) * 0xf0);
+}
+
+INLINE __m512i integers_iq1_m(const BlockIQ1_M *b, int j) {
+    const __m256i rotate = _mm256_setr_epi32(8, 4, 0, 28, 24, 20, 16, 12);
+    uint32_t high = load_u32(b->qh + 4 * j);
+    return integers_iq1(b->qs + 8 * j, high, rotate, _pext_u32(high, 0x88888888));
+}
+
+// The integers of columns 64 j to 64 j + 63; j is a constant. (integers_tq1_0 unpacks all columns
+// of TQ1_0.)
 INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const int bytes = type_info(type)->bytes;
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
@@ -129,6 +229,9 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     case TYPE_Q1_0:
         return add_where(_mm512_setzero_si512(), load_u64(p + j / 2 * 18 + 2 + j % 2 * 8), 2);
     case TYPE_Q2_0: return split_codes_512(p + j * 18 + 2);
+#define CODEBOOK_CASE(type, name)                                                                  \
+    case TYPE_##type: return integers_##name((const void *)p, j);
+        CODEBOOK_TYPES(CODEBOOK_CASE)
     default: return _mm512_setzero_si512();
     }
 }
@@ -186,57 +289,91 @@ INLINE void row_scales_q4_k(Avx512Row *u, const uint8_t *block) {
     u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
 }
 
-// The integer scales of a superblock, one for each group of 16 weights.
+// The 16 nibbles of 8 bytes as dwords.
+INLINE __m512i nibble_dwords(const uint8_t *p) {
+    __m128i v = _mm_loadl_epi64((const void *)p), high = _mm_srli_epi16(v, 4);
+    v = _mm_unpacklo_epi8(v, high) & _mm_set1_epi8(15);
+    return _mm512_cvtepu8_epi32(v);
+}
+
+// 8 bytes as dwords, each in two neighboring lanes.
+INLINE __m512i bytes_twice(uint64_t bytes) {
+    __m128i b = _mm_cvtsi64_si128((long long)bytes);
+    return _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b));
+}
+
+// The integer scales of a superblock, one for each group of 16 weights. A codebook type stores s,
+// and its scale is 2 s + 1; this function returns s.
 INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
-    const uint64_t nibbles = 0x0f0f0f0f0f0f0f0f, bits_4_5 = 0x3030303030303030;
-    uint64_t low, high;
+    const __m512i minus_32 = _mm512_set1_epi32(-32);
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const uint64_t nibbles = 0x0f0f0f0f0f0f0f0f, three_bits = 0x0707070707070707;
+    const uint32_t bits_4_5 = 0x30303030;
+    uint64_t low, words;
+    uint32_t high;
+    __m512i all;
     __m128i s;
 
     switch (type) {
     case TYPE_Q2_K: return _mm512_cvtepu8_epi32(load_16(p)) & _mm512_set1_epi32(15);
-    case TYPE_Q6_K: return _mm512_cvtepi8_epi32(load_16(p + offsetof(BlockQ6_K, scales)));
     case TYPE_Q3_K: // scales_q3_k
         low = load_u64(p + offsetof(BlockQ3_K, scales));
         high = load_u32(p + offsetof(BlockQ3_K, scales) + 8);
-        s = two_u64((low & nibbles) | ((high << 4 | high << 34) & bits_4_5),
-                    (low >> 4 & nibbles) | ((high | high << 30) & bits_4_5));
-        break;
-    default: // IQ4_XS
+        s = two_u64(
+            (low & nibbles) | (high << 4 & bits_4_5) | (uint64_t)(high << 2 & bits_4_5) << 32,
+            (low >> 4 & nibbles) | (high & bits_4_5) | (uint64_t)(high >> 2 & bits_4_5) << 32);
+        return _mm512_add_epi32(_mm512_cvtepu8_epi32(s), minus_32);
+    case TYPE_Q6_K: return _mm512_cvtepi8_epi32(load_16(p + offsetof(BlockQ6_K, scales)));
+    case TYPE_IQ4_XS:
         low = _pdep_u64(load_u32(p + offsetof(BlockIQ4_XS, scales_l)), nibbles);
-        high = _pdep_u64(load_u16(p + offsetof(BlockIQ4_XS, scales_h)), bits_4_5);
-        s = _mm_cvtsi64_si128((long long)(low | high));
-        s = _mm_unpacklo_epi8(s, s); // each for two groups of 16
+        words = _pdep_u64(load_u16(p + offsetof(BlockIQ4_XS, scales_h)), 0x3030303030303030);
+        return _mm512_add_epi32(bytes_twice(low | words), minus_32);
+    case TYPE_IQ2_XXS: // the top four bits of every second dword
+        all = _mm512_loadu_si512(p + offsetof(BlockIQ2_XXS, qs));
+        return _mm512_srli_epi32(_mm512_shuffle_epi32(all, 0xf5), 28);
+    case TYPE_IQ2_XS: return nibble_dwords(p + offsetof(BlockIQ2_XS, scales));
+    case TYPE_IQ2_S: return nibble_dwords(p + offsetof(BlockIQ2_S, scales));
+    case TYPE_IQ3_XXS:
+        all = _mm512_castsi256_si512(load_32(p + offsetof(BlockIQ3_XXS, signs)));
+        return _mm512_srli_epi32(_mm512_permutexvar_epi32(twice, all), 28);
+    case TYPE_IQ3_S:
+        return bytes_twice(_pdep_u64(load_u32(p + offsetof(BlockIQ3_S, scales)), nibbles));
+    case TYPE_IQ1_S:
+        s = _mm_srli_epi16(load_16(p + offsetof(BlockIQ1_S, qh)), 12);
+        s = (s | _mm_slli_epi16(s, 8)) & _mm_set1_epi8(7);
+        return _mm512_cvtepu8_epi32(s);
+    case TYPE_IQ1_M: // 16 times three bits, below the four bits of d in each word
+        words = _pext_u64(load_u64(p + offsetof(BlockIQ1_M, scales)), 0x0fff0fff0fff0fff);
+        return _mm512_cvtepu8_epi32(
+            two_u64(_pdep_u64(words, three_bits), _pdep_u64(words >> 24, three_bits)));
+    default: return _mm512_setzero_si512();
     }
-    return _mm512_add_epi32(_mm512_cvtepu8_epi32(s), _mm512_set1_epi32(-32));
 }
 
-// The byte of a block of 256 at which d is stored.
-INLINE int d_offset(Type type) {
-    if (type == TYPE_IQ4_XS) return 0;
-    return type == TYPE_Q2_K ? (int)offsetof(BlockQ2_K, d) : type_info(type)->bytes - 2;
+// d of a block of 256.
+INLINE uint16_t block_d(Type type, const uint8_t *p) {
+    switch (type) {
+    case TYPE_Q2_K: return load_u16(p + offsetof(BlockQ2_K, d));
+    case TYPE_Q3_K:
+    case TYPE_Q6_K:
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0: return load_u16(p + type_info(type)->bytes - 2);
+    default: return codebook_d(type, p);
+    }
 }
 
 INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     const TypeInfo *info = type_info(type);
-    const bool is_codebook = codebook_info(type)->entry_len;
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
-    __m256i v[8]; // the integers of types with the code of AVX2
     Avx512Row u;
+    __m256i trits[8];
 
     // The integers.
-    if (is_codebook) unpack_codebook(type, p, v, scale);
-    if (type == TYPE_TQ1_0) integers_tq1_0(v, (const void *)p);
+    if (type == TYPE_TQ1_0) integers_tq1_0(trits, (const void *)p);
     for (int j = 0; j < 4; j++)
-        u.q[j] = is_codebook || type == TYPE_TQ1_0 ? join_halves(v[2 * j], v[2 * j + 1])
-                                                   : integers_64(type, p, j);
+        u.q[j] = type == TYPE_TQ1_0 ? join_halves(trits[2 * j], trits[2 * j + 1])
+                                    : integers_64(type, p, j);
 
     // The scales: d of each block, or d times the scales of a superblock's groups.
-    if (is_codebook) {
-        u.scale = _mm512_load_ps(scale);
-        if (info->group == 32) u.scale = _mm512_permutexvar_ps(twice, u.scale);
-        return u;
-    }
     if (info->block == 32) {
         u.scale = info->bytes == 18 ? f16_of_blocks_18(p) : f16_of_blocks(p, info->bytes);
         if (info->has_min) u.min = splat(0) - f16_of_blocks(p + 2, info->bytes);
@@ -251,10 +388,14 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
         return u;
     }
 
-    u.scale = f16_to_all(load_u16(p + d_offset(type)));
+    u.scale = f16_to_all(block_d(type, p));
     if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) return u;
 
-    u.scale = _mm512_cvtepi32_ps(row_scale_integers(type, p)) * u.scale;
+    __m512 s = _mm512_cvtepi32_ps(row_scale_integers(type, p));
+    const float factor = codebook_info(type)->factor;
+    if (codebook_info(type)->entry_len) s = fmadd(s, splat(2 * factor), splat(factor));
+    u.scale = s * u.scale;
+
     if (type == TYPE_Q2_K) {
         __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);
         u.min = _mm512_cvtepi32_ps(high) * f16_to_all(load_u16(p + offsetof(BlockQ2_K, dmin)));
