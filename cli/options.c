@@ -5,9 +5,9 @@
 // that it needs. Help, manual page and completions are printed from the same rows.
 //
 // Arguments have the forms `--name value`, `--name=value`, `-x value` and, for flags, the name
-// alone or `--name=false`. `--` ends the options. A dash before a digit, or alone, is not an option:
-// "-5" and "-" are positional arguments. If an option is repeated, the last value counts, except for
-// lists.
+// alone or `--name=false`. `--` ends the options. A dash before a digit, or alone, is not an
+// option: "-5" and "-" are positional arguments. If an option is repeated, the last value counts,
+// except for lists.
 #include "options.h"
 #include "../base/files.h"
 #include "spellings.h"

@@ -113,7 +113,8 @@ class Closer:
             return s
         target, out = s, self.part(s)
         for _ in range(9):
-            target = self.target(target) if set(target) == {"$ref"} else target
+            if isinstance(target, dict) and set(target) - {"$id", "$anchor", "$defs"} == {"$ref"}:
+                target = self.target(target)
         self.check_parts(target)
         if not self.lists(target) or any(k in target for k in DESCRIBING[1:]):
             return out
