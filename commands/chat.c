@@ -62,14 +62,15 @@ static void chat_open(Chat *c, const Options *o) {
     if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
     generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
-    c->last_path = history_beside(o, ".last-chat");
+
+    c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
+    c->is_terminal = editor_is_terminal(c->editor);
+    if (c->is_terminal || o->is_continued) c->last_path = history_beside(o, ".last-chat");
     if (c->last_path) outfile_remove_leftovers(c->last_path);
+
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
-    c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
-    c->is_terminal = editor_is_terminal(c->editor);
-    if (!c->is_terminal && !o->is_continued) c->last_path = NULL;
     if (c->pipeline.tpl.missing.len) warn_once(c);
 }
 
@@ -135,6 +136,7 @@ int command_chat(const Options *o) {
         warn("%s: the last messages are not saved", c.options.session_file);
         c.exit_code = EXIT_RUNTIME;
     }
+    free(c.last_path);
     if (generate_interrupted) return EXIT_INTERRUPTED;
     return c.is_terminal && !c.is_unsaved ? EXIT_OK : c.exit_code;
 }

@@ -21,13 +21,13 @@ typedef struct {
     Session *session;
     Editor *editor;
     Dialogue dialogue;
-    TokenStream stream;    // tokens of the dialogue, up to where the next answer begins
-    int n_answers;         // added to the seed: each answer has its own random numbers
-    Journal journal;       // the file of --session
-    bool is_unsaved;       // the last write to the journal failed
-    const char *last_path; // file of --continue; NULL: none
-    Buffer attached;       // text of /file, for the next message
-    Buffer edited;         // the last user message, which the next text replaces; empty: none
+    TokenStream stream; // tokens of the dialogue, up to where the next answer begins
+    int n_answers;      // added to the seed: each answer has its own random numbers
+    Journal journal;    // the file of --session
+    bool is_unsaved;    // the last write to the journal failed
+    char *last_path;    // file of --continue; NULL: none
+    Buffer attached;    // text of /file, for the next message
+    Buffer edited;      // the last user message, which the next text replaces; empty: none
     bool is_terminal;
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns

@@ -68,7 +68,10 @@ void chat_save(Chat *c, bool is_appended) {
     }
 
     if (!ok && !c->is_unsaved) warn("%s", err.text);
-    if (!ok) c->last_path = NULL;
+    if (!ok) {
+        free(c->last_path);
+        c->last_path = NULL;
+    }
     c->is_unsaved = session && !ok;
     buffer_free(&text);
 }

@@ -339,8 +339,8 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     const Json *text = root->kind == JSON_STRING ? root : member(root, "text");
     const Json *choices = member(root, "choices");
     int n = choices ? choices->n_items : 1;
-    int n_contexts = !!text + !!member(root, "context") + !!member(root, "prompt") +
-                     !!member(root, "messages");
+    int n_contexts =
+        !!text + !!member(root, "context") + !!member(root, "prompt") + !!member(root, "messages");
     if (n_contexts != 1)
         return error_set(err, EXIT_RUNTIME,
                          "expected one of \"context\", \"prompt\", \"messages\" and \"text\"");

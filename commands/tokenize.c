@@ -164,14 +164,28 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
 
 // Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
 // first byte that the constraint rejects.
-static void check_text(const ConstraintState *constraint, const Tokenizer *t, const Ids *ids,
-                       Buffer *times) {
+static void check_text(const Options *o, const ConstraintState *constraint, const Tokenizer *t,
+                       Str text, Buffer *times) {
+    static Buffer spelled;
+    static Ids ids;
     size_t at;
+
+    // The texts of a JSON Schema have all spellings of a number.
+    spelled.len = ids.len = 0;
+    if (o->json_schema)
+        constraint_spell_out(&spelled, text, NULL);
+    else
+        buffer_put(&spelled, text);
+
+    tokenizer_encode(t, buffer_str(&spelled), o->has_special, &ids);
     ConstraintState *state = constraint_clone(constraint);
-    bool accepted = is_accepted(state, t, ids, times, &at);
-    printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids->len,
-           at);
+    bool accepted = is_accepted(state, t, &ids, times, &at);
     constraint_free(state);
+
+    spelled.len = 0;
+    if (o->json_schema) constraint_spell_out(&spelled, text, &at);
+    printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids.len,
+           at);
 }
 
 // --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
@@ -195,13 +209,14 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     close_file_access(o);
 
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
-        ids.len = 0;
-        tokenizer_encode(t, lines_text(&lines, &doc), o->has_special, &ids);
+        Str text = lines_text(&lines, &doc);
         if (constraint) {
-            check_text(constraint, t, &ids, &times);
+            check_text(o, constraint, t, text, &times);
             continue;
         }
 
+        ids.len = 0;
+        tokenizer_encode(t, text, o->has_special, &ids);
         putchar('[');
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");

@@ -1,6 +1,7 @@
 // See constraint.h.
 #include "constraint.h"
 #include "constrain.h"
+#include "number.h"
 #include "../base/clock.h"
 
 #include <math.h>
@@ -435,6 +436,8 @@ static bool prompt_ends_with(const Tokenizer *t, const int *ids, int n, const ch
 }
 
 // The hook.
+
+void constraint_spell_out(Buffer *out, Str text, size_t *at) { number_spell_out(out, text, at); }
 
 const uint64_t *constraint_mask(ConstraintState *s) {
     return matcher_mask(s->matcher, s->drops_space);

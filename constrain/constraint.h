@@ -74,7 +74,12 @@ bool constraint_is_complete(const ConstraintState *s);
 // checked instead.
 bool constraint_matches(const ConstraintState *s, Str text);
 
-// For checking a text without a model: one bit per token, set if the token may come next. Valid
+// For checking a text without a model.
+
+// Appends the text of a JSON Schema in which numbers with an exponent have the spelling that the
+// constraint reads (number.h). *at (NULL: none), an offset in the result, becomes one in `text`.
+void constraint_spell_out(Buffer *out, Str text, size_t *at);
+// One bit per token, set if the token may come next. Valid
 // until the next call for any state of the same constraint.
 const uint64_t *constraint_mask(ConstraintState *s);
 // Appends a token to the text. False if one of its bytes does not fit; *n_accepted is the number of

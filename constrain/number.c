@@ -287,12 +287,25 @@ int number_multiples(Languages *l, const Json *m) {
 
 // One number.
 
+// False if json.dumps writes an exponent, or would if the number were not an integer.
+static bool has_plain_spelling(const Decimal *d) { return d->point > -4 && d->point <= 60; }
+
+// Appends the magnitude of a decimal in the notation of json.dumps: 1.5e-07. `escape` precedes the
+// characters that are special in regular expressions.
+static void put_scientific(Buffer *out, const Decimal *d, const char *escape) {
+    int exponent = (int)d->point - 1;
+    Str rest = {d->digits.data + 1, d->digits.len - 1};
+    buffer_append(out, d->digits.data, 1);
+    if (rest.len) buffer_printf(out, "%s.%.*s", escape, (int)rest.len, rest.data);
+    buffer_printf(out, "e%s%s%02d", exponent < 0 ? "" : escape, exponent < 0 ? "-" : "+",
+                  exponent < 0 ? -exponent : exponent);
+}
+
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
-    enum { MAX_PLAIN = 60 };
     Decimal d = decimal_of(x);
     Buffer whole = {0}, part = {0};
     bool ok = split_digits(&d, d.point, &whole, &part);
-    bool is_plain = d.point > -4 && d.point <= MAX_PLAIN; // otherwise json.dumps writes an exponent
+    bool is_plain = has_plain_spelling(&d);
     const char *zeros = is_checked ? "0*" : "";
 
     buffer_puts(out, out->len ? "|" : "");
@@ -300,23 +313,16 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
 
     // Without an exponent.
     if (!d.digits.len)
-        buffer_puts(out, is_checked ? "|-?0(\\.0+)?([eE][+-]?[0-9]{1,3})?" : "|0");
+        buffer_puts(out, is_checked ? "|-?0(\\.0+)?" : "|0");
     else if (ok && (is_checked || is_plain) && part.len)
         buffer_printf(out, "|%s\\.%s%s", whole.data, part.data, zeros);
     else if (ok && (is_checked || is_plain))
         buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
 
     // With an exponent.
-    if (ok && d.digits.len && (is_checked || !is_plain)) {
-        int exponent = (int)d.point - 1;
-        Str rest = {d.digits.data + 1, d.digits.len - 1};
-        buffer_printf(out, rest.len ? "|%.1s\\.%.*s%s" : "|%.1s", d.digits.data, (int)rest.len,
-                      rest.data, zeros);
-        if (is_checked && !rest.len) buffer_puts(out, "(\\.0+)?");
-
-        const char *e = exponent < 0 ? "e-" : "e\\+";
-        if (is_checked) e = exponent < 0 ? "[eE]-0*" : "[eE]\\+?0*";
-        buffer_printf(out, is_checked ? "%s%d" : "%s%02d", e, exponent < 0 ? -exponent : exponent);
+    if (ok && d.digits.len && !is_plain) {
+        buffer_puts(out, "|");
+        put_scientific(out, &d, "\\");
     }
 
     buffer_puts(out, ")");
@@ -325,4 +331,57 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     buffer_free(&part);
     buffer_free(&d.digits);
     return ok;
+}
+
+// Appends a number with an exponent. The point in 100.0 distinguishes it from an integer, as draft
+// 4 does.
+static void spell_out_number(Buffer *out, const Json *x) {
+    enum { MAX_SCIENTIFIC = 17 }; // digits
+    Decimal d = decimal_of(x);
+    Buffer whole = {0}, part = {0};
+
+    if (has_plain_spelling(&d) && split_digits(&d, d.point, &whole, &part)) {
+        const char *sign = *x->string.data == '-' ? "-" : "";
+        buffer_printf(out, "%s%s.%s", sign, whole.data, part.len ? part.data : "0");
+    } else if (d.digits.len <= MAX_SCIENTIFIC && d.point <= MAX_POINT && d.point >= -MAX_POINT) {
+        buffer_puts(out, d.is_negative ? "-" : "");
+        put_scientific(out, &d, "");
+    } else {
+        buffer_put(out, x->string);
+    }
+
+    buffer_free(&whole);
+    buffer_free(&part);
+    buffer_free(&d.digits);
+}
+
+void number_spell_out(Buffer *out, Str text, size_t *at) {
+    static const char number_chars[] = "+-.0123456789eE";
+    JsonDoc doc = {0};
+    size_t at_text = text.len, n;
+    bool in_string = false;
+
+    for (size_t i = 0; i < text.len; i += n) {
+        const char *s = text.data + i;
+        size_t n_left = text.len - i, n_before = out->len;
+        bool has_exponent = false;
+
+        // The characters of a number, or one other character, or an escape sequence.
+        for (n = 0; !in_string && n < n_left && s[n] && strchr(number_chars, s[n]); n++)
+            has_exponent = has_exponent || s[n] == 'e' || s[n] == 'E';
+        if (n == 0) n = in_string && *s == '\\' && n_left > 1 ? 2 : 1;
+        in_string ^= *s == '"';
+
+        bool is_spelled_out = has_exponent && json_parse(&doc, s, n, &(Error){0});
+        if (is_spelled_out)
+            spell_out_number(out, doc.root);
+        else
+            buffer_append(out, s, n);
+
+        if (at && *at >= n_before && *at < out->len)
+            at_text = is_spelled_out ? i : i + *at - n_before;
+    }
+
+    if (at) *at = at_text;
+    json_free(&doc);
 }

@@ -34,5 +34,9 @@ int number_language(Languages *l, const NumberRange *r);
 // numbers.
 int number_multiples(Languages *l, const Json *m);
 // Appends an alternative to a regular expression: the spelling of x that is generated or, for
-// checking, every plain spelling and every scientific one. False if x has too many digits.
+// checking, every spelling that number_spell_out() leaves. False if x has too many digits.
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked);
+// Appends a JSON text to check, in which numbers with an exponent are spelled without it (1e2 as
+// 100.0) or, if they are very small or large, as json.dumps writes them. *at (NULL: none), an
+// offset in the result, becomes the offset in `text`.
+void number_spell_out(Buffer *out, Str text, size_t *at);

@@ -25,6 +25,7 @@ void constraint_attach(ConstraintState *g, Request *r) {}
 bool constraint_may_think(const ConstraintState *g) { return false; }
 bool constraint_is_complete(const ConstraintState *g) { return true; }
 bool constraint_matches(const ConstraintState *g, Str text) { return true; }
+void constraint_spell_out(Buffer *out, Str text, size_t *at) {}
 const uint64_t *constraint_mask(ConstraintState *g) { return NULL; }
 bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
     *n_accepted = 0;

@@ -555,7 +555,7 @@ def leftovers():
         if name[-1] != "e":
             os.utime(os.path.join(folder, "history.%s.tmp" % name), (0, 0))
     os.utime(os.path.join(folder, "history.last-chat.0123456789abcde.tmp"), (0, 0))
-    piped(BUILT_IN, [])
+    chat(BUILT_IN).close()
     same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
          "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
 

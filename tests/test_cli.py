@@ -180,7 +180,7 @@ def usage():
     refuses(2, "expected", "run", "-m", GOOD, "-t", "0", "x")
     refuses(2, "number", "run", "-m", GOOD, "--temp", "nan", "x")
     refuses(2, "expected", "run", "-m", GOOD, "--top-p", "1.5", "x")
-    refuses(2, "no value", "run", "-m", GOOD, "--raw=1", "x")
+    refuses(2, "true or false", "run", "-m", GOOD, "--raw=1", "x")
     refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
     for bias in ("99999+1", "99999999999+1"):
         refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", bias, "x")
