@@ -269,7 +269,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
 
-    // Logits are needed from the token before the first scored one on, or of the last token only.
+    // The first token whose logits are needed: the one before the first scored token, or the last.
     s->pass.first_open = s->pass.first_logits = r->n_prompt - s->n_prefilled - 1;
     if (r->first_scored) s->pass.first_logits = r->first_scored - 1 - s->n_prefilled;
     if (s->pass.first_logits < 0) s->pass.first_logits = 0;

@@ -9,8 +9,9 @@
 //
 //     [ on set 2        set 2: {a on set 1, {b on set 1        set 1: the root, on the empty set 0
 //
-// What a step of the machine pushes with the same frame becomes one stack, on the union of what it
-// is pushed on. The number of sets that a step adds therefore depends on the grammar only.
+// If a step of the machine pushes the same frame on several stacks, the result is one stack, whose
+// set is the union of those stacks. The number of sets that a step adds therefore depends on the
+// grammar only.
 //
 // Properties may come in any order. The frame of an object stores the set of names seen so far (a
 // bit each), the number of properties, and the number of missing required properties. Texts with
