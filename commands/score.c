@@ -91,7 +91,7 @@ int command_score(const Options *o) {
     if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
 
-    if (o->is_sorted && (!o->rerank || o->output))
+    if (o->is_sorted && (!o->rerank || (o->output && strcmp(o->output, "-") != 0)))
         die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
 
     if (!is_tokens) return score_requests(o);

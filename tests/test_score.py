@@ -443,7 +443,7 @@ def rerank(cli):
         near(a["logprob_no"], no, d)
         check(abs(a["score"] - score) <= 1e-4 * score, d, a, score)
     for args in ["--parallel", 1], ["--chunk", 7]:
-        out = cli.run("score", "--rerank", query, "-i", source, "--sort", *args)[0]
+        out = cli.run("score", "--rerank", query, "-i", source, "-o", "-", "--sort", *args)[0]
         same([json.loads(line) for line in out.splitlines()], sorted(found, key=lambda a: -a["score"]))
     cli.model = given
 
