@@ -228,8 +228,7 @@ void fuzz_schemas(const uint8_t *data, size_t n) {
     for (size_t i = 0; i < p.n; i++) w.state = w.state * 31 + p.data[i];
     if (g) w.matcher = matcher_new(g, fuzz_tokens(), NULL);
     bool goes_on = g;
-    for (int i = 0; i < MAX_STEPS && goes_on; i++)
-        goes_on = walk_step(&w, g);
+    for (int i = 0; i < MAX_STEPS && goes_on; i++) goes_on = walk_step(&w, g);
     if (g) fuzz_show(buffer_str(&w.text));
     if (g && matcher_is_end(w.matcher)) check_complete(doc.root, buffer_str(&w.text));
     if (g) matcher_free(w.matcher);
