@@ -93,7 +93,8 @@ def compare_schema(cli, schema, text, rng, library, strict, is_closed):
     def is_fit(document):
         return all(v.is_valid(document) for v in validators)
     documents, has_multiples = [rng.value() for _ in range(8)], "multipleOf" in json.dumps(schema)
-    if text is not None:
+    # In ECMA-262, "." matches no line separator; in Python, it does.
+    if text is not None and not re.search(r"\\r|\\u202[89]", json.dumps(json.loads(text))):
         found = json.loads(text, object_pairs_hook=without_repeats)
         # Python rounds decimals and, to divide them, integers; the program does not.
         is_rounded = any(len(x) > 15 and ("." in x or has_multiples) for x in re.findall(r"[\d.]+", text))
