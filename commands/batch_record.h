@@ -97,7 +97,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err);
 bool record_put_id(Buffer *out, const Json *id);
 // False with err "NAME: expected X, found Y" (exit 1); found NULL: nothing.
 bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found);
-// Appends the token ids of an array. False with err (exit 1) if an item is none of the vocabulary.
+// Appends the token ids of an array. False with err (exit 1) if an item is not a token id.
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err);
 // Renders the "messages" of a request to r->prompt. False with err (exit 1).
 bool record_parse_messages(Record *r, const Json *body, Error *err);

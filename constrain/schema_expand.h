@@ -41,7 +41,7 @@ typedef enum {
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
     CONJUNCT_MULTIPLE, // the number is a multiple of `json` (negated: is not)
     CONJUNCT_LANGUAGE, // the string matches a pattern or format (negated: does not)
-    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from `json` on
+    CONJUNCT_NOT_EQUAL // the value differs from all n_values values from `json` on
 } ConjunctKind;
 
 typedef struct Conjunct Conjunct;

@@ -51,7 +51,7 @@ static void append_schema(Buffer *out, AssertionKind kind, const Json *schema) {
 
 // Appends the schemas (SchemaAssertion) that `schema` applies to a property: the schemas of its
 // name and of matching patterns or, if there are none, "additionalProperties" or
-// "unevaluatedProperties". False if there is none.
+// "unevaluatedProperties". False if no schema applies.
 static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
                                   AssertionKind kind, Buffer *out) {
     const Json *named =

@@ -127,7 +127,10 @@ static TokenTable *small_tokens(void) {
 static TokenTable *byte_tokens(void) {
     static char bytes[256];
     static Str pieces[256];
-    for (int i = 0; i < 256; i++) bytes[i] = (char)i, pieces[i] = (Str){bytes + i, 1};
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (char)i;
+        pieces[i] = (Str){bytes + i, 1};
+    }
     return token_table_new(pieces, 256);
 }
 
@@ -324,6 +327,7 @@ static void format_lengths(void) {
                  {"json-pointer", "", "/b", "", 4096, 2048},
                  {"date-time", "2024-01-01T10:00:00.", "0", "Z", 4096, 64},
                  {"duration", "P", "1", "D", 4096, 64}};
+
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 6; k++) {
             bool is_checked = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
@@ -333,6 +337,8 @@ static void format_lengths(void) {
             buffer_printf(&schema, "{\"type\":\"string\",%s{\"format\":\"%s\"}%s}",
                           is_negated ? "\"not\":" : "\"allOf\":[", cases[i].format,
                           is_negated ? "" : "]");
+
+            // The longest text that fits or, if is_long, a longer one.
             buffer_printf(&text, "\"%s", cases[i].begin);
             size_t n_end = strlen(cases[i].end) + strlen(cases[i].middle);
             while (text.len - 1 + n_end <= (size_t)(max + n_escapes))
@@ -340,9 +346,11 @@ static void format_lengths(void) {
             for (int n = is_long && max < 4096 ? 2 : 0; n > 0; n--)
                 buffer_puts(&text, cases[i].middle);
             buffer_printf(&text, "%s\"", cases[i].end);
+
             bool fits = (is_long && max < 4096) == is_negated;
             Grammar *g = schema_of(schema.data, is_checked ? SCHEMA_CHECKED : 0);
             CHECK(g && accepts(g, buffer_str(&text)) == fits, "%s: %s", schema.data, text.data);
+
             grammar_free(g);
             buffer_free(&schema);
             buffer_free(&text);
@@ -390,7 +398,11 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
 // complete or can be continued.
 static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
     static TokenTable *small, *bytes;
-    if (!small) small = small_tokens(), bytes = byte_tokens();
+    if (!small) {
+        small = small_tokens();
+        bytes = byte_tokens();
+    }
+
     Masks t = {g, small, matcher_new(g, small, NULL), what};
     Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, bytes, NULL);
     Buffer text = {0};
@@ -401,14 +413,18 @@ static void check_random_text(const Grammar *g, const char *what, uint64_t *seed
             if (mask[i / 64] >> (i & 63) & 1) fits[n++] = i;
         CHECK(n > 0 || matcher_is_end(b), "%s: %s is a dead end", what, text.len ? text.data : "");
         if (!n || (matcher_is_end(b) && test_random(seed) % 4 == 0)) break;
+
         check_mask(&t, m, buffer_str(&text));
         char one = (char)fits[test_random(seed) % (uint64_t)n];
         buffer_append(&text, &one, 1);
         CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1,
               "%s: %s is refused", what, text.data);
     }
+
     buffer_free(&text);
-    matcher_free(m), matcher_free(b), matcher_free(t.tables);
+    matcher_free(m);
+    matcher_free(b);
+    matcher_free(t.tables);
 }
 
 static uint64_t mask_seed;
@@ -449,7 +465,9 @@ static void skipped_space(void) {
     Matcher *m = matcher_new(g, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
-    matcher_free(m), grammar_free(g), token_table_free(v);
+    matcher_free(m);
+    grammar_free(g);
+    token_table_free(v);
 }
 
 // Forced text: the rest of a property name, and of a constant.
@@ -461,14 +479,22 @@ static void forced_text(void) {
         0);
     Matcher *m = matcher_new(g, v, NULL);
     Buffer out = {0};
+
+    // The rest of the name.
     matcher_accept(m, str_of("{\"n"));
     matcher_forced(m, &out);
     CHECK(out.len == 5 && !strcmp(out.data, "ame\":"), "%s", out.len ? out.data : "");
+
+    // The rest of the value, with the closing brace.
     matcher_accept(m, str_of("ame\": \"a"));
     out.len = 0;
     matcher_forced(m, &out);
     CHECK(out.len == 3 && !memcmp(out.data, "b\"}", 3), "%s", out.data);
-    buffer_free(&out), matcher_free(m), grammar_free(g), token_table_free(v);
+
+    buffer_free(&out);
+    matcher_free(m);
+    grammar_free(g);
+    token_table_free(v);
 }
 
 // Fills the machine's tables, which are then flushed, several times. Masks must stay correct.
@@ -481,6 +507,8 @@ static void flushes(void) {
     TokenTable *v = small_tokens();
     Matcher *m = matcher_new(g, v, NULL), *other = matcher_new(g, v, m);
     Buffer text = {0};
+
+    // Fill the tables, so that they are flushed while `other` uses them.
     for (int i = 0; i < 200; i++) buffer_puts(&text, "a");
     buffer_puts(&text, "z");
     matcher_accept(other, str_of("aaz"));
@@ -490,11 +518,17 @@ static void flushes(void) {
         matcher_mask(deep, false);
         matcher_free(deep);
     }
+
     const uint64_t *mask = matcher_mask(other, false);
     int b = 25, a = 24;
     CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx",
           (unsigned long long)mask[0]);
-    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), token_table_free(v);
+
+    buffer_free(&text);
+    matcher_free(m);
+    matcher_free(other);
+    grammar_free(g);
+    token_table_free(v);
 }
 
 // Constraints on a tokenizer's texts.
@@ -715,15 +749,20 @@ static void forced_tokens(void) {
             int forced[64], n = hook->force(hook->arg, forced), the = token_of(c, " the");
             CHECK(allows(c, the) == drops_space && allows(c, token_of(c, "th")), "%d", is_spm);
             CHECK(drops_space ? n == 0 : n > 0, "%d forced tokens", n);
+
+            // The forced tokens spell the beginning of the only text.
             Buffer text = {0};
             for (int i = 0; i < n; i++)
                 buffer_put(&text, tokenizer_piece(c->tokenizer, forced[i], false));
             CHECK(str_begins_with(str_of("the the "), text.len ? text.data : ""), "%s", text.data);
             buffer_free(&text);
+
             hook->accept(hook->arg, drops_space ? the : token_of(c, "the"));
             check_next(c, " ", "etr");
             hook->accept(hook->arg, the);
             accept_bytes(c, " e");
+
+            // After "e", the rest is known, but not all of it is forced at once.
             n = hook->force(hook->arg, forced);
             CHECK(n >= 0 && n < 4, "%d tokens after e", n);
             accept_bytes(c, "rin!");
@@ -738,7 +777,8 @@ static void many_constraints(void) {
             char pattern[16], text[16];
             snprintf(pattern, sizeof pattern, "a{%d}b", i);
             memset(text, 'a', sizeof text);
-            text[i % 14] = 'b', text[i % 14 + 1] = 0;
+            text[i % 14] = 'b';
+            text[i % 14 + 1] = 0;
             Constrained *c = begin_text(false, (ConstraintSpec){.regex = str_of(pattern)}, NULL, 0);
             CHECK(constraint_matches(c->state, str_of(text)) == (i < 14), "%s: %s", pattern, text);
             CHECK(!constraint_matches(c->state, str_of("ba")), "%s", pattern);

@@ -41,9 +41,11 @@ static void fenced_free(Fenced *f) { munmap(f->map, f->bytes); }
 
 // Offsets of the float16 fields of a block, -1 where there is none.
 static void scale_offsets(Type type, int *d, int *m) {
-    *d = 0, *m = -1;
+    *d = 0;
+    *m = -1;
     if (type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q4_K || type == TYPE_Q5_K) *m = 2;
-    if (type == TYPE_Q2_K) *d = (int)offsetof(BlockQ2_K, d), *m = (int)offsetof(BlockQ2_K, dmin);
+    if (type == TYPE_Q2_K) *d = (int)offsetof(BlockQ2_K, d);
+    if (type == TYPE_Q2_K) *m = (int)offsetof(BlockQ2_K, dmin);
     if (type == TYPE_Q3_K) *d = (int)offsetof(BlockQ3_K, d);
     if (type == TYPE_Q6_K) *d = (int)offsetof(BlockQ6_K, d);
     if (type == TYPE_TQ1_0) *d = (int)offsetof(BlockTQ1_0, d);
@@ -55,6 +57,7 @@ static void random_weights(Type type, char *p, size_t bytes) {
     size_t size = (size_t)type_info(type)->bytes;
     int d, m;
     scale_offsets(type, &d, &m);
+
     for (size_t at = 0; at < bytes; at += size) {
         float x = test_normal(&state) / 16;
         uint16_t h = type == TYPE_BF16 ? f32_to_bf16(x) : f32_to_f16(x);
@@ -65,11 +68,14 @@ static void random_weights(Type type, char *p, size_t bytes) {
         } else {
             for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
             if (type != TYPE_IQ1_M) memcpy(p + at + d, &h, 2);
-            for (int i = 0; i < 4 && type == TYPE_IQ1_M;
-                 i++) { // the float16 d is in the high nibbles of four words
+
+            // The float16 d of IQ1_M is in the high nibbles of four words.
+            for (int i = 0; i < 4 && type == TYPE_IQ1_M; i++) {
                 char *top = p + at + offsetof(BlockIQ1_M, scales) + 2 * i + 1;
                 *top = (char)((*top & 15) | (h >> 4 * i & 15) << 4);
             }
+
+            // The float16 of the minima.
             h = f32_to_f16(test_normal(&state) / 16);
             if (m >= 0) memcpy(p + at + m, &h, 2);
         }
@@ -90,11 +96,15 @@ static Problem problem_new(Type type, int rows, int cols, int n) {
     Problem p = {.w = {NULL, type, rows, cols, row_bytes, 1, NULL, NULL, false},
                  .weights = fenced_new((size_t)rows * row_bytes),
                  .n = n};
+
+    // Random weights and activations.
     p.w.data = p.weights.data;
     random_weights(type, p.weights.data, (size_t)rows * row_bytes);
     p.x = xalloc((size_t)n * (size_t)cols, sizeof(float));
     p.expected = xalloc((size_t)n * (size_t)rows, sizeof(float));
     for (int i = 0; i < n * cols; i++) p.x[i] = test_normal(&state);
+
+    // The products in double precision.
     float *row = xalloc((size_t)cols, sizeof(float));
     for (int r = 0; r < rows; r++) {
         quant_decode_row(type, p.weights.data + (size_t)r * row_bytes, row, (size_t)cols);
@@ -108,6 +118,7 @@ static Problem problem_new(Type type, int rows, int cols, int n) {
             p.expected[t * rows + r] = (float)sum;
         }
     }
+
     free(row);
     return p;
 }
@@ -127,19 +138,26 @@ static float *multiply(const MatmulKernel *m, const Tensor *w, const float *x, i
     size_t stride = (size_t)(w->rows + GAP), bytes = (m->encoded_bytes(n, w->cols) + 63) / 64 * 64;
     float *out = xalloc((size_t)(n + 1) * stride, sizeof(float));
     void *encoded = xalloc(bytes + 64, 1);
+
+    // Mark the memory past the encoding and between the outputs.
     memset((char *)encoded + bytes, 77, 64);
     for (size_t i = 0; i < (size_t)(n + 1) * stride; i++) out[i] = -12345;
+
+    // Encode in two parts, and multiply in pieces of rows.
     int half = n / 2 / m->token_step * m->token_step;
     m->encode(encoded, x, n, w->cols, half, n);
     if (half) m->encode(encoded, x, n, w->cols, 0, half);
     for (int r = 0; r < w->rows; r += row_step)
         m->rows(out, stride, w, encoded, n, r, r + row_step < w->rows ? r + row_step : w->rows);
+
+    // Nothing else was written.
     for (size_t i = 0; i < (size_t)(n + 1) * stride; i++)
         if (i % stride >= (size_t)w->rows || i / stride >= (size_t)n)
             CHECK(out[i] == -12345, "%s %s: wrote out[%zu]", kernel.name, type_info(w->type)->name,
                   i);
     for (size_t i = 0; i < 64; i++)
         CHECK(((char *)encoded)[bytes + i] == 77, "%s: encode wrote past the end", kernel.name);
+
     free(encoded);
     return out;
 }
@@ -147,18 +165,22 @@ static float *multiply(const MatmulKernel *m, const Tensor *w, const float *x, i
 static void check_product(const Problem *p, const MatmulKernel *m, const char *kernel_name) {
     const Tensor *w = &p->w;
     const char *type = type_info(w->type)->name;
+
     // Errors must be below 1e-6 with float32 activations, 1e-4 with bf16 (AMX prefill) and 5e-4
     // with 8 bits. The limits here are stricter, because the errors of many outputs are averaged.
     bool is_gemm = m != &kernel.gemv[w->type];
-    double error = 0, limit = quant_is_integer(w->type) ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
-                              : m == &kernel.gemm_large[w->type] ? 3e-5
-                                                                 : 1e-10;
+    double error = 0, limit = 1e-10;
+    if (m == &kernel.gemm_large[w->type]) limit = 3e-5;
+    if (quant_is_integer(w->type)) limit = p->n * w->rows < 10 ? 5e-4 : 1e-4;
     size_t stride = (size_t)(w->rows + GAP);
+
     int step = (w->rows + 2) / 3 + m->row_step - 1; // gemv accepts any range of rows: here four
     float *whole = multiply(m, w, p->x, p->n, w->rows),
           *parts = multiply(m, w, p->x, p->n, is_gemm ? step - step % m->row_step : 4);
     CHECK(!memcmp(whole, parts, (size_t)p->n * stride * sizeof(float)),
           "%s %s %s: result depends on the range of rows", kernel.name, kernel_name, type);
+
+    // The error against the products in double precision.
     for (int t = 0; t < p->n; t++)
         for (int r = 0; r < w->rows; r++) {
             double e = (double)whole[(size_t)t * stride + (size_t)r] - p->expected[t * w->rows + r];
@@ -166,7 +188,10 @@ static void check_product(const Problem *p, const MatmulKernel *m, const char *k
         }
     CHECK(error / p->scale <= limit, "%s %s %s (%d, %d), %d tokens: error %.2e", kernel.name,
           kernel_name, type, w->rows, w->cols, p->n, error / p->scale);
-    for (int t = 0; (!is_gemm || m->has_gemv_bits) && t<p->n; t += p->n> 4 ? 5 : 1) {
+
+    // A token has the bits that it has alone.
+    int every = p->n > 4 ? 5 : 1;
+    for (int t = 0; (!is_gemm || m->has_gemv_bits) && t < p->n; t += every) {
         float *alone =
             multiply(&kernel.gemv[w->type], w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
         CHECK(!memcmp(alone, whole + (size_t)t * stride, (size_t)w->rows * sizeof(float)),
@@ -174,6 +199,7 @@ static void check_product(const Problem *p, const MatmulKernel *m, const char *k
               t, p->n);
         free(alone);
     }
+
     free(whole);
     free(parts);
 }
@@ -184,19 +210,23 @@ static void products(void) {
     } shapes[] = {{1, 32, 1},    {70, 96, 5},    {5, 288, 33},   {37, 256, 2},
                   {64, 768, 7},  {33, 4352, 3},  {16, 1056, 12}, {3, 50, 6},
                   {300, 288, 4}, {48, 1312, 70}, {100, 544, 24}, {2, 800, 130}};
+
     if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
+
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             int block = type_info(type)->block, cols = (shapes[s].cols + block - 1) / block * block;
             state = 1 + s;
             Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols,
                                     shapes[s].n);
+
             check_product(&p, &kernel.gemv[type], "gemv");
             if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
                 check_product(&p, &kernel.gemm[type], "gemm");
             if (kernel.gemm_large[type].rows && p.n >= kernel.gemm_large[type].min_tokens)
                 check_product(&p, &kernel.gemm_large[type], "gemm_large");
+
             problem_free(&p);
         }
     }
@@ -208,23 +238,29 @@ static float product_as_documented(const Tensor *w, const char *row, const float
     const TypeInfo *f = type_info(w->type);
     const int offset = is_avx2 && f->max_q < 255 ? f->zero_point : 0;
     float s[8] = {0};
+
     for (int k = 0; k < w->cols; k += 32) {
         QuantBlock b;
         float max = 0, *sum = is_avx2 ? s : &s[k % 256 / 64 + k % 64 / 32 * 4];
         int at = k % f->block;
         quant_unpack(w->type)(row + k / f->block * f->bytes, &b);
+
         for (int c = 0; c < 32; c++) max = fmaxf(max, fabsf(x[k + c]));
         for (int g = 0; g < 32; g += f->group) {
             int dot = 0, total = 0, group = (at + g) / QUANT_GROUP;
             float base = f->has_min ? b.min[group] : b.scale[group] * (float)offset;
+
             for (int c = g; c < g + f->group; c++) {
                 int q = (int)rintf(x[k + c] * (127 / max));
-                dot += (b.q[at + c] + offset) * q, total += q;
+                dot += (b.q[at + c] + offset) * q;
+                total += q;
             }
+
             *sum = fmaf((float)dot * b.scale[group], max / 127, *sum);
             if (f->has_min || offset) *sum = fmaf(-base, max / 127 * (float)total, *sum);
         }
     }
+
     return is_avx2 ? s[0] : ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
@@ -232,16 +268,19 @@ static void documented_order(void) {
     static const int shapes[][2] = {{3, 2048}, {33, 1312}, {2, 96}};
     volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is halfway between two floats
     bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // fmaf of mingw-w64 rounds twice
+
     if (!use_backend()) return;
     bool is_avx2 = !strcmp(kernel.name, "avx2") || !strcmp(kernel.name, "avxvnni");
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type) || !kernel.gemm[type].has_gemv_bits) continue;
+
         for (int k = 0; k < 3; k++) {
             int block = type_info(type)->block, rows = shapes[k][0];
             Problem p =
                 problem_new((Type)type, rows, (shapes[k][1] + block - 1) / block * block, 5);
             float *gemv = multiply(&kernel.gemv[type], &p.w, p.x, 5, rows),
                   *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
+
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
                     float documented =
@@ -253,6 +292,7 @@ static void documented_order(void) {
                           type_info(type)->name, (double)gemv[at], (double)gemm[at],
                           (double)documented);
                 }
+
             free(gemv);
             free(gemm);
             problem_free(&p);
@@ -264,14 +304,17 @@ static void documented_order(void) {
 static void not_finite(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     if (!use_backend()) return;
+
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         state = 5;
         Problem p = problem_new((Type)type, 19, 512, 8);
+
         for (int b = 0; b < 3; b++) {
             p.x[3 * 512 + 100 * b] = bad[b];
             const MatmulKernel *const kernels[] = {&kernel.gemv[type], &kernel.gemm[type],
                                                    &kernel.gemm_large[type]};
+
             for (int g = 0; g < 3; g++) {
                 const MatmulKernel *m = kernels[g];
                 if (!m->rows) continue;
@@ -282,6 +325,7 @@ static void not_finite(void) {
                               kernel.name, type_info(type)->name, (double)out[j], j / (19 + GAP));
                 free(out);
             }
+
             p.x[3 * 512 + 100 * b] = 1;
         }
         problem_free(&p);
@@ -298,25 +342,37 @@ static void elementwise(void) {
     static const int sizes[] = {1, 2, 7, 16, 31, 64, 100, 288, 4096, MOST};
     static float x[MOST], y[MOST], out[MOST + 1], expected[MOST];
     if (!use_backend()) return;
+
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int n = sizes[s];
         double square = 0;
         state = 9;
-        for (int j = 0; j < n; j++) x[j] = test_normal(&state) * 9, y[j] = test_normal(&state);
+        for (int j = 0; j < n; j++) {
+            x[j] = test_normal(&state) * 9;
+            y[j] = test_normal(&state);
+        }
         for (int j = 0; j < n; j++) square += (double)x[j] * x[j];
+
+        // RMSNorm.
         out[n] = 77;
         kernel.rmsnorm(out, x, y, 1e-5f, n);
         for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / sqrt(square / n + 1e-5f) * y[j]);
         check_near(out, expected, n, 1e-13, "rmsnorm");
+
+        // SwiGLU.
         memcpy(out, x, (size_t)n * sizeof(float));
         kernel.swiglu(out, y, n);
         for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / (1 + exp(-(double)x[j])) * y[j]);
         check_near(out, expected, n, 1e-13, "swiglu");
+
+        // Addition.
         memcpy(out, x, (size_t)n * sizeof(float));
         kernel.add(out, y, n);
         for (int j = 0; j < n; j++) CHECK(out[j] == x[j] + y[j], "%s add", kernel.name);
         CHECK(out[n] == 77, "%s (%d): wrote past the end", kernel.name, n);
     }
+
+    // SwiGLU of large values, and of values that are not finite.
     float gate[4] = {-200, 200, NAN, -INFINITY}, up[4] = {1, 1, 1, 1};
     kernel.swiglu(gate, up, 4);
     CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name,
@@ -325,30 +381,33 @@ static void elementwise(void) {
 
 static void stores(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_0};
+    static const double limits[] = {0, 1e-7, 5e-5, 1e-2};
     if (!use_backend()) return;
     state = 7;
     for (int c = 0; c < 16; c++) {
         Type type = types[c % 4];
         if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar"))
             continue; // tested with quant_encode
+
         int n = (c / 4 + 1) * (type_info(type)->block == 32 ? 32 : 26);
         float x[128], back[128];
         char row[600];
         memset(row, 77, sizeof row);
         for (int j = 0; j < n; j++) x[j] = test_normal(&state);
+
         kernel.store(type, row, x, n);
         CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name,
               n);
+
+        // Rounding errors by type.
         quant_decode_row(type, row, back, (size_t)n);
-        check_near(back, x, n,
-                   type == TYPE_F32    ? 0
-                   : type == TYPE_F16  ? 1e-7
-                   : type == TYPE_Q8_0 ? 5e-5
-                                       : 1e-2,
-                   type_info(type)->name);
+        check_near(back, x, n, limits[c % 4], type_info(type)->name);
+
         for (int j = 0; type == TYPE_F16 && j < n; j++)
             CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to nearest even",
                   kernel.name);
+
+        // NaN stays NaN.
         x[n - 1] = NAN;
         kernel.store(type, row, x, n);
         quant_decode_row(type, row, back, (size_t)n);
@@ -436,8 +495,12 @@ static void check_attend(Type k_type, Type v_type, int dim, int n_q, int most_ke
                         : isinf(max[i]) && sum[i] == 0,
               "%s: wrong maximum %g", kernel.name, (double)max[i]);
         AttentionPage one = page;
-        one.q += i * dim, one.n_keys += i, one.n_q = 1;
-        one.max = &max_alone, one.sum = &sum_alone, one.acc = alone;
+        one.q += i * dim;
+        one.n_keys += i;
+        one.n_q = 1;
+        one.max = &max_alone;
+        one.sum = &sum_alone;
+        one.acc = alone;
         attend(&one);
         CHECK(max_alone == max[i] && sum_alone == sum[i] &&
                   !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
@@ -543,6 +606,7 @@ void test_kernels(void) {
                  {"attention over a page", attention},
                  {"attention of many queries", attention_of_many},
                  {"attention that is not finite", attention_not_finite}};
+
     for (size_t r = 0; r < sizeof backends / sizeof *backends; r++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             char name[80];

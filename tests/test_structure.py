@@ -15,8 +15,8 @@ from cli import ROOT, check, main, test
 CORE_CEILING = 5100   # lines of code: neither blank nor a comment alone
 TOTAL_CEILING = 28700
 LONG = 20             # lines of a function that needs paragraphs
-WALLS = 20            # long functions without a blank line that are tolerated, tests included
-WITH_COMMAS = ["checksum.c", "tests/test_constrain.c", "tests/test_kernels.c"]  # comma statements are not counted
+WALLS = 5             # long functions without a blank line that are tolerated, tests included
+WITH_COMMAS = ["checksum.c"]  # comma statements are not counted
 CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "generate.[ch]", "sample.[ch]",
         "tokenizer.[ch]", "pretokenize.[ch]", "gguf.[ch]", "kernels/*.[ch]", "cli/options.[ch]", "cli/open_model.[ch]",
         "commands/run.c", "commands/commands.h"]

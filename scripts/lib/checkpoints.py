@@ -129,7 +129,7 @@ def read_pth(path):
     file = File(path)
     members = {}
 
-    # The members. zipfile only reads the table; names, sizes and places are checked here.
+    # zipfile only reads the table of the members. Their names, sizes and offsets are checked here.
     try:
         with zipfile.ZipFile(ZipSource(file.f.fileno(), closefd=False)) as z:
             infos = z.infolist()

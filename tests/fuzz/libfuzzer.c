@@ -38,7 +38,10 @@ int main(int argc, char **argv) {
         if (name && !strcmp(name, t->name)) target = t;
     }
     if (is_list) return 0;
-    if (!target) return fputs("set FUZZ_TARGET to a target, or to list\n", stderr), 2;
+    if (!target) {
+        fputs("set FUZZ_TARGET to a target, or to list\n", stderr);
+        return 2;
+    }
     kernels_init(NULL);
     return team_serve(1, run_fuzzer, &(FuzzerArguments){argc, argv});
 }

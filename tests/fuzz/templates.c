@@ -101,5 +101,8 @@ void fuzz_templates(const uint8_t *data, size_t n) {
     HOLDS(str_eq(buffer_str(&mask[0]), buffer_str(&mask[1])));
     jinja_close(t);
     buffer_free(&source);
-    for (int i = 0; i < 2; i++) buffer_free(&text[i]), buffer_free(&mask[i]);
+    for (int i = 0; i < 2; i++) {
+        buffer_free(&text[i]);
+        buffer_free(&mask[i]);
+    }
 }
