@@ -121,16 +121,16 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->tiles = xalloc(n, sizeof *ws->tiles);
 
     // Activations.
-    ws->x = xalloc(n * dim, sizeof(float));
-    ws->h = xalloc(n * dim, sizeof(float));
-    ws->q = xalloc(n * q_dim, sizeof(float));
-    ws->att = xalloc(n * q_dim, sizeof(float));
-    ws->k = xalloc(n * kv_dim, sizeof(float));
-    ws->v = xalloc(n * kv_dim, sizeof(float));
-    ws->gate = xalloc(n * widest, sizeof(float));
-    ws->up = xalloc(n * widest, sizeof(float));
-    ws->expert_h = xalloc(n * n_used * dim, sizeof(float));
-    ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
+    ws->x = xalloc_large(n * dim, sizeof(float));
+    ws->h = xalloc_large(n * dim, sizeof(float));
+    ws->q = xalloc_large(n * q_dim, sizeof(float));
+    ws->att = xalloc_large(n * q_dim, sizeof(float));
+    ws->k = xalloc_large(n * kv_dim, sizeof(float));
+    ws->v = xalloc_large(n * kv_dim, sizeof(float));
+    ws->gate = xalloc_large(n * widest, sizeof(float));
+    ws->up = xalloc_large(n * widest, sizeof(float));
+    ws->expert_h = xalloc_large(n * n_used * dim, sizeof(float));
+    ws->logits = xalloc_large((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
 
     ws->routing = routing_new(&c->experts, c->n_layers, max_steps);
     rope_init(&ws->rope, &m->rope);

@@ -34,14 +34,14 @@ static int pages_of(int n_positions) { return div_up(n_positions, KV_PAGE); }
 
 // Pages.
 
-// Allocates a page with one owner; NULL if memory is short. The page is not zeroed: the system
-// provides the memory of a large allocation when it is first written, so unused positions cost
-// nothing.
-static KvPage *page_new(const KvShape *shape) {
+// Allocates a page with one owner; NULL if memory is short. The page is not zeroed: unused
+// positions need no memory. is_filled: all positions will be written.
+static KvPage *page_new(const KvShape *shape, bool is_filled) {
     KvPage *page = calloc(1, sizeof *page);
-    void *data = NULL;
-    if (!page || posix_memalign(&data, 64, KV_PAGE * kv_position_bytes(shape))) {
+    void *data = large_alloc(KV_PAGE * kv_position_bytes(shape), is_filled);
+    if (!page || !data) {
         free(page);
+        free(data);
         return NULL;
     }
     page->n_owners = 1;
@@ -96,7 +96,7 @@ static bool own_last_page(Session *s, int n) {
     KvPage *last = s->pages[s->n_pages - 1];
     if (last->n_owners == 1 && !last->map) return true;
 
-    KvPage *own = page_new(&s->shape);
+    KvPage *own = page_new(&s->shape, false);
     if (!own) return false;
 
     // The keys of all heads come first, then the values.
@@ -136,7 +136,7 @@ void session_free(Session *s) {
 bool session_reserve(Session *s, int n, Error *err) {
     grow_tables(s, pages_of(n));
     while (s->n_pages < pages_of(n)) {
-        KvPage *page = page_new(&s->shape);
+        KvPage *page = page_new(&s->shape, n / KV_PAGE > s->n_pages);
         if (!page)
             return error_set(err, EXIT_RUNTIME,
                              "out of memory: KV cache for %d positions (%zu MiB)", n,

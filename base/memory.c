@@ -1,17 +1,44 @@
 // See memory.h.
 #include "memory.h"
 
+#include <sys/mman.h>
+
 bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
-void *xalloc(size_t n, size_t size) {
+// n * size bytes, rounded up to a multiple of 64.
+static size_t block_bytes(size_t n, size_t size) {
     size_t bytes;
-    void *p = NULL;
     if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes))
         die(EXIT_RUNTIME, "out of memory: size overflow");
-    bytes = bytes / 64 * 64;
+    return bytes / 64 * 64;
+}
+
+void *xalloc(size_t n, size_t size) {
+    size_t bytes = block_bytes(n, size);
+    void *p = NULL;
     if (posix_memalign(&p, 64, bytes)) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
     return memset(p, 0, bytes);
+}
+
+void *large_alloc(size_t bytes, bool is_filled) {
+    enum { HUGE_PAGE = 2 << 20 };
+    bool is_huge = is_filled && bytes >= HUGE_PAGE / 2 && bytes < SIZE_MAX - HUGE_PAGE;
+    if (is_huge) bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+
+    void *p = NULL;
+    if (posix_memalign(&p, is_huge ? HUGE_PAGE : 64, bytes)) return NULL;
+#if defined(MADV_HUGEPAGE)
+    if (is_huge) madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
+void *xalloc_large(size_t n, size_t size) {
+    size_t bytes = block_bytes(n, size);
+    void *p = large_alloc(bytes, true);
+    if (!p) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return p;
 }
 
 void *xrealloc(void *p, size_t n, size_t size) {

@@ -103,7 +103,7 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
 
     if (bytes <= s->bytes) return;
     free(s->encoded);
-    s->encoded = xalloc(bytes, 1);
+    s->encoded = xalloc_large(bytes, 1);
     s->bytes = bytes;
 }
 

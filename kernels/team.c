@@ -205,11 +205,7 @@ static bool enter_job(void) {
     return true;
 }
 
-static void allocate_scratch(void) {
-    void *p = NULL;
-    if (posix_memalign(&p, 64, KERNEL_SCRATCH + OPS_SCRATCH)) die(EXIT_RUNTIME, "out of memory");
-    self.scratch = p;
-}
+static void allocate_scratch(void) { self.scratch = xalloc_large(1, KERNEL_SCRATCH + OPS_SCRATCH); }
 
 // The loop of a worker: wait for a call, take part in the job. If the worker is late, there may be
 // no job to enter, or it enters a later one.
