@@ -10,10 +10,14 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
 #pragma once
 
+#include "../base/intern.h"
 #include "../base/json.h"
 #include "../cli/open_model.h"
 
-enum { MAX_CHOICES = 64 }; // "n" of a request
+enum {
+    MAX_CHOICES = 64, // "n" of a request
+    MAX_UNKNOWN = 32  // unknown fields that are listed
+};
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
 
@@ -56,8 +60,10 @@ typedef struct Record {
     Buffer tools;        // JSON array of the tools of the request, while it is parsed
     Buffer kwargs;       // JSON object of template variables
     Ids prompt;
-    bool is_plain;  // no chat template was used, so the text is not searched for tool calls
-    bool has_tools; // the model was offered tools
+    Ids stop_ids;         // "stop_token_ids"
+    InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
+    bool is_plain;        // no chat template was used, so the text is not searched for tool calls
+    bool has_tools;       // the model was offered tools
     Request request;
     ConstraintState *constraint; // NULL: none
 

@@ -1,8 +1,8 @@
 // Parses batch requests. An error names the field, the expected kind and the value found.
 //
 // A field is looked up in the table `fields`, then among the options of the command line (those
-// with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
-// is null counts as absent.
+// with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
+// --strict. A field that is null counts as absent.
 #include "batch_record.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
@@ -116,6 +116,10 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
 
 static bool parse_stop(Record *r, const Json *v, Error *err) {
     return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
+}
+
+static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
+    return record_parse_ids(r, "stop_token_ids", v, &r->stop_ids, err);
 }
 
 // ["none"] is no breaker; llama.cpp refuses an empty array as well.
@@ -271,15 +275,15 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
     {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
-    {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
-    {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
+    {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
+    {"functions", check_neutral}, {"function_call", check_neutral},
     // Parsed elsewhere.
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
@@ -301,8 +305,8 @@ static void put_option_name(Str key, char name[40]) {
         if (*c == '_') *c = '-';
 }
 
-// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. Other
-// unknown fields cannot change an answer.
+// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. The
+// names of other unknown fields are collected.
 static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
     char text[40];
     const char *value = NULL;
@@ -312,8 +316,11 @@ static bool check_unknown(const Record *r, const Json *v, const char *name, Erro
     }
     if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
         return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
-    return !r->options.is_strict ||
-           error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (r->options.is_strict)
+        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
+        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
+    return true;
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -434,6 +441,8 @@ static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
 }
 
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
+    if (array->kind != JSON_ARRAY)
+        return record_mismatch(err, name, "an array of token ids", array);
     for (const Json *j = array->child; j; j = j->next) {
         if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
             return record_mismatch(err, name, "token ids of the vocabulary", j);
@@ -504,6 +513,9 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
                    : encode_text(r, text, r->options.is_raw, err);
     if (!ok) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
+        return error_set(err, EXIT_RUNTIME,
+                         "echo: needs a prompt without chat template (/v1/completions, or --raw)");
 
     // The seed has 32 bits, because JSON readers may store numbers as double.
     if (!r->options.has_seed)
@@ -515,9 +527,13 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
 
     bool is_text = !root || get(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
-    return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
-                                err) &&
-           make_constraint(r, err);
+    if (!request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
+                              err))
+        return false;
+    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
+    r->request.stop_ids = r->stop_ids.data;
+    r->request.n_stop_ids = r->stop_ids.len;
+    return make_constraint(r, err);
 }
 
 // Lifetime
@@ -582,6 +598,7 @@ void record_free(Record *r) {
 
     buffer_free(&r->id);
     free(r->prompt.data);
+    free(r->stop_ids.data);
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);
