@@ -232,6 +232,8 @@ const Option option_table[] = {
      "perplexity of a text (or of .jsonl with {\"text\"})"},
     {{"--rerank"}, CMD_SCORE, STRING(rerank, "QUERY"),
      "relevance of documents for a query, one per line of -i"},
+    {{"--instruction"}, CMD_SCORE, STRING(instruction, "TEXT"),
+     "with --rerank: the task, for templates of Qwen3-Reranker"},
     {{"--sort"}, CMD_SCORE, FLAG(is_sorted), "with --rerank: the most relevant first"},
     {{"--kl"}, CMD_SCORE, INPUT(kl),
      "KL divergence from another model (or, with --ids, from logits)"},

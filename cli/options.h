@@ -106,7 +106,7 @@ typedef struct {
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;
     int parallel; // maximum concurrent sequences; 0: default
     // score
-    const char *choices, *perplexity, *kl, *rerank;
+    const char *choices, *perplexity, *kl, *rerank, *instruction;
     bool is_sorted;
     // quantize
     const char *imatrix, *calibrate;
