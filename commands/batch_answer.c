@@ -98,7 +98,7 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     for (int i = 0; i < n; i++) {
         json_write_int(w, NULL, offset);
         Str piece = tokenizer_piece_in_text(t, l[i].id, false, &drops_space);
-        for (size_t k = 0; k < piece.len; k++) offset += (piece.data[k] & 0xc0) != 0x80;
+        offset += (int64_t)utf8_length(piece.data, piece.len);
     }
     json_end_array(w);
 

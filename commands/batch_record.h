@@ -105,6 +105,8 @@ bool record_put_id(Buffer *out, const Json *id);
 bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found);
 // Appends the token ids of an array. False with err (exit 1) if an item is not a token id.
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err);
+// Parses "logprobs": a boolean, or the number of alternatives per token. False with err (exit 1).
+bool record_parse_logprobs(Record *r, const Json *v, Error *err);
 // Renders the "messages" of a request to r->prompt. False with err (exit 1).
 bool record_parse_messages(Record *r, const Json *body, Error *err);
 // A hash that never changes: FNV-1a with the final mix of MurmurHash3.

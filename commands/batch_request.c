@@ -14,12 +14,6 @@
 
 enum { MAX_STRINGS = 64 }; // of "stop", for which OpenAI's API allows 4, and of DRY's breakers
 
-// A member that is not null, or NULL.
-static const Json *get(const Json *object, const char *key) {
-    const Json *j = json_get(object, key);
-    return j && j->kind != JSON_NULL ? j : NULL;
-}
-
 // True if a number is written without fraction and exponent.
 static bool has_only_digits(const Json *j) {
     for (size_t i = 0; i < j->string.len; i++)
@@ -77,7 +71,7 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
     r->has_id = true;
     if (root && root->kind != JSON_OBJECT)
         return record_mismatch(err, "request", "an object", root);
-    const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
+    const Json *custom_id = json_get(root, "custom_id"), *id = json_get_value(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
         r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING)
@@ -163,9 +157,8 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
-// A boolean or the number of alternatives. Chats take only a boolean here, and the number as
-// "top_logprobs".
-static bool parse_logprobs(Record *r, const Json *v, Error *err) {
+// Chats take only a boolean here, and the number as "top_logprobs".
+bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
     bool takes_number = r->form != FORM_CHAT;
     if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
         r->n_logprobs = (int)v->number;
@@ -276,7 +269,7 @@ static const struct {
 } fields[] = {
     // clang-format off
     {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
-    {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
+    {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
@@ -381,7 +374,8 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
 // Sets r->tools: the tools of the request, or of the command line.
 static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    const Json *tools = json_get_value(body, "tools"),
+               *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
@@ -395,7 +389,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
 
 bool record_parse_messages(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *v = get(body, "messages");
+    const Json *v = json_get_value(body, "messages");
 
     if (v->kind != JSON_ARRAY) return record_mismatch(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
@@ -477,11 +471,13 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
-    const Json *prompt = get(body, "prompt"), *messages = get(body, "messages"),
-               *logprobs = get(body, "logprobs"), *tools = get(body, "tools");
+    const Json *prompt = json_get_value(body, "prompt"),
+               *messages = json_get_value(body, "messages"),
+               *logprobs = json_get_value(body, "logprobs"), *tools = json_get_value(body, "tools");
     for (const Json *v = body->child; v; v = v->next)
         if (!parse_field(r, v, err)) return false;
-    if (r->form == FORM_CHAT && get(body, "top_logprobs") && !(logprobs && logprobs->boolean))
+    if (r->form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
+        !(logprobs && logprobs->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
     if (r->form == FORM_CHAT && !messages)
         return record_mismatch(err, "messages", "an array of messages", NULL);
@@ -525,7 +521,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     // At least one alternative is computed, because 0 turns log-probabilities off.
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
 
-    bool is_text = !root || get(body, "prompt");
+    bool is_text = !root || json_get_value(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
     if (!request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
                               err))
