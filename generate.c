@@ -115,13 +115,8 @@ static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size
 // Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
-    Str piece = tokenizer_piece(g->tokenizer, token, false);
-    if (s->drop_space && piece.len && piece.data[0] == ' ')
-        piece = (Str){piece.data + 1, piece.len - 1};
-    s->drop_space = s->drop_space && piece.len == 0;
-
     size_t n_before = s->text.len, stop, partial;
-    buffer_put(&s->text, piece);
+    buffer_put(&s->text, tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space));
     find_stop_strings(s, n_before, &stop, &partial);
 
     if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
