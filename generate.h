@@ -63,7 +63,7 @@ typedef struct {
     int n_stops;
     const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
     int n_stop_ids;
-    int min_tokens; // before these, no stop token is sampled and no stop string ends the text
+    int min_tokens; // stop tokens and stop strings do not end the text before this many tokens
     const Constraint *constraint; // NULL: any token may follow
     int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
     // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session

@@ -71,7 +71,8 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
     r->has_id = true;
     if (root && root->kind != JSON_OBJECT)
         return record_mismatch(err, "request", "an object", root);
-    const Json *custom_id = json_get(root, "custom_id"), *id = json_get_value(root, "id");
+    const Json *custom_id = json_get(root, "custom_id");
+    const Json *id = json_get_value(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
         r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING)
@@ -374,8 +375,8 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
 // Sets r->tools: the tools of the request, or of the command line.
 static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *tools = json_get_value(body, "tools"),
-               *choice = json_get_value(body, "tool_choice");
+    const Json *tools = json_get_value(body, "tools");
+    const Json *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
@@ -471,9 +472,11 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
-    const Json *prompt = json_get_value(body, "prompt"),
-               *messages = json_get_value(body, "messages"),
-               *logprobs = json_get_value(body, "logprobs"), *tools = json_get_value(body, "tools");
+    const Json *prompt = json_get_value(body, "prompt");
+    const Json *messages = json_get_value(body, "messages");
+    const Json *logprobs = json_get_value(body, "logprobs");
+    const Json *tools = json_get_value(body, "tools");
+
     for (const Json *v = body->child; v; v = v->next)
         if (!parse_field(r, v, err)) return false;
     if (r->form == FORM_CHAT && json_get_value(body, "top_logprobs") &&

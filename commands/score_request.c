@@ -210,7 +210,8 @@ static bool encode_windows(Record *r, const Source *text, Error *err) {
 // Parses the context: "context", or "prompt" or "messages" through the chat template.
 static bool parse_context(Record *r, const Json *root, Source *out, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *context = json_get_value(root, "context"), *prompt = json_get_value(root, "prompt");
+    const Json *context = json_get_value(root, "context");
+    const Json *prompt = json_get_value(root, "prompt");
     bool is_plain = r->options.is_raw || p->tpl.is_none;
 
     if (context) return parse_source(r, "context", context, out, err);
@@ -228,8 +229,8 @@ static bool parse_context(Record *r, const Json *root, Source *out, Error *err) 
 // Reads "continuation" or "choices" to `list`, which has space for all of them. Returns their
 // number, or 0 with err.
 static int parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
-    const Json *choices = json_get_value(root, "choices"),
-               *one = json_get_value(root, "continuation");
+    const Json *choices = json_get_value(root, "choices");
+    const Json *one = json_get_value(root, "continuation");
     int n = 0;
 
     if (!choices) return parse_source(r, "continuation", one, &list[0], err);
@@ -321,8 +322,8 @@ bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Er
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
     const Json *text = root->kind == JSON_STRING ? root : json_get_value(root, "text");
-    const Json *choices = json_get_value(root, "choices"),
-               *logprobs = json_get_value(root, "logprobs");
+    const Json *choices = json_get_value(root, "choices");
+    const Json *logprobs = json_get_value(root, "logprobs");
     int n = choices ? choices->n_items : 1;
     int n_contexts = !!text + !!json_get_value(root, "context") + !!json_get_value(root, "prompt") +
                      !!json_get_value(root, "messages");

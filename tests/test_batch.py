@@ -460,7 +460,7 @@ def echo(cli):
         found = {}
         for n in 1, 7, 32:
             random.Random(n).shuffle(records)
-            out = cli.run("batch", "-q", "--parallel", n, "-i", cli.write("in", records))[0]
+            out = cli.run("batch", "-q", "--parallel", n, "-b", 5 * n, "-i", cli.write("in", records))[0]
             answers = [json.loads(line) for line in out.splitlines()]
             choices = {a["custom_id"]: a["response"]["body"]["choices"][0] for a in answers}
             same(len(choices), len(records))
