@@ -60,7 +60,8 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
-    if (r->max_tokens == 0 && !r->first_scored) s->finish = FINISH_LENGTH;
+    bool has_scored = r->first_scored && r->n_prompt > 1;
+    if (r->max_tokens == 0 && !has_scored) s->finish = FINISH_LENGTH;
 }
 
 static void logprobs_free(TokenLogprob *list, int n) {
@@ -114,16 +115,11 @@ static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size
 // Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
-    Str piece = tokenizer_piece(g->tokenizer, token, false);
-    if (s->drop_space && piece.len && piece.data[0] == ' ')
-        piece = (Str){piece.data + 1, piece.len - 1};
-    s->drop_space = s->drop_space && piece.len == 0;
-
     size_t n_before = s->text.len, stop, partial;
-    buffer_put(&s->text, piece);
+    buffer_put(&s->text, tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space));
     find_stop_strings(s, n_before, &stop, &partial);
 
-    if (stop != SIZE_MAX) {
+    if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
         s->text.len = stop;
         s->text.data[stop] = 0;
         s->finish = FINISH_STOP;
@@ -135,15 +131,35 @@ static void append_text(Sequence *s, const Generator *g, int token) {
 
 // Tokens.
 
+// True if a token ends the text and is not part of it.
+static bool is_stop(const Sequence *s, const Generator *g, int token) {
+    const Request *r = &s->request;
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == token) return true;
+    return !r->ignore_eos && tokenizer_is_stop(g->tokenizer, token);
+}
+
+// Bans all stop tokens, also those that ignore_eos makes part of the text.
+static void mask_stops(const Sequence *s, const Generator *g, float *logits) {
+    int n;
+    const int *ids = tokenizer_stops(g->tokenizer, &n);
+    for (int i = 0; i < n; i++) logits[ids[i]] = -INFINITY;
+    for (int i = 0; i < s->request.n_stop_ids; i++) logits[s->request.stop_ids[i]] = -INFINITY;
+}
+
 // Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
 // if no token can be sampled.
 static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Constraint *c = s->request.constraint;
-    if (c) {
+    bool may_stop = s->n_generated >= s->request.min_tokens;
+
+    if (c || !may_stop) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
-        c->mask(c->arg, g->masked);
+        if (c) c->mask(c->arg, g->masked);
+        if (!may_stop) mask_stops(s, g, g->masked);
         logits = g->masked;
     }
+
     int token = sampler_next(s->sampler, logits, s->session->tokens, n_before);
     if (token < 0)
         error_set(&s->error, EXIT_RUNTIME,
@@ -178,7 +194,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
 
     if (token < 0) {
         s->finish = FINISH_ERROR;
-    } else if (tokenizer_is_stop(g->tokenizer, token) && !r->ignore_eos) {
+    } else if (is_stop(s, g, token)) {
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
@@ -300,6 +316,10 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
     for (int i = 0; i < n && b.n_decode + b.n_prompt < g->chunk_size; i++)
         if (sequences[i]->finish == FINISH_NONE && !is_decoding(sequences[i]))
             feed_prompt(g, &b, sequences[i]);
+
+    // The log-probabilities of a prompt do not depend on the batch.
+    for (int i = 0; i < n; i++)
+        if (sequences[i]->request.first_scored && sequences[i]->pass.n_fed) b.kernel_rows = 1;
 
     return b;
 }

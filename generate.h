@@ -61,10 +61,15 @@ typedef struct {
     SampleOptions sample;
     const Str *stops; // (n_stops) strings that end the text and are not part of it
     int n_stops;
+    const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
+    int n_stop_ids;
+    int min_tokens; // stop tokens and stop strings do not end the text before this many tokens
     const Constraint *constraint; // NULL: any token may follow
     int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
     // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session
     // must not hold the token before it. With max_tokens 0, the last prompt token is not fed.
+    // Passes that hold such a sequence use the kernels for one row (kernels/exactness.h), so its
+    // results do not depend on the batch.
     int first_scored;
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
     // NULL. Returning false cancels the sequence.

@@ -409,8 +409,8 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
 //
 // A page that is computed as a whole by one pass is reproducible: every such pass has at least
 // KV_PAGE rows, no kernel needs more (MatmulKernel.min_tokens), so all such passes choose the same
-// kernels.
-static void append_tokens(const Model *m, const Workspace *ws) {
+// kernels. Passes that use the kernels for one row are the exception.
+static void append_tokens(const Model *m, const Workspace *ws, int kernel_rows) {
     for (int i = 0; i < ws->n_steps;) {
         Session *s = ws->steps[i].session;
         int first = s->n_tokens;
@@ -419,7 +419,7 @@ static void append_tokens(const Model *m, const Workspace *ws) {
         if (s->n_reproducible != first) continue; // an earlier position is not reproducible
         if (m->is_batch_invariant)
             s->n_reproducible = s->n_tokens;
-        else if (first % KV_PAGE == 0)
+        else if (first % KV_PAGE == 0 && kernel_rows != 1)
             s->n_reproducible += (s->n_tokens - first) / KV_PAGE * KV_PAGE;
     }
 }
@@ -447,7 +447,7 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
         if (!mapping_is_intact(m->file.shards, m->file.n_shards, &err)) die_error(&err);
         for (int i = 0; i < m->n_adapters; i++)
             if (!mapping_is_intact(m->adapters[i].file.shards, 1, &err)) die_error(&err);
-        append_tokens(m, ws);
+        append_tokens(m, ws, kernel_rows);
     }
 
     ws->n_steps = ws->n_logits = 0;

@@ -400,6 +400,13 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
 
 bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_space_prefix; }
 
+Str tokenizer_piece_in_text(const Tokenizer *t, int id, bool special, bool *drops_space) {
+    Str s = tokenizer_piece(t, id, special);
+    if (!*drops_space || !s.len || tokenizer_is_control(t, id)) return s;
+    *drops_space = false;
+    return s.data[0] == ' ' ? (Str){s.data + 1, s.len - 1} : s;
+}
+
 size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes) {
     size_t longest = t->is_sentencepiece ? 3 * t->max_bytes : t->max_bytes; // U+2581 has 3 bytes
     return longest ? n_bytes / longest : 0;
@@ -419,6 +426,11 @@ bool tokenizer_is_special(const Tokenizer *t, int id) {
 }
 
 bool tokenizer_is_stop(const Tokenizer *t, int id) { return vocabulary_is_stop(t, id); }
+
+const int *tokenizer_stops(const Tokenizer *t, int *n) {
+    *n = t->n_stops;
+    return t->stops;
+}
 
 int tokenizer_special_id(const Tokenizer *t, const char *name) {
     return vocabulary_find_special(t, str_of(name));

@@ -45,6 +45,9 @@ void tokenizer_reserve_special(Tokenizer *t, Str template_source);
 Str tokenizer_piece(const Tokenizer *t, int id, bool special);
 // True if encoding puts a space in front of a text (Llama 2), which decoding must drop.
 bool tokenizer_has_space_prefix(const Tokenizer *t);
+// The bytes that a token adds to a decoded text. *drops_space is initially
+// tokenizer_has_space_prefix(), and false after the first token that is not a control token.
+Str tokenizer_piece_in_text(const Tokenizer *t, int id, bool special, bool *drops_space);
 
 int tokenizer_n_vocab(const Tokenizer *t);
 int tokenizer_special_id(const Tokenizer *t, const char *name); // -1 if there is none of this name
@@ -52,5 +55,6 @@ int tokenizer_bos(const Tokenizer *t);                          // -1 if the mod
 int tokenizer_eos(const Tokenizer *t);                          // -1 if the model has none
 bool tokenizer_adds_bos(const Tokenizer *t);                    // texts start with BOS
 bool tokenizer_is_control(const Tokenizer *t, int id);
-bool tokenizer_is_special(const Tokenizer *t, int id); // a control token or a reserved one
-bool tokenizer_is_stop(const Tokenizer *t, int id);    // ends an answer: EOS, end of turn, ...
+bool tokenizer_is_special(const Tokenizer *t, int id);  // a control token or a reserved one
+bool tokenizer_is_stop(const Tokenizer *t, int id);     // ends an answer: EOS, end of turn, ...
+const int *tokenizer_stops(const Tokenizer *t, int *n); // the ids (n) of these tokens

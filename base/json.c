@@ -290,6 +290,11 @@ const Json *json_get(const Json *obj, const char *key) {
     return NULL;
 }
 
+const Json *json_get_value(const Json *obj, const char *key) {
+    const Json *j = json_get(obj, key);
+    return j && j->kind != JSON_NULL ? j : NULL;
+}
+
 const Json *json_get_string(const Json *obj, const char *key) {
     const Json *j = json_get(obj, key);
     return j && j->kind == JSON_STRING ? j : NULL;

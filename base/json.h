@@ -33,6 +33,8 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err);
 void json_free(JsonDoc *doc);
 // A member of an object; NULL if there is none or obj is not an object (or NULL).
 const Json *json_get(const Json *obj, const char *key);
+// A member that is not null, or NULL.
+const Json *json_get_value(const Json *obj, const char *key);
 // A member that is a string, or NULL.
 const Json *json_get_string(const Json *obj, const char *key);
 // True if j is a string equal to text. False for NULL.

@@ -12,6 +12,12 @@ static int length_by_first(unsigned char first) {
     return first < 0xf0 ? 3 : 4;
 }
 
+size_t utf8_length(const char *s, size_t n) {
+    size_t length = 0;
+    for (size_t i = 0; i < n; i++) length += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return length;
+}
+
 int utf8_decode(const char *s, size_t n, uint32_t *code) {
     const unsigned char *u = (const unsigned char *)s;
     if (n == 0) return 0;

@@ -8,6 +8,7 @@
 // valid UTF-8.
 int utf8_decode(const char *s, size_t n, uint32_t *code);
 int utf8_encode(uint32_t code, char out[4]);
+size_t utf8_length(const char *s, size_t n); // characters of valid UTF-8
 // The number of bytes up to the last complete character: excludes a trailing sequence that more
 // bytes could make valid.
 size_t utf8_complete(const char *s, size_t n);

@@ -23,7 +23,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
     for (const TokenLogprob *l = tokens; l < tokens + n; l++) {
         begin_token(w, t, l->id, l->logprob, is_openai);
         json_begin_array(w, is_openai ? "top_logprobs" : "top");
-        for (int k = 0; k < n_top; k++) {
+        for (int k = 0; l->top && k < n_top; k++) {
             begin_token(w, t, l->top[k].id, l->top[k].logprob, is_openai);
             json_end_object(w);
         }

@@ -20,7 +20,8 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s);
 // finish reason, token counts and seed; "incomplete": true if completion_is_incomplete().
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);
-// Writes tokens (n) and their log-probabilities as an array, each with n_top alternatives. With
-// is_openai, the members are those of OpenAI's API; otherwise they are fewer and include token ids.
+// Writes tokens (n) and their log-probabilities as an array, each with n_top alternatives; a token
+// without `top` has none. With is_openai, the members are those of OpenAI's API; otherwise they are
+// fewer and include token ids.
 void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
                                const TokenLogprob *tokens, int n, int n_top, bool is_openai);

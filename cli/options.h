@@ -64,6 +64,7 @@ typedef struct {
     // Generation.
     int n_choices;             // -N; 0: one
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
+    int min_tokens;            // stop tokens and stop strings do not end the text before
     bool ignore_eos, has_seed; // has_seed: sample.seed was given, not drawn
     SampleOptions sample;
     bool no_model_sampling;
@@ -105,7 +106,7 @@ typedef struct {
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;
     int parallel; // maximum concurrent sequences; 0: default
     // score
-    const char *choices, *perplexity, *kl, *rerank;
+    const char *choices, *perplexity, *kl, *rerank, *instruction;
     bool is_sorted;
     // quantize
     const char *imatrix, *calibrate;

@@ -115,11 +115,15 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
                    .max_tokens = n,
                    .max_context = context_choose(p, prompt->len, n),
                    .ignore_eos = o->ignore_eos,
+                   .min_tokens = o->min_tokens,
                    .sample = o->sample,
                    .stops = o->stops,
                    .n_stops = o->n_stops,
                    .n_logprobs = o->logprobs};
     r->sample.dry.tokenizer = p->tokenizer;
+    if (n >= 0 && o->min_tokens > n)
+        return error_set(err, EXIT_USAGE, "min_tokens: expected at most max_tokens, %d, found %d",
+                         n, o->min_tokens);
     return context_fits(prompt->len, n != 0, r->max_context, err);
 }
 

@@ -51,7 +51,8 @@ typedef struct {
     RequestForm last_form; // of the last valid request, also used for unreadable lines
     long shard, n_shards;  // shard: from 1
     bool at_end;
-    InternTable seen; // ids of all requests so far
+    InternTable seen;    // ids of all requests so far
+    InternTable unknown; // names of their unknown fields
 
     // Scheduling
     Record **window;         // (n_window) read and not yet written, in input order
@@ -169,6 +170,19 @@ static void print_summary(const Batch *b) {
             (long long)b->options.sample.seed);
 }
 
+// Names the unknown fields of all records.
+static void warn_unknown(const InternTable *unknown) {
+    Buffer names = {0};
+    for (int i = 0; i < unknown->n && i < MAX_UNKNOWN; i++) {
+        buffer_puts(&names, i ? ", " : "");
+        json_quote(&names, (Str){intern_key(unknown, i), unknown->len[i]});
+    }
+    if (names.len)
+        warn("fields without effect: %s%s", names.data,
+             unknown->n > MAX_UNKNOWN ? ", and others" : "");
+    buffer_free(&names);
+}
+
 // Input
 
 // Parses a line into r. Returns NULL, or an error code with err. A record with an error is
@@ -198,6 +212,7 @@ static void add_request(Batch *b, LineState state, Str line) {
 
     // The id. `code` is the error code of an invalid line, or NULL.
     Record *r = record_new(number, b->last_form, &b->pipeline);
+    r->unknown = &b->unknown;
     const char *code = parse_line(b, r, state, line, &err);
     if (code) {
         r->has_id = false;
@@ -520,10 +535,12 @@ static void open_batch(Batch *b) {
     b->prefixes = xalloc((size_t)b->max_prefixes, sizeof *b->prefixes);
 
     // Generation computes the logits of one token per sequence, scoring those of most tokens.
+    const Config *c = &b->pipeline.model.config;
     int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
-    int max_logits = MAX_LOGITS_BYTES / 4 / b->pipeline.model.config.vocab_size;
+    int max_logits = MAX_LOGITS_BYTES / 4 / c->vocab_size;
     if (max_logits > chunk) max_logits = chunk;
-    if (!b->task->is_score || max_logits < b->max_running) max_logits = b->max_running;
+    if (max_logits > c->max_context) max_logits = c->max_context;
+    if (max_logits < b->max_running) max_logits = b->max_running;
     generator_open(&b->pipeline, &b->generator, o->chunk, max_logits);
 
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
@@ -565,6 +582,7 @@ int batch_run(const Options *o, const BatchTask *task) {
 
     show_progress(b, true);
     if (!task->only) print_summary(b);
+    warn_unknown(&b->unknown);
     if (b->n_truncated)
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)b->n_truncated, "record"));

@@ -2,6 +2,7 @@
 #include "score_record.h"
 #include "../cli/completion.h"
 
+#include <math.h>
 #include <time.h>
 
 // Begins the line of output with the ids.
@@ -18,11 +19,34 @@ static void end_answer(JsonWriter *w) {
     buffer_puts(w->out, "\n");
 }
 
+// The tokens of an answer, those of an echoed prompt included. The first token of a prompt has no
+// log-probability (NAN) and no alternatives.
+typedef struct {
+    TokenLogprob *list; // (n); the alternatives belong to the sequence
+    int n;
+} AnswerTokens;
+
+static AnswerTokens answer_tokens(const Record *r) {
+    const Sequence *s = &r->sequence;
+    int n_echoed = r->request.first_scored ? r->prompt.len : 0;
+    AnswerTokens t = {.n = n_echoed + s->n_generated};
+
+    t.list = xalloc((size_t)t.n, sizeof *t.list);
+    if (n_echoed) t.list[0] = (TokenLogprob){.id = r->prompt.data[0], .logprob = NAN};
+    for (int i = 1; i < n_echoed; i++) t.list[i] = s->prompt_logprobs[i - 1];
+    for (int i = 0; i < s->n_generated; i++) t.list[n_echoed + i] = s->logprobs[i];
+    return t;
+}
+
 // Writes the alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: if
 // several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
 // best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
     Buffer seen = {0}, name = {0}; // seen: the quoted names so far, each between commas
+    if (!l->top) {
+        json_write_null(w, NULL);
+        return;
+    }
     buffer_puts(&seen, "");
     json_begin_object(w, NULL);
 
@@ -46,12 +70,15 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
     buffer_free(&name);
 }
 
-// Writes the log-probabilities of /v1/completions: one array per property.
+// Writes the log-probabilities of /v1/completions: one array per property. Offsets count characters
+// of the text.
 static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r,
                                       int n_top) {
-    const TokenLogprob *l = r->sequence.logprobs;
-    int n = r->sequence.n_generated;
+    AnswerTokens tokens = answer_tokens(r);
+    const TokenLogprob *l = tokens.list;
+    int n = tokens.n;
     int64_t offset = 0;
+    bool drops_space = r->sequence.request.first_scored && tokenizer_has_space_prefix(t);
 
     json_begin_object(w, "logprobs");
 
@@ -70,11 +97,26 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     json_begin_array(w, "text_offset");
     for (int i = 0; i < n; i++) {
         json_write_int(w, NULL, offset);
-        offset += (int64_t)tokenizer_piece(t, l[i].id, false).len;
+        Str piece = tokenizer_piece_in_text(t, l[i].id, false, &drops_space);
+        offset += (int64_t)utf8_length(piece.data, piece.len);
     }
     json_end_array(w);
 
     json_end_object(w);
+    free(tokens.list);
+}
+
+// Puts the text of the prompt before that of a reply.
+static void echo_prompt(const Record *r, Reply *reply) {
+    const Tokenizer *t = r->pipeline->tokenizer;
+    bool drops_space = tokenizer_has_space_prefix(t);
+    Buffer text = {0};
+
+    for (int i = 0; i < r->prompt.len; i++)
+        buffer_put(&text, tokenizer_piece_in_text(t, r->prompt.data[i], false, &drops_space));
+    buffer_put(&text, reply->content);
+    free((char *)reply->content.data);
+    reply->content = buffer_str(&text);
 }
 
 // Writes the members of a choice in OpenAI's form.
@@ -121,12 +163,16 @@ static void write_choice(const Record *r) {
 
     completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
                      0);
+    if (parent->options.has_echo) echo_prompt(r, &reply);
 
     if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
-        if (parent->n_logprobs >= 0)
-            completion_write_logprobs(&w, "logprobs", p->tokenizer, s->logprobs, s->n_generated,
+        if (parent->n_logprobs >= 0) {
+            AnswerTokens tokens = answer_tokens(r);
+            completion_write_logprobs(&w, "logprobs", p->tokenizer, tokens.list, tokens.n,
                                       s->request.n_logprobs, false);
+            free(tokens.list);
+        }
     } else {
         write_openai_choice(&w, r, &reply);
     }

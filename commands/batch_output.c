@@ -177,6 +177,9 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     }
     if (!strcmp(o->command, "score"))
         buffer_printf(&input, "|score %s|", o->rerank ? o->rerank : "");
+    if (o->instruction) buffer_printf(&input, "|instruction %s|", o->instruction);
+    if (o->has_echo || o->min_tokens)
+        buffer_printf(&input, "|echo %d, min %d|", o->has_echo, o->min_tokens);
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
 

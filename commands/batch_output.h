@@ -7,7 +7,6 @@
 
 #include "batch_record.h"
 #include "../base/files.h"
-#include "../base/intern.h"
 
 // Adds an id to a set of ids. False if the set has it already.
 bool id_add(InternTable *ids, const Buffer *id);

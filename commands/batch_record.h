@@ -10,10 +10,14 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
 #pragma once
 
+#include "../base/intern.h"
 #include "../base/json.h"
 #include "../cli/open_model.h"
 
-enum { MAX_CHOICES = 64 }; // "n" of a request
+enum {
+    MAX_CHOICES = 64, // "n" of a request
+    MAX_UNKNOWN = 32  // unknown fields that are listed
+};
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
 
@@ -56,8 +60,10 @@ typedef struct Record {
     Buffer tools;        // JSON array of the tools of the request, while it is parsed
     Buffer kwargs;       // JSON object of template variables
     Ids prompt;
-    bool is_plain;  // no chat template was used, so the text is not searched for tool calls
-    bool has_tools; // the model was offered tools
+    Ids stop_ids;         // "stop_token_ids"
+    InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
+    bool is_plain;        // no chat template was used, so the text is not searched for tool calls
+    bool has_tools;       // the model was offered tools
     Request request;
     ConstraintState *constraint; // NULL: none
 
@@ -99,6 +105,8 @@ bool record_put_id(Buffer *out, const Json *id);
 bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found);
 // Appends the token ids of an array. False with err (exit 1) if an item is not a token id.
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err);
+// Parses "logprobs": a boolean, or the number of alternatives per token. False with err (exit 1).
+bool record_parse_logprobs(Record *r, const Json *v, Error *err);
 // Renders the "messages" of a request to r->prompt. False with err (exit 1).
 bool record_parse_messages(Record *r, const Json *body, Error *err);
 // A hash that never changes: FNV-1a with the final mix of MurmurHash3.

@@ -1,8 +1,8 @@
 // Parses batch requests. An error names the field, the expected kind and the value found.
 //
 // A field is looked up in the table `fields`, then among the options of the command line (those
-// with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
-// is null counts as absent.
+// with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
+// --strict. A field that is null counts as absent.
 #include "batch_record.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
@@ -13,12 +13,6 @@
 #include <stdio.h>
 
 enum { MAX_STRINGS = 64 }; // of "stop", for which OpenAI's API allows 4, and of DRY's breakers
-
-// A member that is not null, or NULL.
-static const Json *get(const Json *object, const char *key) {
-    const Json *j = json_get(object, key);
-    return j && j->kind != JSON_NULL ? j : NULL;
-}
 
 // True if a number is written without fraction and exponent.
 static bool has_only_digits(const Json *j) {
@@ -77,7 +71,8 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
     r->has_id = true;
     if (root && root->kind != JSON_OBJECT)
         return record_mismatch(err, "request", "an object", root);
-    const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
+    const Json *custom_id = json_get(root, "custom_id");
+    const Json *id = json_get_value(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
         r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING)
@@ -116,6 +111,10 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
 
 static bool parse_stop(Record *r, const Json *v, Error *err) {
     return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
+}
+
+static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
+    return record_parse_ids(r, "stop_token_ids", v, &r->stop_ids, err);
 }
 
 // ["none"] is no breaker; llama.cpp refuses an empty array as well.
@@ -159,9 +158,8 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
-// A boolean or the number of alternatives. Chats take only a boolean here, and the number as
-// "top_logprobs".
-static bool parse_logprobs(Record *r, const Json *v, Error *err) {
+// Chats take only a boolean here, and the number as "top_logprobs".
+bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
     bool takes_number = r->form != FORM_CHAT;
     if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
         r->n_logprobs = (int)v->number;
@@ -271,15 +269,15 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
-    {"logprobs", parse_logprobs}, {"top_logprobs", parse_top_logprobs},
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
     {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
-    {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
-    {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
+    {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
+    {"functions", check_neutral}, {"function_call", check_neutral},
     // Parsed elsewhere.
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
@@ -301,8 +299,8 @@ static void put_option_name(Str key, char name[40]) {
         if (*c == '_') *c = '-';
 }
 
-// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. Other
-// unknown fields cannot change an answer.
+// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. The
+// names of other unknown fields are collected.
 static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
     char text[40];
     const char *value = NULL;
@@ -312,8 +310,11 @@ static bool check_unknown(const Record *r, const Json *v, const char *name, Erro
     }
     if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
         return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
-    return !r->options.is_strict ||
-           error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (r->options.is_strict)
+        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
+        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
+    return true;
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -374,7 +375,8 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
 // Sets r->tools: the tools of the request, or of the command line.
 static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    const Json *tools = json_get_value(body, "tools");
+    const Json *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
@@ -388,7 +390,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
 
 bool record_parse_messages(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *v = get(body, "messages");
+    const Json *v = json_get_value(body, "messages");
 
     if (v->kind != JSON_ARRAY) return record_mismatch(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
@@ -434,6 +436,8 @@ static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
 }
 
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
+    if (array->kind != JSON_ARRAY)
+        return record_mismatch(err, name, "an array of token ids", array);
     for (const Json *j = array->child; j; j = j->next) {
         if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
             return record_mismatch(err, name, "token ids of the vocabulary", j);
@@ -468,11 +472,15 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
-    const Json *prompt = get(body, "prompt"), *messages = get(body, "messages"),
-               *logprobs = get(body, "logprobs"), *tools = get(body, "tools");
+    const Json *prompt = json_get_value(body, "prompt");
+    const Json *messages = json_get_value(body, "messages");
+    const Json *logprobs = json_get_value(body, "logprobs");
+    const Json *tools = json_get_value(body, "tools");
+
     for (const Json *v = body->child; v; v = v->next)
         if (!parse_field(r, v, err)) return false;
-    if (r->form == FORM_CHAT && get(body, "top_logprobs") && !(logprobs && logprobs->boolean))
+    if (r->form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
+        !(logprobs && logprobs->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
     if (r->form == FORM_CHAT && !messages)
         return record_mismatch(err, "messages", "an array of messages", NULL);
@@ -504,6 +512,9 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
                    : encode_text(r, text, r->options.is_raw, err);
     if (!ok) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
+        return error_set(err, EXIT_RUNTIME,
+                         "echo: needs a prompt without chat template (/v1/completions, or --raw)");
 
     // The seed has 32 bits, because JSON readers may store numbers as double.
     if (!r->options.has_seed)
@@ -513,11 +524,15 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     // At least one alternative is computed, because 0 turns log-probabilities off.
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
 
-    bool is_text = !root || get(body, "prompt");
+    bool is_text = !root || json_get_value(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
-    return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
-                                err) &&
-           make_constraint(r, err);
+    if (!request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
+                              err))
+        return false;
+    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
+    r->request.stop_ids = r->stop_ids.data;
+    r->request.n_stop_ids = r->stop_ids.len;
+    return make_constraint(r, err);
 }
 
 // Lifetime
@@ -582,6 +597,7 @@ void record_free(Record *r) {
 
     buffer_free(&r->id);
     free(r->prompt.data);
+    free(r->stop_ids.data);
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);

@@ -139,6 +139,7 @@ typedef struct {
     const Sequence *sequence;
     bool has_text, in_reasoning;
     Markdown markdown;
+    ConstraintState *constraint; // NULL: none
 } Answer;
 
 // True if the answer begins with the control token of a tool call.
@@ -212,10 +213,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
-    ConstraintState *constraint = NULL;
     ConstraintSpec spec = {.may_think = c->pipeline.tpl.has_reasoning};
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
-        !constraint_open(&c->pipeline, o, &spec, c->pipeline.tools, false, &r, &constraint,
+        !constraint_open(&c->pipeline, o, &spec, c->pipeline.tools, false, &r, &a->constraint,
                          &s->error)) {
         s->finish = FINISH_ERROR;
         return;
@@ -231,7 +231,6 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     while (generate_step(&c->generator, &s, 1)) {
     }
 
-    constraint_free(constraint);
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
@@ -347,6 +346,7 @@ void chat_answer(Chat *c) {
 
     reply_free(&r);
     sequence_free(&s);
+    constraint_free(a.constraint);
 }
 
 void chat_add(Chat *c, Message m, bool wants_answer) {

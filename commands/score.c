@@ -94,6 +94,8 @@ int command_score(const Options *o) {
     if (o->is_sorted && (!o->rerank || (o->output && strcmp(o->output, "-") != 0)))
         die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
 
+    if (o->instruction && !o->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+
     if (!is_tokens) return score_requests(o);
     score_tokens(o);
     return EXIT_OK;

@@ -5,12 +5,6 @@
 
 enum { MAX_ITEMS = 1024 }; // of a request
 
-// A member that is not null, or NULL.
-static const Json *member(const Json *object, const char *key) {
-    const Json *j = json_get(object, key);
-    return j && j->kind != JSON_NULL ? j : NULL;
-}
-
 // Text, or token ids in its place.
 typedef struct {
     Str text;
@@ -109,7 +103,7 @@ static void set_text(const Record *r, const Source *s, ScoreItem *item) {
         buffer_put(&text, tokenizer_piece(r->pipeline->tokenizer, s->ids.data[i], false));
     item->text = buffer_str(&text);
     item->n_bytes = text.len;
-    for (size_t i = 0; i < text.len; i++) item->n_chars += (text.data[i] & 0xc0) != 0x80;
+    item->n_chars = utf8_length(text.data, text.len);
 }
 
 static int context_size(const Record *r) {
@@ -216,7 +210,8 @@ static bool encode_windows(Record *r, const Source *text, Error *err) {
 // Parses the context: "context", or "prompt" or "messages" through the chat template.
 static bool parse_context(Record *r, const Json *root, Source *out, Error *err) {
     const Pipeline *p = r->pipeline;
-    const Json *context = member(root, "context"), *prompt = member(root, "prompt");
+    const Json *context = json_get_value(root, "context");
+    const Json *prompt = json_get_value(root, "prompt");
     bool is_plain = r->options.is_raw || p->tpl.is_none;
 
     if (context) return parse_source(r, "context", context, out, err);
@@ -231,21 +226,11 @@ static bool parse_context(Record *r, const Json *root, Source *out, Error *err) 
     return ok;
 }
 
-// Reads "logprobs": true, or the number of alternatives per token.
-static bool parse_logprobs(Record *r, const Json *v, Error *err) {
-    if (v && v->kind == JSON_BOOL)
-        r->n_logprobs = v->boolean ? 0 : -1;
-    else if (v && v->kind == JSON_NUMBER && v->number >= 0 && v->number <= MAX_LOGPROBS)
-        r->n_logprobs = (int)v->number;
-    else if (v)
-        return record_mismatch(err, "logprobs", "true, false or a number from 0 to 100", v);
-    return true;
-}
-
 // Reads "continuation" or "choices" to `list`, which has space for all of them. Returns their
 // number, or 0 with err.
 static int parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
-    const Json *choices = member(root, "choices"), *one = member(root, "continuation");
+    const Json *choices = json_get_value(root, "choices");
+    const Json *one = json_get_value(root, "continuation");
     int n = 0;
 
     if (!choices) return parse_source(r, "continuation", one, &list[0], err);
@@ -336,18 +321,19 @@ bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Er
 }
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
-    const Json *text = root->kind == JSON_STRING ? root : member(root, "text");
-    const Json *choices = member(root, "choices");
+    const Json *text = root->kind == JSON_STRING ? root : json_get_value(root, "text");
+    const Json *choices = json_get_value(root, "choices");
+    const Json *logprobs = json_get_value(root, "logprobs");
     int n = choices ? choices->n_items : 1;
-    int n_contexts =
-        !!text + !!member(root, "context") + !!member(root, "prompt") + !!member(root, "messages");
+    int n_contexts = !!text + !!json_get_value(root, "context") + !!json_get_value(root, "prompt") +
+                     !!json_get_value(root, "messages");
     if (n_contexts != 1)
         return error_set(err, EXIT_RUNTIME,
                          "expected one of \"context\", \"prompt\", \"messages\" and \"text\"");
 
     int n_list = n + 1;
     Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);
-    bool ok = parse_logprobs(r, member(root, "logprobs"), err);
+    bool ok = !logprobs || record_parse_logprobs(r, logprobs, err);
     if (ok && text)
         ok = parse_source(r, "text", text, &list[0], err) && encode_windows(r, &list[0], err);
     else if (ok)

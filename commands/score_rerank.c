@@ -2,13 +2,16 @@
 #include "score_record.h"
 #include "../cli/output.h"
 
+// The default instruction of Qwen3-Reranker's prompt, which --instruction replaces.
+#define INSTRUCTION "Given a web search query, retrieve relevant passages that answer the query"
+
 // The published prompt of Qwen3-Reranker (its model card, 2025-06).
 static const char qwen3_reranker[] =
     "<|im_start|>system\n"
     "Judge whether the Document meets the requirements based on the Query and the Instruct "
     "provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
     "<|im_start|>user\n"
-    "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+    "<Instruct>: " INSTRUCTION "\n"
     "<Query>: {query}\n"
     "<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n";
@@ -19,24 +22,34 @@ static Str rerank_template(const Pipeline *p) {
     return text.data ? text : str_of(qwen3_reranker);
 }
 
-void score_rerank_open(Pipeline *p) { tokenizer_reserve_special(p->tokenizer, rerank_template(p)); }
+void score_rerank_open(Pipeline *p) {
+    Str text = rerank_template(p);
+    tokenizer_reserve_special(p->tokenizer, text);
+    if (p->options->instruction && !str_contains(text, INSTRUCTION))
+        die(EXIT_USAGE, "--instruction: the reranking template of the model has none");
+}
 
-// Encodes the template with query and document in their places. Only the template writes special
-// tokens.
+// Encodes the template with query, document and instruction in their places. Only the template
+// writes special tokens.
 static void encode_pair(const Pipeline *p, Str query, Str document, Ids *out) {
+    const char *instruction = p->options->instruction;
+    const struct {
+        const char *name;
+        Str value;
+    } places[] = {{"{query}", query},
+                  {"{document}", document},
+                  {INSTRUCTION, str_of(instruction ? instruction : INSTRUCTION)}};
+    enum { N_PLACES = sizeof places / sizeof *places };
     Str left = rerank_template(p);
     Buffer text = {0}, mask = {0};
 
     while (left.len) {
-        bool is_query = str_begins_with(left, "{query}");
-        bool is_data = is_query || str_begins_with(left, "{document}");
-        Str piece = {left.data, 1};
-        size_t n = 1; // bytes of the template
+        int i = 0;
+        while (i < N_PLACES && !str_begins_with(left, places[i].name)) i++;
+        bool is_data = i < N_PLACES;
+        Str piece = is_data ? places[i].value : (Str){left.data, 1};
+        size_t n = is_data ? strlen(places[i].name) : 1; // bytes of the template
 
-        if (is_data) {
-            piece = is_query ? query : document;
-            n = is_query ? strlen("{query}") : strlen("{document}");
-        }
         buffer_put(&text, piece);
         memset(buffer_reserve(&mask, piece.len), !is_data, piece.len);
         mask.len += piece.len;

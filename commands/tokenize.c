@@ -95,14 +95,8 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
 static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     Buffer out = {0};
     bool drops_space = tokenizer_has_space_prefix(t);
-    for (int i = 0; i < ids->len; i++) {
-        Str s = tokenizer_piece(t, ids->data[i], o->has_special);
-        if (drops_space && s.len && !tokenizer_is_control(t, ids->data[i])) {
-            if (s.data[0] == ' ') s = (Str){s.data + 1, s.len - 1};
-            drops_space = false;
-        }
-        buffer_put(&out, s);
-    }
+    for (int i = 0; i < ids->len; i++)
+        buffer_put(&out, tokenizer_piece_in_text(t, ids->data[i], o->has_special, &drops_space));
     text_print(&out);
 }
 

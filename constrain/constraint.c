@@ -520,13 +520,10 @@ static void mask_logits(void *arg, float *logits) {
 }
 
 bool constraint_accept(ConstraintState *s, int token, size_t *n_accepted) {
-    Str piece = tokenizer_piece(s->cache->tokenizer, token, false);
     *n_accepted = 0;
     if (s->n_fed < s->fed.len) s->n_fed += s->fed.data[s->n_fed] == token;
     if (accept_unconstrained(s, token)) return true;
-    if (s->drops_space && piece.len && piece.data[0] == ' ')
-        piece = (Str){piece.data + 1, piece.len - 1};
-    s->drops_space = s->drops_space && piece.len == 0;
+    Str piece = tokenizer_piece_in_text(s->cache->tokenizer, token, false, &s->drops_space);
     s->last_token = token;
     *n_accepted = matcher_accept(s->matcher, piece);
     return *n_accepted == piece.len;

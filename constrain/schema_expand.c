@@ -283,16 +283,10 @@ void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     if (!is_max && n > r->min) r->min = n;
 }
 
-uint32_t count_chars(Str s) {
-    uint32_t n = 0;
-    for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.data[i] & 0xc0) != 0x80;
-    return n;
-}
-
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
     double n = value->n_items;
-    if (value->kind == JSON_STRING) n = count_chars(value->string);
+    if (value->kind == JSON_STRING) n = (double)utf8_length(value->string.data, value->string.len);
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
 }
 

@@ -106,7 +106,6 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 // Bounds on the number of characters, items or properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
-uint32_t count_chars(Str s);
 // True if a known value satisfies a schema or an assertion.
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);

@@ -60,8 +60,9 @@ static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse 
 static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     const Format *format;
     int dfa = keyword_language(c, u->schema, u->value, NULL, &format);
-    return dfa < 0 || (dfa_match(&c->grammar->defs[dfa].dfa, value->string) &&
-                       (!format || count_chars(value->string) <= format->max_length));
+    return dfa < 0 ||
+           (dfa_match(&c->grammar->defs[dfa].dfa, value->string) &&
+            (!format || utf8_length(value->string.data, value->string.len) <= format->max_length));
 }
 
 const SchemaKeyword schema_string_keywords[] = {

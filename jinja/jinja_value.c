@@ -132,10 +132,8 @@ Text text_next(Text *rest) {
 }
 
 size_t text_length(Heap *h, Text t) {
-    size_t n = 0;
     heap_touch(h, t.len);
-    for (size_t i = 0; i < t.len; i++) n += ((unsigned char)t.data[i] & 0xc0) != 0x80;
-    return n;
+    return utf8_length(t.data, t.len);
 }
 
 size_t text_offset(Text t, int64_t i) {

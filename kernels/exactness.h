@@ -13,7 +13,8 @@
 //   kernel_rows  kernels for         used for
 //   0            the actual rows     prompts and batches (the fastest)
 //   1            one row             a sequence that decodes alone, with its draft tokens: each row
-//                                    has the bits that it would have in a pass of its own
+//                                    has the bits that it would have in a pass of its own; also a
+//                                    pass with a prompt whose log-probabilities are requested
 //   n            n rows              a chunk of n tokens of which the first come from the prefix
 //                                    cache: the others have the bits of an uncached prefill
 //

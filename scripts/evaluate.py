@@ -10,10 +10,12 @@ docs/evaluation.md for the files."""
 import argparse
 import csv
 import glob
+import io
 import json
 import math
 import os
 import re
+import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -39,16 +41,18 @@ A: The 1992 Olympics were held in Barcelona, Spain."""  # the prompt of Lin et a
 
 
 class Sample:
-    """A question: contexts, answers (the continuations without their space), and the index of the right answer."""
+    """A question: contexts, answers (the continuations without the space before them), and the index of the right
+    answer. truths: for each answer whether it is right, if several are."""
 
-    def __init__(self, context, answers, gold, group=None, prefix="", truths=None):
+    def __init__(self, context, answers, gold, group=None, prefix="", truths=None, space=" "):
         self.contexts = context if isinstance(context, list) else [context] * len(answers)
         self.answers, self.gold, self.group, self.prefix, self.truths = answers, gold, group, prefix, truths
-        self.shot = self.contexts[gold] + " " + answers[gold]
+        self.space = space
+        self.shot = self.contexts[gold] + space + answers[gold]
 
     def records(self, shots):
         before = self.prefix + "".join(s.shot + "\n\n" for s in shots)
-        texts = [" " + a for a in self.answers]
+        texts = [self.space + a for a in self.answers]
         if len(set(self.contexts)) == 1 and len(texts) > 1:
             return [{"context": before + self.contexts[0], "choices": texts}]
         return [{"context": before + c, "continuation": t} for c, t in zip(self.contexts, texts)]
@@ -117,7 +121,54 @@ TASKS = {"hellaswag": (hellaswag, 1, "acc acc_norm"), "arc_easy": (arc, 1, "acc 
          "winogrande": (winogrande, 1, "acc"), "mmlu": (mmlu, 1, "acc"),
          "truthfulqa_mc1": (truthfulqa("mc1_targets"), 2, "acc"), "boolq": (boolq, 2, "acc"),
          "truthfulqa_mc2": (truthfulqa("mc2_targets"), 3, "mc2"), "lambada": (lambada, 1, "acc perplexity"),
-         "gsm8k": (gsm8k, 3, "strict_match flexible_extract")}
+         "gsm8k": (gsm8k, 3, "strict_match flexible_extract"), "multiple_choice": (None, 0, "acc acc_norm")}
+
+
+def hellaswag_text(data):
+    """Six lines per task: the context, the index of the right ending, four endings."""
+    lines = data.decode().rstrip("\n").split("\n")
+    if len(lines) % 6:
+        raise ValueError("%d lines are not a multiple of 6" % len(lines))
+    return [Sample(lines[i], lines[i + 2:i + 6], int(lines[i + 1])) for i in range(0, len(lines), 6)]
+
+
+def winogrande_csv(data):
+    """Index, sentence with "_", two options, number of the right one; or named columns."""
+    rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
+    if "sentence" in rows[0]:
+        return [winogrande(dict(zip(rows[0], row))) for row in rows[1:]]
+    parts = [row[1].partition("_") for row in rows]
+    return [Sample([before + row[2], before + row[3]], [after] * 2, int(row[4]) - 1, space="")
+            for row, (before, _, after) in zip(rows, parts)]
+
+
+def multiple_choice_binary(data):
+    """The number of tasks, their offsets, then for each task the question, answers with labels (1: right), and a second
+    such list, which is not used. Texts and lists begin with their length. Numbers have 32 bits."""
+    f = io.BytesIO(data)
+
+    def numbers(n):
+        return struct.unpack("<%dI" % n, f.read(4 * n))
+
+    def text():
+        n = numbers(1)[0]
+        return struct.unpack("%ds" % n, f.read(n))[0].decode()
+
+    def answers():
+        n = numbers(1)[0]
+        return [text() for _ in range(n)], [label == 1 for label in numbers(n)]
+
+    samples = []
+    offsets = numbers(numbers(1)[0])
+    for _ in offsets:
+        question, (texts, truths), _ = text(), answers(), answers()
+        samples.append(Sample(question, texts, truths.index(True), truths=truths))
+    return samples
+
+
+# Task and extension: the function that reads a file of llama-perplexity
+LLAMA_CPP = {("hellaswag", ".txt"): hellaswag_text, ("winogrande", ".csv"): winogrande_csv,
+             ("multiple_choice", ".bin"): multiple_choice_binary}
 
 
 def read_rows(path, split="test"):
@@ -137,6 +188,29 @@ def read_rows(path, split="test"):
     return rows
 
 
+def read_samples(name, path, split="test"):
+    """The samples of a file in the published format or in that of llama-perplexity, and whether it is the latter."""
+    function = LLAMA_CPP.get((name, os.path.splitext(path)[1]))
+    if not function and name == "multiple_choice":
+        sys.exit("%s: expected a file FILE.bin of llama-perplexity" % path)
+    if not function:
+        return [TASKS[name][0](row) for row in read_rows(path, split)], False
+    try:
+        with open(path, "rb") as f:
+            return function(f.read()), True
+    except (struct.error, IndexError, ValueError) as e:
+        sys.exit("%s: expected the format of llama-perplexity for %s: %s" % (path, name, e))
+
+
+def llama_cpp_means(lists, is_winogrande):
+    """The mean log-probability per token of each answer, as llama-perplexity computes it: without the tokens that all
+    answers begin with or, in WinoGrande, without the last token."""
+    ids = [[t["id"] for t in tokens] for tokens in lists]
+    n_common = 0 if is_winogrande else len(os.path.commonprefix(ids))
+    counted = [tokens[:-1] or tokens if is_winogrande else tokens[n_common:] for tokens in lists]
+    return [sum(t["logprob"] for t in tokens) / max(len(tokens), 1) for tokens in counted]
+
+
 def grade(sample, results, metric):
     """The value of a sample: 1 if it is right, 0 if not; for mc2 a probability, for perplexity a log-likelihood."""
     choices = results[0].get("choices", results)
@@ -150,7 +224,10 @@ def grade(sample, results, metric):
         return sum(w for w, is_true in zip(weights, sample.truths) if is_true) / sum(weights)
     if metric == "acc_norm":
         sums = [x / len(a) for x, a in zip(sums, sample.answers)]
-    return float(sums.index(max(sums)) == sample.gold)
+    if metric == "llama.cpp":
+        sums = llama_cpp_means([c["logprobs"] for c in choices], len(results) > 1)
+    best = sums.index(max(sums))
+    return float(sample.truths[best] if sample.truths else best == sample.gold)
 
 
 def number(text, metric):
@@ -166,11 +243,13 @@ def number(text, metric):
 
 def evaluate(model, name, path, shots, train, limit):
     """{metric: values per sample}, and the samples."""
-    function, _, metrics = TASKS[name]
-    samples = [function(row) for row in read_rows(path)[:limit]]
+    metrics = TASKS[name][2]
+    samples, is_llama_cpp = read_samples(name, path)
+    samples = samples[:limit]
+    metrics += " llama.cpp" if is_llama_cpp else ""
     if shots and not train and not os.path.isdir(path):
         sys.exit("%s: --shots needs --train %s=FILE" % (name, name))
-    examples = [function(row) for row in read_rows(train or path, "dev")] if shots else []
+    examples = read_samples(name, train or path, "dev")[0] if shots else []
     shot_lists = [[e for e in examples if e.group == s.group][:shots] for s in samples]
     if shots and min(map(len, shot_lists)) < shots:
         sys.exit("%s: fewer than %d examples" % (name, shots))
@@ -181,7 +260,7 @@ def evaluate(model, name, path, shots, train, limit):
         golds = [re.sub(r"(?s).*#### |,|\$|\.$", "", s.answers[0]) for s in samples]
         return {m: [float(number(t, m) == gold) for t, gold in zip(texts, golds)] for m in metrics.split()}, samples
     lists = [s.records(shown) for s, shown in zip(samples, shot_lists)]
-    results = iter(model.score([r for records in lists for r in records]))
+    results = iter(model.score([dict(r, logprobs=is_llama_cpp) for records in lists for r in records]))
     results = [[next(results) for _ in records] for records in lists]
     return {m: [grade(s, r, m) for s, r in zip(samples, results)] for m in metrics.split()}, samples
 

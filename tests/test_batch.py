@@ -444,6 +444,102 @@ def openai_batch(cli):
 
 
 @test
+def echo(cli):
+    """An echoed prompt has the log-probabilities of score, in OpenAI's form, for any batch and order of the records."""
+    for model in {cli.model, None}:
+        given, cli.model = cli.model, model
+        texts = [t for t in prompts(20) if t.strip()] + ["\u00e9t\u00e9 \u4f60\u597d", "A", " two  spaces", ""]
+        ids = [json.loads(line) for line in cli.run(
+            "tokenize", "--jsonl", stdin="".join(json.dumps(t) + "\n" for t in texts).encode())[0].splitlines()]
+        scored = [json.loads(line)["logprobs"] for line in cli.run("score", "--jsonl", stdin="".join(
+            json.dumps({"text": t, "logprobs": 2}) + "\n" for t in texts if t).encode())[0].splitlines()]
+        # Texts, ids without BOS, and ids with a generated token, as lm-evaluation-harness asks for it.
+        records = [openai_request(i, "text", prompt=t, echo=True, logprobs=2, max_tokens=0) for i, t in enumerate(texts)]
+        records += [openai_request(100 + i, "text", prompt=[x], echo=True, logprobs=1, max_tokens=1)
+                    for i, x in enumerate(ids) if x]
+        found = {}
+        for n in 1, 7, 32:
+            random.Random(n).shuffle(records)
+            out = cli.run("batch", "-q", "--parallel", n, "-b", 5 * n, "-i", cli.write("in", records))[0]
+            answers = [json.loads(line) for line in out.splitlines()]
+            choices = {a["custom_id"]: a["response"]["body"]["choices"][0] for a in answers}
+            same(len(choices), len(records))
+            same(choices, found or choices, "--parallel %d" % n)
+            found = choices
+
+        for i, text in enumerate(texts):
+            l = found["request-%d" % i]["logprobs"]
+            same((found["request-%d" % i]["text"], found["request-%d" % i]["finish_reason"]), (text, "length"))
+            same((l["token_logprobs"][0], l["top_logprobs"][0], l["text_offset"][0]), (None, None, 0))
+            if not text:
+                same(len(l["tokens"]), 1)
+                continue
+            same(l["token_logprobs"][1:], [t["logprob"] for t in scored[i]])
+            same([max(top.values()) for top in l["top_logprobs"][1:]], [t["top"][0]["logprob"] for t in scored[i]])
+            for token, begin, end in zip(l["tokens"], l["text_offset"], l["text_offset"][1:] + [len(text)]):
+                check(token.endswith(text[begin:end]) or "\ufffd" in token or begin == 0, token, text[begin:end])
+        for i, x in enumerate(ids):
+            if x:
+                choice = found["request-%d" % (100 + i)]
+                same([len(v) for v in choice["logprobs"].values()], [len(x) + 1] * 4)
+                check(choice["text"].startswith(texts[i]) or model, choice["text"])
+        cli.model = given
+
+    # The short form, several choices, and prompts that cannot be echoed.
+    ask = {"prompt": "The cat", "echo": True, "logprobs": 0, "max_tokens": 2, "temperature": 1.5, "n": 2}
+    for choice in batch([ask], "--raw")[0]["choices"]:
+        check(choice["text"].startswith("The cat"), choice)
+        same([t["logprob"] is None for t in choice["logprobs"]], [True] + [False] * (len(choice["logprobs"]) - 1))
+        same("".join(t["token"] for t in choice["logprobs"][1:]), choice["text"])
+    same(batch([{"prompt": "The cat", "max_tokens": 0}], "--raw", "--echo")[0]["text"], "The cat")
+    chat = openai_request(0, "chat", messages=[{"role": "user", "content": "x"}], echo=True)
+    check("echo: needs a prompt" in batch([chat], "--template", "llama3", code=5)[0]["error"]["message"])
+
+
+@test
+def stop_tokens(cli):
+    """"stop_token_ids" end a text; "min_tokens" keeps stop tokens and stop strings from ending it before."""
+    ask = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "logprobs": 0}
+    free = batch([ask], "--raw")[0]
+    ids, words = ([t[key] for t in free["logprobs"]] for key in ("id", "token"))
+    at = next(i for i in range(2, 12) if ids[i] not in ids[:i] and words[i] not in "".join(words[:i]))
+    stop, eos = dict(ask, stop_token_ids=[3, ids[at]]), 2033
+    found = batch([stop, dict(ask, stop=words[at]), dict(stop, min_tokens=at), dict(stop, min_tokens=at + 1),
+                   dict(ask, stop=words[at], min_tokens=at), dict(ask, stop=words[at], min_tokens=at + 1),
+                   dict(stop, ignore_eos=True), dict(ask, logit_bias={str(eos): 100}, min_tokens=5),
+                   dict(ask, logit_bias={str(eos): 100})], "--raw")
+    short = "".join(words[:at]), "stop"
+    is_short = [(a["text"], a["finish_reason"]) == short for a in found[:7]]
+    same(is_short, [True, True, True, False, True, False, True])
+    same([a["n_generated"] for a in found[7:]], [5, 0], "the end of the text is the most likely token")
+    same(len(found[5]["text"]) > len(short[0]) and found[5]["finish_reason"], "length")
+    check(ids[at] not in [t["id"] for t in found[3]["logprobs"][:at + 1]], found[3])
+    out = call("run", "--raw", "-q", "-t", "1", "--temp", "0", "-n", "12", "--stop", words[at], "--min-tokens", str(at + 1),
+               ask["prompt"])[0]
+    same(out.decode().rstrip("\n"), found[5]["text"])
+    for field, value, says in (("stop_token_ids", [-1], "token ids"), ("stop_token_ids", "x", "an array of token ids"),
+                               ("min_tokens", 13, "at most max_tokens, 12, found 13"), ("min_tokens", -1, "min_tokens")):
+        check(says in batch([dict(ask, **{field: value})], code=5)[0]["error"]["message"], field, value)
+
+
+@test
+def unknown_fields(cli):
+    """Fields that no record is served with are named on stderr, in one line, each once; --strict rejects them."""
+    ask = {"prompt": "x", "max_tokens": 1, "best_of": 1, "model": "m", "null": None}
+    lines = [dict(ask, prompt_logprobs=1), dict(ask, **{"a\n": [1], "prompt_logprobs": 2}), ask]
+    lines.append(openai_request(1, "text", prompt="x", priority=3))
+    source = cli.write("in", lines)
+    same(cli.run("batch", "-q", "-i", source)[1],
+         'llama31: warning: fields without effect: "prompt_logprobs", "a\\n", "priority"\n')
+    same(cli.run("batch", "-q", stdin=json.dumps(ask).encode())[1], "")
+    out = cli.run("batch", "-q", "--strict", "-i", source, code=5)[0]
+    same([json.loads(line)["error"]["message"].count("unknown field") for line in out.splitlines()], [1] * 4)
+    many = json.dumps(dict(ask, **{"f%d" % i: 1 for i in range(99)})).encode()
+    err = cli.run("batch", "-q", stdin=many)[1]
+    check(err.endswith('"f30", "f31", and others\n'), err)
+
+
+@test
 def resume(cli):
     """An incomplete last line is removed, complete lines stay, errors count as finished, and nothing is overwritten."""
     source, out = cli.write("in", requests(20) + ["broken"]), cli.path_of("out")
@@ -866,7 +962,7 @@ def refused_values():
         check(matches(answer["error"]["message"], says), record, "expected", says, "found", answer)
 
     # Values that have no effect, and accepted forms.
-    neutral = dict(best_of=1, stream=False, echo=None, suffix=None, functions=[], function_call="none", temperature=None,
+    neutral = dict(best_of=1, stream=False, echo=False, suffix=None, functions=[], function_call="none", temperature=None,
                    tools=[], stop=[], response_format={"type": "text"}, max_tokens=1)
     good = [dict(neutral, prompt="x", seed=5), {"prompt": ["x"], "max_tokens": 1, "seed": 5}, {"prompt": [5], "max_tokens": 1},
             {"prompt": "x", "max_tokens": 1, "logprobs": True, "top_logprobs": 2},

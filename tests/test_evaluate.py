@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -101,6 +102,46 @@ def other_tasks(cli):
     check(abs(found["mmlu", "acc (macro)"][0] - (sum(right["art"]) / 2 + right["my law"][0]) / 2) < 1e-3, found, values)
     error = math.sqrt(sum((x - sum(values) / 3) ** 2 for x in values) / 2 / 3)
     check(abs(found["mmlu", "acc"][1] - error) < 1e-3, found)
+
+
+def written(*parts):
+    """Texts with their length, and numbers of 32 bits: the binary form of multiple choice."""
+    return b"".join(struct.pack("<I", p) if isinstance(p, int) else struct.pack("<I", len(p.encode())) + p.encode()
+                    for p in parts)
+
+
+@test
+def llama_cpp_files(cli):
+    """The files of llama-perplexity, and its metric: the mean over tokens that are not common to all answers."""
+    endings = ["runs to the big red ball.", "runs away.", "runs to the big red cat.", "sleeps"]
+    start, end, names = "Lily saw the dog and ", " was very happy.", ["Lily", "a stone"]
+    task = ["Dogs:"] + [4] + endings + [0, 1, 0, 1] + [1, "x", 1]  # two right answers, and one unused
+    files = {"hellaswag": ("h.txt", "".join(x + "\n" for x in ["Dogs:", "2", *endings] * 2).encode()),
+             "winogrande": ("w.csv", ('0,"%s, or _%s",%s,%s,1\n' % (start, end, *names)).encode()),
+             "multiple_choice": ("m.bin", written(2, 12, 12, *task, *task))}
+    for name, content in files.values():
+        with open(cli.path_of(name), "wb") as f:
+            f.write(content)
+    pairs = [("Dogs:", " " + e) for e in endings] + [(start + ", or " + n, end) for n in names]
+    lines = "".join(json.dumps({"context": c, "continuation": a, "logprobs": True}) + "\n" for c, a in pairs)
+    tokens = [json.loads(line)["logprobs"] for line in cli.run("score", "--jsonl", stdin=lines.encode())[0].splitlines()]
+    n = next(i for i, column in enumerate(zip(*tokens[:4])) if len({t["id"] for t in column}) > 1)
+    means = [sum(t["logprob"] for t in x[n:]) / (len(x) - n) for x in tokens[:4]]
+    means += [sum(t["logprob"] for t in x[:-1]) / (len(x) - 1) for x in tokens[4:]]
+    best = means.index(max(means[:4]))
+    expected = {"hellaswag": best == 2, "winogrande": means[4] > means[5], "multiple_choice": best in (1, 3)}
+    found, text = table(cli, *("%s=%s" % (task, cli.path_of(name)) for task, (name, _) in files.items()))
+    for task, is_right in expected.items():
+        same((found[task, "llama.cpp"][0], found[task, "llama.cpp"][2]), (is_right, 2 - (task == "winogrande")), text)
+    row = "sentence,option1,option2,answer\n%s_%s,%s,%s,1" % (start, end, *names)
+    same(table(cli, "winogrande=" + cli.write("named.csv", [row]))[0]["winogrande", "acc"][2], 1)
+
+    for task, (name, content) in files.items():
+        with open(cli.path_of(name), "wb") as f:
+            f.write(content[:len(content) // 2 - 20 * (task == "hellaswag")])
+        r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "-m", "x", task + "=" + cli.path_of(name)],
+                           capture_output=True, text=True)
+        check(r.returncode == 1 and name + ": expected the format of llama-perplexity" in r.stderr, task, r.stderr)
 
 
 @test

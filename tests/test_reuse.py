@@ -160,6 +160,23 @@ def cache_in_other_commands(cli, tmp):
 
 
 @test
+def cache_and_echo(cli, tmp):
+    """Passes that score an echoed prompt use other kernels than an uncached prefill, so their pages are not cached."""
+    requires("cache")
+    long_context(cli)
+    records = [{"id": i, "prompt": STORY, "max_tokens": 4, "seed": 1, "logprobs": 2, "echo": not i} for i in (0, 1)]
+
+    def answers(records, *args):
+        lines = "".join(json.dumps(r) + "\n" for r in records).encode()
+        return cli.run("batch", "--raw", "--ordered", *args, stdin=lines)[0].splitlines()
+
+    plain = answers(records[1:])
+    same(answers(records, "--cache", tmp)[0], answers(records[:1])[0])
+    for i in range(3):
+        same(answers(records[1:], "--cache", tmp), plain, i)
+
+
+@test
 def cache_survives_kills(cli, tmp):
     requires("cache")
     long_context(cli)

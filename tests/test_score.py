@@ -442,6 +442,10 @@ def rerank(cli):
         near(a["logprob_yes"], yes, d)
         near(a["logprob_no"], no, d)
         check(abs(a["score"] - score) <= 1e-4 * score, d, a, score)
+    out = cli.run("score", "--rerank", query, "--instruction", "Bark <|im_end|>!", stdin=json.dumps(documents[0]).encode())[0]
+    user = "<Instruct>: Bark <|im_end|>!\n<Query>: %s\n<Document>: %s" % (query, documents[0])
+    near(json.loads(out)["logprob_yes"], relevance(cli, [("system", JUDGE), ("user", user)], CHATML)[1])
+    cli.refuses(2, "--instruction: needs --rerank", "score", "--jsonl", "--instruction", "x")
     for args in ["--parallel", 1], ["--chunk", 7]:
         out = cli.run("score", "--rerank", query, "-i", source, "-o", "-", "--sort", *args)[0]
         same([json.loads(line) for line in out.splitlines()], sorted(found, key=lambda a: -a["score"]))
@@ -465,6 +469,7 @@ def rerank_template(cli):
     near(found["logprob_yes"], yes)
     near(found["logprob_no"], no)
     cli.refuses(2, "--sort: needs --rerank", "score", "--jsonl", "--sort")
+    cli.refuses(2, "template of the model has none", "score", "--rerank", "a", "--instruction", "x", stdin=b'"b"')
     cli.refuses(2, "one of", "score", "--rerank", "a", "--choices", "a,b")
     out = cli.run("score", "--rerank", "a", "-c", 60, stdin=json.dumps("b" * 60).encode(), code=5)[0]
     same(json.loads(out)["error"]["code"], "context_length_exceeded")
