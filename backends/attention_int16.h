@@ -19,8 +19,9 @@
 // what rounding keys to float16 adds at head_dim 64. A value: 7e-5 of the largest of its row. A
 // weight: 9e-6 of the largest if few weights are large, 1.4e-4 if all 256 are equal.
 //
-// A key or row of values that is not finite has a scale of NaN, and so has the result of each query
-// that sees it. A query that is not finite has the result NaN.
+// A query takes attend() instead if it is not finite, if it sees a key or row of values that is not
+// finite, or if |q| * |k| > LONGEST_SCORE for a key that it sees. So the error of a score is at
+// most 3.3e-3, root mean square, and values that are not finite have the results of float32.
 //
 // INT16_PANEL queries at a time are in the lanes of two registers: scores and weights are (key,
 // query), and the softmax needs no sums across lanes. K and V are converted once for all queries.
@@ -38,6 +39,7 @@ enum {
     WEIGHT_SUM = (1 << 19) - KV_PAGE / 2 // rounding adds at most 1/2 for each key
 };
 static const float ROW_NORM = 32700;
+static const float LONGEST_SCORE = 256; // TinyLlama: at most 128, mostly 16 to 64
 
 // A pair is two int16 in a dword: dimensions d and d + head_dim / 2 of Q and K, or two neighboring
 // keys of W and V.
@@ -55,6 +57,8 @@ typedef struct {
     BlockQ8_0 blocks[INT16_PANEL * MAX_HEAD_DIM / 32];
     float rows[INT16_PANEL][MAX_HEAD_DIM];
     uint32_t pairs[INT16_PANEL][MAX_HEAD_DIM / 2];
+    // Largest scale of the first n keys; infinity if one of them or of their values is not finite.
+    float max_key_scale[KV_PAGE + 1];
 } __attribute__((aligned(64))) Int16Memory;
 
 _Static_assert(sizeof(Int16Memory) <= KERNEL_SCRATCH, "fits");
@@ -144,14 +148,14 @@ static void int16_softmax(Int16Memory *m, const AttentionPage *a, int first, int
     for (int k = 0; k < n_all; k++) {
         Floats e = exp2_floats((load_n(m->scores[k] + lane, WIDTH) - max) * splat(1.44269504f));
         e = select_above(n_keys, k, e, splat(0));
-        Floats w = select_above(n_keys, k, e * splat(m->value_scale[k]), splat(0));
+        Floats w = e * splat(m->value_scale[k]);
         sum = sum + e;
         weight_sum = weight_sum + w;
         weight_max = max_floats(w, weight_max);
         store_n(m->scores[k] + lane, WIDTH, w);
     }
 
-    // The inverse of w_scale: 2^100 if all weights are 0, NaN if a weight is NaN.
+    // The inverse of w_scale: 2^100 if all weights are 0.
     Floats inverse = splat(WEIGHT_SUM) / weight_sum;
     inverse = min_floats(splat(WEIGHT_MAX) / weight_max, inverse);
     inverse = min_floats(splat(0x1p100f), inverse);
@@ -219,8 +223,10 @@ INLINE void int16_product(const Int16Product *product) {
     }
 }
 
-// Attention of INT16_PANEL queries, from query `first` on, clipped to n_q.
-static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int first) {
+// Attention of INT16_PANEL queries, from query `first` on, clipped to n_q. needs_floats[i] is set
+// for queries that attend() must compute.
+static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int first,
+                                 bool *needs_floats) {
     const int dim = a->head_dim, n_q = min_int(INT16_PANEL, a->n_q - first);
     int n_all = 0; // largest number of keys that a query sees, and even
     for (int i = 0; i < n_q; i++)
@@ -230,6 +236,14 @@ static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int fir
     convert_kv_rows(m->rows, INT16_PANEL, TYPE_F32, a->q, first, n_q, dim);
     for (int i = 0; i < INT16_PANEL; i++)
         m->query_scale[i] = int16_row(m->pairs[i], m->rows[i], dim);
+    int n_integer = 0;
+    for (int i = 0; i < n_q; i++) {
+        float scale = m->query_scale[i] * m->max_key_scale[a->n_keys[first + i]];
+        needs_floats[first + i] = !(scale * ROW_NORM * ROW_NORM <= LONGEST_SCORE); // true for NaN
+        n_integer += !needs_floats[first + i];
+    }
+    if (n_integer == 0) return;
+
     for (int lane = 0; lane < INT16_PANEL; lane += WIDTH)
         transpose_dwords(m->queries[0] + lane, sizeof m->queries[0], m->pairs[lane],
                          sizeof m->pairs[0], dim / 2, 1);
@@ -261,8 +275,21 @@ static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int fir
                                       .n_pairs = n_all / 2});
 }
 
+// Scales of values that are not finite become 0, so that they have no effect on queries that do not
+// see them.
+static void find_max_key_scales(Int16Memory *m, int n) {
+    m->max_key_scale[0] = 0;
+    for (int k = 0; k < n; k++) {
+        bool is_finite = isfinite(m->key_scale[k]) && isfinite(m->value_scale[k]);
+        float scale = is_finite ? m->key_scale[k] : INFINITY;
+        m->max_key_scale[k + 1] = scale > m->max_key_scale[k] ? scale : m->max_key_scale[k];
+        if (!is_finite) m->value_scale[k] = 0;
+    }
+}
+
 static void int16_attend_many(const AttentionPage *a) {
     Int16Memory *m = team_scratch();
+    bool needs_floats[ATTEND_MANY_QUERIES];
     int n = 0; // largest number of keys that a query sees
     for (int i = 0; i < a->n_q; i++) n = a->n_keys[i] > n ? a->n_keys[i] : n;
 
@@ -273,5 +300,21 @@ static void int16_attend_many(const AttentionPage *a) {
         convert_panel(m, a->v_type, a->v, key, n - key, a->head_dim);
         int16_values(m, key, a->head_dim);
     }
-    for (int i = 0; i < a->n_q; i += INT16_PANEL) int16_attend_queries(m, a, i);
+    find_max_key_scales(m, round_up(n, INT16_PANEL));
+    for (int i = 0; i < a->n_q; i += INT16_PANEL) int16_attend_queries(m, a, i, needs_floats);
+
+    // attend() overwrites m.
+    for (int i = 0; i < a->n_q; i++) {
+        AttentionPage p = *a;
+        for (p.n_q = 0; p.n_q < ATTEND_MAX_QUERIES && i + p.n_q < a->n_q; p.n_q++)
+            if (!needs_floats[i + p.n_q]) break;
+        if (p.n_q == 0) continue;
+        p.q += i * p.head_dim;
+        p.acc += i * p.head_dim;
+        p.n_keys += i;
+        p.max += i;
+        p.sum += i;
+        attend(&p);
+        i += p.n_q - 1;
+    }
 }
