@@ -65,11 +65,6 @@ _Static_assert(sizeof(Int16Memory) <= KERNEL_SCRATCH, "fits");
 
 // Conversion to integers.
 
-// Rounds a and b to int16: WIDTH pairs.
-INLINE Integers round_pairs(Floats a, Floats b) {
-    return (Integers)(((Words)round_integers(a) & 0xffff) | (Words)round_integers(b) << 16);
-}
-
 // Converts INT16_PANEL rows of K or V, from row `key` on, to float32. If only n of them exist, the
 // last one is repeated.
 static void convert_panel(Int16Memory *m, Type type, const void *kv, int key, int n, int dim) {
@@ -87,7 +82,7 @@ static void convert_panel(Int16Memory *m, Type type, const void *kv, int key, in
 INLINE float int16_row(uint32_t *pairs, const float *x, int n) {
     Floats v[MAX_HEAD_DIM / WIDTH], squares = splat(0);
     float inverse;
-    for (int i = 0; i < n; i += WIDTH) v[i / WIDTH] = load_n(x + i, WIDTH);
+    for (int i = 0; i < n; i += WIDTH) v[i / WIDTH] = *(const Floats *)(x + i);
     float scale = int8_scale(max_abs_bits(v, div_up(n, WIDTH)), &inverse);
 
     for (int i = 0; i < div_up(n, WIDTH); i++) {
@@ -99,7 +94,7 @@ INLINE float int16_row(uint32_t *pairs, const float *x, int n) {
 
     Floats to_integer = splat(inverse * factor);
     for (int i = 0; i < n / 2; i += WIDTH)
-        *(Integers *)(pairs + i) = round_pairs(load_n(x + i, WIDTH) * to_integer,
+        *(Integers *)(pairs + i) = round_pairs(*(const Floats *)(x + i) * to_integer,
                                                load_n(x + n / 2 + i, WIDTH) * to_integer);
     return scale / factor;
 }
@@ -109,7 +104,7 @@ INLINE void int16_values(Int16Memory *m, int key, int dim) {
     float inverse[INT16_PANEL];
     for (int i = 0; i < INT16_PANEL; i++) {
         Floats v[MAX_HEAD_DIM / WIDTH];
-        for (int d = 0; d < dim; d += WIDTH) v[d / WIDTH] = load_n(m->rows[i] + d, WIDTH);
+        for (int d = 0; d < dim; d += WIDTH) v[d / WIDTH] = *(const Floats *)(m->rows[i] + d);
         m->value_scale[key + i] =
             int8_scale(max_abs_bits(v, div_up(dim, WIDTH)), &inverse[i]) * (127.0f / VALUE_MAX);
         inverse[i] *= VALUE_MAX / 127.0f;
@@ -118,8 +113,8 @@ INLINE void int16_values(Int16Memory *m, int key, int dim) {
     for (int i = 0; i < INT16_PANEL; i += 2)
         for (int d = 0; d < dim; d += WIDTH)
             *(Integers *)(m->values[d / INT16_PANEL][(key + i) / 2] + d % INT16_PANEL) =
-                round_pairs(load_n(m->rows[i] + d, WIDTH) * splat(inverse[i]),
-                            load_n(m->rows[i + 1] + d, WIDTH) * splat(inverse[i + 1]));
+                round_pairs(*(const Floats *)(m->rows[i] + d) * splat(inverse[i]),
+                            *(const Floats *)(m->rows[i + 1] + d) * splat(inverse[i + 1]));
 }
 
 // Softmax.
@@ -135,38 +130,42 @@ INLINE Floats exp2_floats(Floats x) {
 }
 
 // The softmax of WIDTH queries, in the lanes from `lane` on of the queries from `first` on:
-// converts the scores of n_all keys, an even number, to weights.
-static void int16_softmax(Int16Memory *m, const AttentionPage *a, int first, int lane, int n_all) {
+// converts the scores of n_all keys, an even number, to weights. Without is_masked, each query sees
+// all of them.
+INLINE void int16_softmax(Int16Memory *m, const AttentionPage *a, int first, int lane, int n_all,
+                          bool is_masked) {
     const int q = first + lane;
     const Integers n_keys = (Integers)load_n((const void *)(a->n_keys + q), a->n_q - q);
     const Floats lowest = splat(-INFINITY);
     Floats max = lowest, sum = splat(0), weight_sum = sum, weight_max = sum;
 
-    for (int k = 0; k < n_all; k++)
-        max = max_floats(select_above(n_keys, k, load_n(m->scores[k] + lane, WIDTH), lowest), max);
+    for (int k = 0; k < n_all; k++) {
+        Floats s = *(const Floats *)(m->scores[k] + lane);
+        max = max_floats(is_masked ? select_above(n_keys, k, s, lowest) : s, max);
+    }
 
     for (int k = 0; k < n_all; k++) {
-        Floats e = exp2_floats((load_n(m->scores[k] + lane, WIDTH) - max) * splat(1.44269504f));
-        e = select_above(n_keys, k, e, splat(0));
+        Floats e = exp2_floats((*(const Floats *)(m->scores[k] + lane) - max) * splat(1.44269504f));
+        if (is_masked) e = select_above(n_keys, k, e, splat(0));
         Floats w = e * splat(m->value_scale[k]);
         sum = sum + e;
         weight_sum = weight_sum + w;
         weight_max = max_floats(w, weight_max);
-        store_n(m->scores[k] + lane, WIDTH, w);
+        *(Floats *)(m->scores[k] + lane) = w;
     }
 
     // The inverse of w_scale: 2^100 if all weights are 0.
     Floats inverse = splat(WEIGHT_SUM) / weight_sum;
     inverse = min_floats(splat(WEIGHT_MAX) / weight_max, inverse);
     inverse = min_floats(splat(0x1p100f), inverse);
-    store_n(m->weight_scale + lane, WIDTH, splat(1) / inverse);
+    *(Floats *)(m->weight_scale + lane) = splat(1) / inverse;
     store_n(a->max + q, a->n_q - q, max);
     store_n(a->sum + q, a->n_q - q, sum);
 
     for (int k = 0; k < n_all; k += 2)
         *(Integers *)(m->weights[k / 2] + lane) =
-            round_pairs(load_n(m->scores[k] + lane, WIDTH) * inverse,
-                        load_n(m->scores[k + 1] + lane, WIDTH) * inverse);
+            round_pairs(*(const Floats *)(m->scores[k] + lane) * inverse,
+                        *(const Floats *)(m->scores[k + 1] + lane) * inverse);
 }
 
 // Products.
@@ -212,7 +211,7 @@ INLINE void int16_product(const Int16Product *product) {
         }
 
         for (int h = 0; h < 2; h++) {
-            Floats scale = p.panel_scale ? load_n(p.panel_scale + WIDTH * h, WIDTH) : splat(1);
+            Floats scale = p.panel_scale ? *(const Floats *)(p.panel_scale + WIDTH * h) : splat(1);
 #pragma GCC unroll 8
             for (int i = 0; i < INT16_ROWS; i++)
                 if (t + i < p.n_rows)
@@ -228,9 +227,12 @@ INLINE void int16_product(const Int16Product *product) {
 static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int first,
                                  bool *needs_floats) {
     const int dim = a->head_dim, n_q = min_int(INT16_PANEL, a->n_q - first);
-    int n_all = 0; // largest number of keys that a query sees, and even
-    for (int i = 0; i < n_q; i++)
+    int n_all = 0;          // largest number of keys that a query sees, and even
+    int n_common = KV_PAGE; // number of keys that all queries see
+    for (int i = 0; i < n_q; i++) {
         n_all = a->n_keys[first + i] > n_all ? round_up(a->n_keys[first + i], 2) : n_all;
+        n_common = min_int(n_common, a->n_keys[first + i]);
+    }
 
     // scores = K Q^T
     convert_kv_rows(m->rows, INT16_PANEL, TYPE_F32, a->q, first, n_q, dim);
@@ -259,7 +261,11 @@ static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int fir
                                   .panel = m->queries[0],
                                   .n_pairs = dim / 2});
 
-    for (int lane = 0; lane < n_q; lane += WIDTH) int16_softmax(m, a, first, lane, n_all);
+    for (int lane = 0; lane < n_q; lane += WIDTH)
+        if (n_common < n_all)
+            int16_softmax(m, a, first, lane, n_all, true);
+        else
+            int16_softmax(m, a, first, lane, n_all, false);
 
     // acc = weights^T V
     for (int d = 0; d < dim; d += INT16_PANEL)
@@ -275,16 +281,18 @@ static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int fir
                                       .n_pairs = n_all / 2});
 }
 
-// Scales of values that are not finite become 0, so that they have no effect on queries that do not
-// see them.
+// Fills max_key_scale. Scales of values that are not finite become 0, so that they have no effect
+// on queries that do not see them.
 static void find_max_key_scales(Int16Memory *m, int n) {
-    m->max_key_scale[0] = 0;
+    float max = 0;
     for (int k = 0; k < n; k++) {
-        bool is_finite = isfinite(m->key_scale[k]) && isfinite(m->value_scale[k]);
-        float scale = is_finite ? m->key_scale[k] : INFINITY;
-        m->max_key_scale[k + 1] = scale > m->max_key_scale[k] ? scale : m->max_key_scale[k];
-        if (!is_finite) m->value_scale[k] = 0;
+        float scale = m->key_scale[k] + 0 * m->value_scale[k]; // NaN if one of the two is NaN
+        m->max_key_scale[k] = max;
+        if (scale <= max) continue;
+        max = isnan(scale) ? INFINITY : scale;
+        if (isnan(scale)) m->value_scale[k] = 0;
     }
+    m->max_key_scale[n] = max;
 }
 
 static void int16_attend_many(const AttentionPage *a) {

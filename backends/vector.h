@@ -29,7 +29,8 @@
 //
 // Only x86, with SignedWords, a register of int32 as a vector of the compiler:
 //
-//   round_integers(x)           the nearest int32, ties to even
+//   round_pairs(a, b)           the nearest int16 of a in the low half of each dword, those of b in
+//                               the high half; ties to even
 //   select_above(n, k, v, other)   the lanes of v in which the int32 n > k, other lanes of `other`
 //   add_pair_products(sum, a, b)   adds the two products of the int16 in each dword
 #pragma once
@@ -189,7 +190,10 @@ INLINE Floats select_above(Integers n, int k, Floats v, Floats other) {
     return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(is_above));
 }
 
-INLINE Integers round_integers(Floats x) { return _mm256_cvtps_epi32(x); }
+INLINE Integers round_pairs(Floats a, Floats b) {
+    Integers high = _mm256_slli_epi32(_mm256_cvtps_epi32(b), 16);
+    return _mm256_blend_epi16(_mm256_cvtps_epi32(a), high, 0xaa);
+}
 
 INLINE SignedWords add_pair_products(SignedWords sum, Integers a, Integers b) {
 #ifdef __AVXVNNI__
@@ -305,7 +309,10 @@ INLINE Floats select_first(Floats v, int n, Floats other) {
 INLINE Floats select_above(Integers n, int k, Floats v, Floats other) {
     return _mm512_mask_mov_ps(other, _mm512_cmpgt_epi32_mask(n, _mm512_set1_epi32(k)), v);
 }
-INLINE Integers round_integers(Floats x) { return _mm512_cvtps_epi32(x); }
+INLINE Integers round_pairs(Floats a, Floats b) {
+    Integers high = _mm512_slli_epi32(_mm512_cvtps_epi32(b), 16);
+    return _mm512_mask_mov_epi16(_mm512_cvtps_epi32(a), 0xaaaaaaaa, high);
+}
 INLINE SignedWords add_pair_products(SignedWords sum, Integers a, Integers b) {
     return (SignedWords)_mm512_dpwssd_epi32((__m512i)sum, a, b);
 }
