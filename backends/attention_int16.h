@@ -1,5 +1,6 @@
-// Attention of many queries with 16-bit integers. vpdpwssd (AVX-512 VNNI) multiplies two pairs of
-// int16 and adds both products to an int32: twice the multiply-adds of an FMA of float32.
+// Attention of many queries with 16-bit integers. vpdpwssd (AVX-512 VNNI, AVX-VNNI) multiplies two
+// pairs of int16 and adds both products to an int32: twice the multiply-adds of an FMA of float32.
+// AVX2 has vpmaddwd and vpaddd for it.
 //
 // Integers become float32 by one scale for each query, key, row of values, and row of weights:
 //
@@ -31,9 +32,9 @@
 #include "x86_unpack.h"
 
 enum {
-    INT16_ABOVE = 31,        // up to this many queries, attend() is faster (Zen 5, 2026-11-25)
-    INT16_PANEL = 2 * WIDTH, // queries, or dimensions of V, of two registers
-    INT16_ROWS = WIDTH / 2,  // rows of a tile of a product
+    INT16_ABOVE = WIDTH < 16 ? 47 : 31, // up to that, attend() is faster (Zen 5, 2026-11-25)
+    INT16_PANEL = 2 * WIDTH,            // queries, or dimensions of V, of two registers
+    INT16_ROWS = WIDTH / 2,             // rows of a tile of a product
     VALUE_MAX = 4095,
     WEIGHT_MAX = 32767,
     WEIGHT_SUM = (1 << 19) - KV_PAGE / 2 // rounding adds at most 1/2 for each key
