@@ -79,25 +79,20 @@ static void convert_panel(Int16Memory *m, Type type, const void *kv, int key, in
 }
 
 // Converts a query or a key x (n), padded with zeros to a multiple of WIDTH, to n / 2 pairs.
-// Returns its scale. The norm is computed from x * 127 / max|x|, whose squares do not overflow.
+// Returns its scale: infinity or NaN if x is not finite or its squares overflow.
 INLINE float int16_row(uint32_t *pairs, const float *x, int n) {
-    Floats v[MAX_HEAD_DIM / WIDTH], squares = splat(0);
-    float inverse;
-    for (int i = 0; i < n; i += WIDTH) v[i / WIDTH] = *(const Floats *)(x + i);
-    float scale = int8_scale(max_abs_bits(v, div_up(n, WIDTH)), &inverse);
-
-    for (int i = 0; i < div_up(n, WIDTH); i++) {
-        Floats y = v[i] * splat(inverse);
-        squares = fmadd(y, y, squares);
+    Floats squares = splat(0);
+    for (int i = 0; i < n; i += WIDTH) {
+        Floats v = *(const Floats *)(x + i);
+        squares = fmadd(v, v, squares);
     }
-    float norm = sqrtf(reduce_add(squares)); // 0 or NaN if `inverse` is 0
-    float factor = ROW_NORM / (norm > 1 ? norm : 1);
+    float norm = sqrtf(reduce_add(squares));
+    Floats factor = splat(norm > 0x1p-60f ? ROW_NORM / norm : 0); // small squares are inexact
 
-    Floats to_integer = splat(inverse * factor);
     for (int i = 0; i < n / 2; i += WIDTH)
-        *(Integers *)(pairs + i) = round_pairs(*(const Floats *)(x + i) * to_integer,
-                                               load_n(x + n / 2 + i, WIDTH) * to_integer);
-    return scale / factor;
+        *(Integers *)(pairs + i) =
+            round_pairs(*(const Floats *)(x + i) * factor, load_n(x + n / 2 + i, WIDTH) * factor);
+    return norm / ROW_NORM;
 }
 
 // Converts INT16_PANEL rows of V, from row `key` of the page on.
@@ -239,6 +234,8 @@ static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int fir
     convert_kv_rows(m->rows, INT16_PANEL, TYPE_F32, a->q, first, n_q, dim);
     for (int i = 0; i < INT16_PANEL; i++)
         m->query_scale[i] = int16_row(m->pairs[i], m->rows[i], dim);
+
+    // Queries that need float32.
     int n_integer = 0;
     for (int i = 0; i < n_q; i++) {
         float scale = m->query_scale[i] * m->max_key_scale[a->n_keys[first + i]];
