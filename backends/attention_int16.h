@@ -20,9 +20,9 @@
 // what rounding keys to float16 adds at head_dim 64. A value: 7e-5 of the largest of its row. A
 // weight: 9e-6 of the largest if few weights are large, 1.4e-4 if all 256 are equal.
 //
-// A query takes attend() instead if it is not finite, if it sees a key or row of values that is not
-// finite, or if |q| * |k| > LONGEST_SCORE for a key that it sees. So the error of a score is at
-// most 3.3e-3, root mean square, and values that are not finite have the results of float32.
+// attend() computes a query instead if it is not finite, if it sees a key or row of values that is
+// not finite, or if |q| * |k| > LONGEST_SCORE for a key that it sees. So the error of a score is at
+// most 3.3e-3, root mean square, and numbers that are not finite have the effect of float32.
 //
 // INT16_PANEL queries at a time are in the lanes of two registers: scores and weights are (key,
 // query), and the softmax needs no sums across lanes. K and V are converted once for all queries.
@@ -32,9 +32,10 @@
 #include "x86_unpack.h"
 
 enum {
-    INT16_ABOVE = WIDTH < 16 ? 47 : 31, // up to that, attend() is faster (Zen 5, 2026-11-25)
-    INT16_PANEL = 2 * WIDTH,            // queries, or dimensions of V, of two registers
-    INT16_ROWS = WIDTH / 2,             // rows of a tile of a product
+    // attend() is faster for up to this many queries (Zen 5, 2026-11-25).
+    INT16_ABOVE = WIDTH < 16 ? 47 : 31,
+    INT16_PANEL = 2 * WIDTH, // queries, or dimensions of V, of two registers
+    INT16_ROWS = WIDTH / 2,  // rows of a tile of a product
     VALUE_MAX = 4095,
     WEIGHT_MAX = 32767,
     WEIGHT_SUM = (1 << 19) - KV_PAGE / 2 // rounding adds at most 1/2 for each key
