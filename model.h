@@ -62,9 +62,9 @@ typedef struct {
     RopeParams rope;
     KvShape kv;                     // shape of the KV cache of its sessions
     int n_threads, n_batch_threads; // the latter for passes of many steps; 0: n_threads
-    bool is_batch_invariant; // --deterministic, or no kernel in use depends on the number of rows
-                             // (kernels/exactness.h)
-    struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
+    bool is_batch_invariant;        // --deterministic, or it costs at most attend_many in a batch
+                                    // (kernels/exactness.h)
+    struct Lora *adapters;          // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;

@@ -406,8 +406,8 @@ static bool set_kv_types(const Loader *l, const ModelOptions *o) {
                      given);
 }
 
-// True if no kernel in use depends on the number of rows, so that --deterministic costs nothing.
-static bool is_always_invariant(const Model *m) {
+// True if no matrix product depends on the number of rows.
+static bool has_invariant_products(const Model *m) {
     if (!ops_is_batch_invariant(&m->output) || !lora_is_batch_invariant(&m->output)) return false;
     for (const Layer *l = m->layers; l < m->layers + m->config.n_layers; l++) {
         const Tensor *const weights[] = {&l->wq,        &l->wk,         &l->wv,     &l->wo,
@@ -433,7 +433,9 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
         set_rope(&l, options) && set_kv_types(&l, options);
     free(l.is_used);
     if (is_loaded)
-        m->is_batch_invariant = options->is_batch_invariant || is_always_invariant(m);
+        m->is_batch_invariant =
+            options->is_batch_invariant ||
+            ((options->is_batch || !kernel.attend_many) && has_invariant_products(m));
     else
         model_close(m);
     return is_loaded;

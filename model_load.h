@@ -9,6 +9,9 @@ typedef struct {
     int n_threads;       // 0: as many as the process may use
     int n_batch_threads; // for forward passes of many steps; 0: n_threads
     bool is_batch_invariant;
+    // Forward passes have several sequences. attend_many is not used if it alone would make their
+    // results depend on the batch.
+    bool is_batch;
     // Type of the KV cache: "f16", "f32", "q8_0", "q4_0" or "KEYS,VALUES"; NULL: "f16".
     const char *kv_type;
     const char *rope_rule;         // NULL: as in the file

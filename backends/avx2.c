@@ -1,9 +1,10 @@
-// AVX2 with FMA and F16C. avx_vnni.c compiles the GEMM of this file for AVX-VNNI.
+// AVX2 with FMA and F16C. avx_vnni.c compiles GEMM and attend_many of this file for AVX-VNNI.
 //
 // Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
 // time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
 // rows into a panel whose lanes are rows. F32, F16 and BF16 are multiplied by float32 activations
-// (matmul_float.h). Attention is float32 (attention_float.h).
+// (matmul_float.h). Attention of few queries is float32 (attention_float.h); that of many queries
+// has 16-bit integers (attention_int16.h).
 //
 // Order of sums. A row of integer weights has one sum s. For each group of columns in order (32 of
 // them, or 16), with d the integer dot product of the group and q the sum of its activations:
@@ -23,7 +24,7 @@
 #define VECTOR_BITS 256
 #include "avx2_unpack.h"
 #include "activations_int8.h"
-#include "attention_float.h"
+#include "attention_int16.h"
 
 // Eight rows of a superblock.
 typedef struct {
@@ -458,6 +459,8 @@ const Kernels kernels_avx2 = {
     .swiglu = IF_PART(0, vector_swiglu),
     .add = IF_PART(0, vector_add),
     .attend = IF_PART(0, attend),
+    .attend_many = IF_PART(IS_VNNI ? 2 : 0, int16_attend_many),
+    .attend_many_above = INT16_ABOVE,
     .store = IF_PART(0, vector_store),
     .peak_unit = IS_VNNI ? "VNNI int8" : "AVX2 int8",
     .peak = IF_PART(2, avx2_peak),

@@ -26,6 +26,13 @@
 //   transpose_rows(out, row, offset)   16 bytes from `offset` on of each of WIDTH rows: out[d]
 //                               holds dword d of rows 0 to WIDTH - 1
 //   transpose_dwords(...)       the same for any number of columns
+//
+// Only x86, with SignedWords, a register of int32 as a vector of the compiler:
+//
+//   round_pairs(a, b)           the nearest int16 of a in the low half of each dword, those of b in
+//                               the high half; ties to even
+//   select_above(n, k, v, other)   the lanes of v in which the int32 n > k, other lanes of `other`
+//   add_pair_products(sum, a, b)   adds the two products of the int16 in each dword
 #pragma once
 
 #include "superblock.h"
@@ -138,6 +145,7 @@ INLINE float f16_at(const void *p) { return _cvtsh_ss(load_u16(p)); }
 
 typedef __m256 Floats;
 typedef __m256i Integers;
+typedef int32_t SignedWords __attribute__((vector_size(32)));
 enum { WIDTH = 8 };
 static const float EXP_MIN = -87, EXP_MAX = 88; // powers of two that are normal numbers
 
@@ -175,6 +183,24 @@ INLINE float reduce_max(Floats v) {
 
 INLINE Floats select_first(Floats v, int n, Floats other) {
     return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(first_lanes(n)));
+}
+
+INLINE Floats select_above(Integers n, int k, Floats v, Floats other) {
+    __m256i is_above = _mm256_cmpgt_epi32(n, _mm256_set1_epi32(k));
+    return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(is_above));
+}
+
+INLINE Integers round_pairs(Floats a, Floats b) {
+    Integers high = _mm256_slli_epi32(_mm256_cvtps_epi32(b), 16);
+    return _mm256_blend_epi16(_mm256_cvtps_epi32(a), high, 0xaa);
+}
+
+INLINE SignedWords add_pair_products(SignedWords sum, Integers a, Integers b) {
+#ifdef __AVXVNNI__
+    return (SignedWords)_mm256_dpwssd_avx_epi32((__m256i)sum, a, b);
+#else
+    return sum + (SignedWords)_mm256_madd_epi16(a, b);
+#endif
 }
 
 INLINE Floats load_n(const float *x, int n) {
@@ -250,6 +276,7 @@ INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t of
 
 typedef __m512 Floats;
 typedef __m512i Integers;
+typedef int32_t SignedWords __attribute__((vector_size(64)));
 enum { WIDTH = 16 };
 // exp of these is 0 and infinity: ldexp_floats handles subnormal numbers and overflow.
 static const float EXP_MIN = -105, EXP_MAX = 89;
@@ -278,6 +305,16 @@ INLINE float reduce_add(Floats v) { return _mm512_reduce_add_ps(v); }
 INLINE float reduce_max(Floats v) { return _mm512_reduce_max_ps(v); }
 INLINE Floats select_first(Floats v, int n, Floats other) {
     return _mm512_mask_mov_ps(other, first_lanes(n), v);
+}
+INLINE Floats select_above(Integers n, int k, Floats v, Floats other) {
+    return _mm512_mask_mov_ps(other, _mm512_cmpgt_epi32_mask(n, _mm512_set1_epi32(k)), v);
+}
+INLINE Integers round_pairs(Floats a, Floats b) {
+    Integers high = _mm512_slli_epi32(_mm512_cvtps_epi32(b), 16);
+    return _mm512_mask_mov_epi16(_mm512_cvtps_epi32(a), 0xaaaaaaaa, high);
+}
+INLINE SignedWords add_pair_products(SignedWords sum, Integers a, Integers b) {
+    return (SignedWords)_mm512_dpwssd_epi32((__m512i)sum, a, b);
 }
 INLINE Floats load_n(const float *x, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), x); }
 INLINE void store_n(float *x, int n, Floats v) { _mm512_mask_storeu_ps(x, first_lanes(n), v); }

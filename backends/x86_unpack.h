@@ -11,7 +11,6 @@
 
 // Vectors with one dword for each of WIDTH rows.
 typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
-typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));
 typedef int8_t Bytes __attribute__((vector_size(4 * WIDTH)));
 
 // w[d] holds the dword at byte at + 4 d of each row.

@@ -486,6 +486,7 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
             return false;
     }
 
+    o->model_options.is_batch = command & (REQUESTS | CMD_SHOW) || o->n_choices > 1;
     if (o->is_verbose && o->ignored.len)
         fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);
     return true;

@@ -57,7 +57,8 @@ void progress_end(void) {
     has_progress = false;
 }
 
-void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
+void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double share,
+                      double start_sec) {
     enum { MIN_TOKENS = 32 }; // a shorter prefill takes a second or two at most
     double sec = now_sec() - start_sec;
     unsigned long long done = n_done;
@@ -68,7 +69,7 @@ void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double star
         progress_print(o, "reading %llu tokens", all);
     else if (n > MIN_TOKENS)
         progress_print(o, "reading %llu of %llu tokens, %.0f s left", done, all,
-                       sec / (double)done * (double)(n - n_done));
+                       sec / share * (1 - share));
 }
 
 void note(const Options *o, const char *fmt, ...) {

@@ -34,8 +34,10 @@ const char *printable(Str s);
 
 // Replaces the progress line on stderr. Prints nothing without a terminal or with -q.
 void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The progress of a prefill: n_done of n tokens since start_sec. n = 0: the total is unknown.
-void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
+// The progress of a prefill: n_done of n tokens, which are this share of the work, since start_sec.
+// n = 0: the total is unknown.
+void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double share,
+                      double start_sec);
 void progress_end(void);
 
 // Writes all bytes to a descriptor. A closed pipe ends the program quietly (exit 0), any other

@@ -51,7 +51,8 @@ void score_run(Scorer *s, ScoreTask *const *tasks, int n) {
     int first = 0; // first incomplete task
 
     while (first < n) {
-        progress_prefill(s->pipeline.options, s->n_fed, s->n_total, s->fed_since);
+        double share = (double)s->n_fed / (double)s->n_total;
+        progress_prefill(s->pipeline.options, s->n_fed, s->n_total, share, s->fed_since);
 
         // One forward pass for the next tasks.
         int end = n < first + s->parallel ? n : first + s->parallel;

@@ -76,8 +76,7 @@ const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactnes
 
 bool ops_is_batch_invariant(const Tensor *w) {
     const MatmulKernel *gemm = &kernel.gemm[w->type];
-    return !kernel.attend_many && !kernel.gemm_large[w->type].rows &&
-           (!gemm->rows || gemm->has_gemv_bits);
+    return !kernel.gemm_large[w->type].rows && (!gemm->rows || gemm->has_gemv_bits);
 }
 
 size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n) {

@@ -39,8 +39,7 @@ const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactnes
 // Bytes of n encoded rows of x: the maximum over the kernels that can be chosen for up to max_rows
 // rows.
 size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n);
-// True if attention and products with w have the same bits for any number of rows and any
-// Exactness.
+// True if products with w have the same bits for any number of rows and any Exactness.
 bool ops_is_batch_invariant(const Tensor *w);
 
 // out (n, w->cols) = the rows of the embedding matrix w with the indices `tokens` (n), times

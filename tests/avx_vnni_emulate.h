@@ -1,4 +1,5 @@
-// Emulates vpdpbusd, so that backends/avx_vnni.c can be tested on a machine that has only AVX2.
+// Emulates vpdpbusd and vpdpwssd, so that backends/avx_vnni.c can be tested on a machine that has
+// only AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -14,3 +15,5 @@ static inline __m256i emulate_dpbusd(__m256i sum, __m256i u, __m256i s) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(u1, s1));
 }
 #define _mm256_dpbusd_avx_epi32 emulate_dpbusd
+
+#define _mm256_dpwssd_avx_epi32(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))

@@ -128,6 +128,37 @@ static void chunks(void) {
     }
 }
 
+// Quantized weights on AVX2: only attend_many depends on the number of rows. It computes prompts,
+// but not in a batch.
+static void batches_on_avx2(void) {
+    const MakeLlama recipe = {.seed = 9, .dim = 256, .type = TYPE_Q8_0, .encode = quant_encode};
+    int tokens[N_TOKENS];
+    float *whole[2];
+    size_t n = 0;
+    fill_tokens(tokens, N_TOKENS, 6);
+
+    kernels_init("avx2");
+    bool is_avx2 = !strcmp(kernel.name, "avx2");
+    for (int is_batch = 0; is_avx2 && is_batch < 2; is_batch++) {
+        Model m;
+        open_small(&m, recipe, (ModelOptions){.n_threads = 2, .is_batch = is_batch});
+        n = N_TOKENS * (size_t)m.config.vocab_size * sizeof **whole;
+        CHECK(m.is_batch_invariant == is_batch, "batch %d", is_batch);
+        whole[is_batch] = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
+        float *parts = logits_of(&m, tokens, N_TOKENS, 7);
+        bool is_same = memcmp(parts, whole[is_batch], n) == 0;
+        CHECK(is_same == is_batch, "batch %d: chunks of 7", is_batch);
+        free(parts);
+        model_close(&m);
+    }
+
+    kernels_init(NULL);
+    if (!is_avx2) return;
+    CHECK(memcmp(whole[0], whole[1], n), "attend_many is not used");
+    free(whole[0]);
+    free(whole[1]);
+}
+
 // Three sequences of different lengths decode in one batch; one is a fork of another.
 static void batches(void) {
     enum { N = 300, PREFIX = 270 };
@@ -407,6 +438,7 @@ static void late_thread(void) {
 void test_model(void) {
     test_case("model: bit-identical for any number of threads", threads);
     test_case("model: prefill in chunks", chunks);
+    test_case("model: bit-identical in any batch on AVX2", batches_on_avx2);
     test_case("model: bit-identical in any batch (deterministic)", batches);
     test_case("model: logits of a few steps of a pass", logits_of_few_steps);
     test_case("model: several tokens with the bits of decode", verify_as_decode);
