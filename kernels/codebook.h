@@ -37,6 +37,9 @@ enum {
     CODEBOOK_IQ3_S_AT = 256
 };
 extern int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
+// The codes of the entries, for AVX-512, in the order of codebook_entries8, then of
+// codebook_entries4; see backends/avx512_codebook.h.
+extern uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
 void codebook_init(void);
 
 typedef struct {
