@@ -136,6 +136,9 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     const bool has_min = info->has_min, is_codebook = codebook_info(type)->entry_len;
     Avx512Row u = unpack_decode_row(type, a);
     Avx512Row v = unpack_decode_row(type, b);
+#if defined(PART) && PART == 3
+    codebook_pairs_of_two(u.q, v.q, type, a, b);
+#endif
 
     // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;

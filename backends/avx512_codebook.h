@@ -177,17 +177,10 @@ INLINE __m512i look_up_words(const uint16_t *words, __m512i index, const __mmask
     return v[0];
 }
 
-// The integers u of a superblock, in pairs.
-INLINE void codebook_pairs(__m512i q[4], Type type, const void *block) {
-    const WordCodebook *book = &word_codebooks[type];
+// The integers u of a superblock, in pairs, from the words of its entries.
+INLINE void split_words(__m512i q[4], const __m512i *words, __m512i signs, Type type) {
     const bool is_4 = codebook_info(type)->entry_len == 4;
-    const CodebookFields f = codebook_fields(type, block);
-    __m512i signs = f.signs | _mm512_slli_epi16(f.signs, 7);
-    __m512i words[2];
-
-    for (int i = 0; i < 1 + is_4; i++)
-        words[i] =
-            look_up_words(codebook_words + book->at, f.index[i], f.high[i], book->n_high_bits);
+    signs = signs | _mm512_slli_epi16(signs, 7);
 
 #pragma GCC unroll 4
     for (int n = 0; n < 4; n++) {
@@ -198,10 +191,72 @@ INLINE void codebook_pairs(__m512i q[4], Type type, const void *block) {
         if (is_4 ? n % 2 : n / 2) v = _mm512_srli_epi16(v, 4);
 
         v = select_bits(_mm512_set1_epi8((char)code_bits), v, sign & _mm512_set1_epi8(5));
-        q[n] = _mm512_shuffle_epi8(
-            _mm512_broadcast_i32x4(load_16(codebook_values[book->values][n % 2])), v);
+        const void *values = codebook_values[word_codebooks[type].values][n % 2];
+        q[n] = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_16(values)), v);
     }
 }
+
+INLINE void codebook_pairs(__m512i q[4], Type type, const void *block) {
+    const WordCodebook *book = &word_codebooks[type];
+    const CodebookFields f = codebook_fields(type, block);
+    __m512i words[2];
+    for (int i = 0; i < (codebook_info(type)->entry_len == 4 ? 2 : 1); i++)
+        words[i] =
+            look_up_words(codebook_words + book->at, f.index[i], f.high[i], book->n_high_bits);
+    split_words(q, words, f.signs, type);
+}
+
+// VBMI: permutes of bytes look up the low bytes of the words of 64 entries, then their high bytes;
+// that is half as many permutes and table loads. The 64 entries are those of two rows, 8 of each in
+// turn.
+#if defined(PART) && PART == 3
+INLINE __m512i look_up_256_bytes(const uint8_t *bytes, __m512i index) {
+    __m512i low =
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(bytes), index, _mm512_loadu_si512(bytes + 64));
+    __m512i high = _mm512_permutex2var_epi8(_mm512_loadu_si512(bytes + 128), index,
+                                            _mm512_loadu_si512(bytes + 192));
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(index), high);
+}
+
+INLINE __m512i look_up_bytes(const uint8_t *bytes, __m512i index, const __mmask64 *high,
+                             int n_high_bits) {
+    __m512i v[8];
+    int n = 1 << n_high_bits;
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) v[i] = look_up_256_bytes(bytes + 256 * i, index);
+#pragma GCC unroll 3
+    for (int bit = 0; bit < n_high_bits; bit++) {
+        n /= 2;
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) v[i] = _mm512_mask_mov_epi8(v[2 * i], high[bit], v[2 * i + 1]);
+    }
+    return v[0];
+}
+
+// codebook_pairs for two rows of a type with entries of 8 weights.
+INLINE void codebook_pairs_of_two(__m512i q[4], __m512i r[4], Type type, const void *block_q,
+                                  const void *block_r) {
+    const WordCodebook *book = &word_codebooks[type];
+    const CodebookFields f = codebook_fields(type, block_q), g = codebook_fields(type, block_r);
+    const uint64_t of_f = 0x00ff00ff00ff00ff;
+    __mmask64 high[3];
+    __m512i index =
+        _mm512_permutex2var_epi64(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(f.index[0])),
+                                  _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                                  _mm512_castsi256_si512(_mm512_cvtepi16_epi8(g.index[0])));
+
+    for (int i = 0; i < book->n_high_bits; i++)
+        high[i] = _pdep_u64(f.high[0][i], of_f) | _pdep_u64(g.high[0][i], ~of_f);
+
+    __m512i low_bytes = look_up_bytes(codebook_bytes[0] + book->at, index, high, book->n_high_bits);
+    __m512i high_bytes =
+        look_up_bytes(codebook_bytes[1] + book->at, index, high, book->n_high_bits);
+    __m512i words = _mm512_unpacklo_epi8(low_bytes, high_bytes);
+    split_words(q, &words, f.signs, type);
+    words = _mm512_unpackhi_epi8(low_bytes, high_bytes);
+    split_words(r, &words, g.signs, type);
+}
+#endif
 
 // Changes pairs to the order of the columns: register j has columns [64 j, 64 j + 64).
 INLINE void in_column_order(__m512i q[4]) {

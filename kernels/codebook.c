@@ -85,6 +85,7 @@ static const CompressedCodebook codebooks[] = {
 
 int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
 uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
+uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8];
 
 // A digit at the bits that the code of weight k has in a word of codebook_words.
 static uint16_t place_code(unsigned digit, unsigned k, int entry_len) {
@@ -112,4 +113,7 @@ void codebook_init(void) {
             word++;
         }
     }
+
+    for (int i = 0; i < CODEBOOK_N_ENTRIES8; i++)
+        for (int h = 0; h < 2; h++) codebook_bytes[h][i] = (uint8_t)(codebook_words[i] >> 8 * h);
 }
