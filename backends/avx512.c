@@ -134,11 +134,9 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
         _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
     const bool has_min = info->has_min, is_codebook = codebook_info(type)->entry_len;
-    Avx512Row u = unpack_decode_row(type, a);
-    Avx512Row v = unpack_decode_row(type, b);
-#if defined(PART) && PART == 3
-    codebook_pairs_of_two(u.q, v.q, type, a, b);
-#endif
+    Avx512Row rows[2];
+    unpack_two_decode_rows(rows, type, a, b);
+    const Avx512Row u = rows[0], v = rows[1];
 
     // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
@@ -286,21 +284,29 @@ INLINE void pack_q6_k(const PanelSource *s) {
     }
 }
 
-// The other types: rows are unpacked one by one, then transposed.
+// The other types: rows are unpacked two by two, then transposed.
+INLINE void store_row(uint8_t *q, float *scale, Avx512Row u, Type type) {
+    const bool is_codebook = codebook_info(type)->entry_len;
+    if (is_codebook) in_column_order(u.q);
+    if (is_codebook) _mm512_store_ps(scale, u.scale);
+    for (int j = 0; j < 4; j++) _mm512_store_si512(q + 64 * j, u.q[j]);
+}
+
 INLINE void pack_by_row(const PanelSource *s, Type type) {
     uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scale[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
 
-    const bool is_codebook = codebook_info(type)->entry_len;
-    for (int i = 0; i < 16; i++) {
-        if (i % 2) prefetch_lines(s->prefetch, s->n_prefetch);
-        Avx512Row u = unpack_row_512(type, s->p[i]);
-        if (is_codebook) _mm512_store_ps(scale[i], u.scale);
-        for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.q[j]);
+#pragma GCC unroll 1 // else gcc 12 warns of a row past the end
+    for (int i = 0; i < 16; i += 2) {
+        Avx512Row u[2];
+        prefetch_lines(s->prefetch, s->n_prefetch);
+        unpack_two_decode_rows(u, type, s->p[i], s->p[i + 1]);
+        store_row(q[i], scale[i], u[0], type);
+        store_row(q[i + 1], scale[i + 1], u[1], type);
     }
 
     transpose_dwords(s->out, 64, q, sizeof q[0], SUPERBLOCK / 4, 1);
-    if (is_codebook)
+    if (codebook_info(type)->entry_len)
         transpose_dwords(s->scale, 64, scale, sizeof scale[0], SUPERBLOCK_GROUPS,
                          type_info(type)->group / 16);
     else

@@ -298,6 +298,14 @@ INLINE Avx512Row unpack_decode_row(Type type, const uint8_t *p) {
     return u;
 }
 
+INLINE void unpack_two_decode_rows(Avx512Row u[2], Type type, const uint8_t *a, const uint8_t *b) {
+    u[0] = unpack_decode_row(type, a);
+    u[1] = unpack_decode_row(type, b);
+#if defined(PART) && PART == 3 // replaces the integers; the compiler drops those above
+    codebook_pairs_of_two(u[0].q, u[1].q, type, a, b);
+#endif
+}
+
 // A row whose integers are in the order of the columns.
 INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     Avx512Row u = unpack_decode_row(type, p);

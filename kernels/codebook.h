@@ -9,8 +9,8 @@
 //                                                                   shifted by delta = 1/8
 //
 // codebook_group() parses 32 weights into entries, sign mask and scales, with integer operations
-// only. It is used by quant.c, which is the specification, and by the backends without a fast
-// gather instruction. Layouts are in blocks.h.
+// only. It is used by quant.c, which is the specification, and by AVX2 and NEON. Layouts are in
+// blocks.h.
 #pragma once
 
 #include "../base/type.h"
