@@ -184,9 +184,13 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
                                              _mm256_srli_epi16(load_32(iq2_xs->qs + 32), 9));
         v = with_parity((Words)_mm256_permute4x64_epi64(sevens, 0xd8));
     }
-    if (type == TYPE_IQ1_M)
-        for (int g = 0; g < 8; g++)
-            v[g] = _pdep_u32(_pext_u32(load_u16(iq1_m->qh + 2 * g), 0x8888), (uint32_t)ones) * 255;
+    if (type == TYPE_IQ1_M) { // bits 3, 7, 11 and 15 of a word
+        const __m256i byte = _mm256_broadcastsi128_si256(
+            _mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13));
+        const __m256i bit = _mm256_set1_epi32((int)0x80088008);
+        __m256i words = _mm256_cvtepu16_epi32(load_16(iq1_m->qh));
+        v = (Words)_mm256_cmpeq_epi8(_mm256_shuffle_epi8(words, byte) & bit, bit);
+    }
     return v;
 }
 

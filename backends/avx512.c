@@ -48,8 +48,9 @@ static size_t vnni_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)round_up(cols, K_BLOCK) / K_BLOCK * sizeof(VnniActivations);
 }
 
+// The columns are in their order or, for decode of codebook types, in pairs (avx512_codebook.h).
 static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                        int token_end, Type type) {
+                        int token_end, Type type, bool in_pairs) {
     const int group = type_info(type)->group, offset = type_info(type)->zero_point;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
@@ -57,8 +58,10 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
             VnniActivations *a =
                 (VnniActivations *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
             int at = k % K_BLOCK / SUPERBLOCK * SUMS + k % 64 / 32 * 4 + k % SUPERBLOCK / 64;
+            int8_t columns[32], *q = a->q + k % K_BLOCK;
             int sums[2];
-            a->scale[at] = quantize_int8(row + k, cols - k, 2, a->q + k % K_BLOCK, sums);
+            a->scale[at] = quantize_int8(row + k, cols - k, 2, in_pairs ? columns : q, sums);
+            if (in_pairs) store_pairs(q - k % SUPERBLOCK, k % SUPERBLOCK, columns);
             if (group == 32) sums[0] += sums[1];
             for (int i = 0; i < 2; i++) {
                 a->start[i][at] = BASE_BITS - offset * sums[i];
@@ -88,6 +91,9 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 // rows is then combined: lanes 0 and 2 of both rows go to one register, lanes 1 and 3 to another.
 // With groups of 32 the two registers are added. The scales of eight groups of two rows are then
 // multiplied in one step, with groups of 16 in two.
+//
+// Codebook types need no rounds: their integers and activations are in pairs (avx512_codebook.h),
+// so that dword i of all registers has columns of the same 16, [16 i, 16 i + 16).
 
 // {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
 INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
@@ -108,6 +114,14 @@ INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
                          add_neighbors(d[2], d[3], most < 32768), 2 * most < 32768);
 }
 
+// Dword i of the result is the dot product of columns [16 i, 16 i + 16) in pairs.
+INLINE __m512i dot_pairs(const Avx512Row *u, const int8_t *q) {
+    __m512i d = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++) d = _mm512_dpbusd_epi32(d, u->q[n], _mm512_load_si512(q + 64 * n));
+    return d;
+}
+
 INLINE __m512 load_8_twice(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }
 
 // Multiplies a superblock of rows a and b by nt tokens. The lower half of acc[t] has the eight sums
@@ -119,9 +133,10 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     const __m512i first =
         _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
-    const bool has_min = info->has_min;
-    Avx512Row u = unpack_row_512(type, a);
-    Avx512Row v = unpack_row_512(type, b);
+    const bool has_min = info->has_min, is_codebook = codebook_info(type)->entry_len;
+    Avx512Row rows[2];
+    unpack_two_decode_rows(rows, type, a, b);
+    const Avx512Row u = rows[0], v = rows[1];
 
     // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
     __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
@@ -131,10 +146,12 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     for (int t = 0; t < nt; t++) {
         const int8_t *q = x[t].q + superblock * SUPERBLOCK;
         const int at = superblock * SUMS;
-        __m512i p = dot_16_columns(&u, q, type);
-        __m512i r = dot_16_columns(&v, q, type);
-        __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88);
-        __m512i dot_2 = _mm512_shuffle_i32x4(p, r, 0xdd);
+        __m512i p = is_codebook ? dot_pairs(&u, q) : dot_16_columns(&u, q, type);
+        __m512i r = is_codebook ? dot_pairs(&v, q) : dot_16_columns(&v, q, type);
+        __m512i dot =
+            is_codebook ? _mm512_permutex2var_epi32(p, first, r) : _mm512_shuffle_i32x4(p, r, 0x88);
+        __m512i dot_2 = is_codebook ? _mm512_permutex2var_epi32(p, second, r)
+                                    : _mm512_shuffle_i32x4(p, r, 0xdd);
         __m512 x_scale = load_8_twice(x[t].scale + at);
 
         if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
@@ -267,21 +284,29 @@ INLINE void pack_q6_k(const PanelSource *s) {
     }
 }
 
-// The other types: rows are unpacked one by one, then transposed.
+// The other types: rows are unpacked two by two, then transposed.
+INLINE void store_row(uint8_t *q, float *scale, Avx512Row u, Type type) {
+    const bool is_codebook = codebook_info(type)->entry_len;
+    if (is_codebook) in_column_order(u.q);
+    if (is_codebook) _mm512_store_ps(scale, u.scale);
+    for (int j = 0; j < 4; j++) _mm512_store_si512(q + 64 * j, u.q[j]);
+}
+
 INLINE void pack_by_row(const PanelSource *s, Type type) {
     uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scale[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
 
-    const bool is_codebook = codebook_info(type)->entry_len;
-    for (int i = 0; i < 16; i++) {
-        if (i % 2) prefetch_lines(s->prefetch, s->n_prefetch);
-        Avx512Row u = unpack_row_512(type, s->p[i]);
-        if (is_codebook) _mm512_store_ps(scale[i], u.scale);
-        for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.q[j]);
+#pragma GCC unroll 1 // else gcc 12 warns of a row past the end
+    for (int i = 0; i < 16; i += 2) {
+        Avx512Row u[2];
+        prefetch_lines(s->prefetch, s->n_prefetch);
+        unpack_two_decode_rows(u, type, s->p[i], s->p[i + 1]);
+        store_row(q[i], scale[i], u[0], type);
+        store_row(q[i + 1], scale[i + 1], u[1], type);
     }
 
     transpose_dwords(s->out, 64, q, sizeof q[0], SUPERBLOCK / 4, 1);
-    if (is_codebook)
+    if (codebook_info(type)->entry_len)
         transpose_dwords(s->scale, 64, scale, sizeof scale[0], SUPERBLOCK_GROUPS,
                          type_info(type)->group / 16);
     else
@@ -501,9 +526,14 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
 
 // gemm and gemm_large of a type share one function, which takes the number of sums as an argument.
 #define DEFINE_VNNI(type, name, ...)                                                               \
-    static void vnni_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
-                                   int begin, int end) {                                           \
-        vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                          \
+    static void vnni_encode_gemv_##name(void *encoded, const float *x, int n_tokens, int cols,     \
+                                        int begin, int end) {                                      \
+        vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type,                           \
+                    codebook_info(TYPE_##type)->entry_len);                                        \
+    }                                                                                              \
+    static void vnni_encode_gemm_##name(void *encoded, const float *x, int n_tokens, int cols,     \
+                                        int begin, int end) {                                      \
+        vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type, false);                   \
     }                                                                                              \
     static void vnni_gemm_##name(const Matmul *p, int n_sums) {                                    \
         vnni_gemm(p, n_sums, TYPE_##type);                                                         \
@@ -719,17 +749,17 @@ static double avx512_peak(int rounds) {
 // FLOAT_GEMM_TOKENS: as in avx2.c.
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
 
-#define VNNI_KERNEL(type, name, kind, tokens, rows_step, exact)                                    \
-    KERNEL(type, name, kind, vnni, name, tokens, rows_step, 1, exact)
+#define VNNI_KERNEL(type, name, kind, form, tokens, rows_step, exact)                              \
+    KERNEL(type, name, kind, vnni, form##_##name, tokens, rows_step, 1, exact)
 
 // clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
     .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, GEMV_ROWS, 1, false)
-            INTEGER_TYPES(VNNI_KERNEL, gemv, 1, GEMV_ROWS, false)},
+            INTEGER_TYPES(VNNI_KERNEL, gemv, gemv, 1, GEMV_ROWS, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, false)
-             INTEGER_TYPES(VNNI_KERNEL, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
-    .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, ONE_SUM_TOKENS, PANEL_ROWS, false)},
+             INTEGER_TYPES(VNNI_KERNEL, gemm, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
+    .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, gemm, ONE_SUM_TOKENS, PANEL_ROWS, false)},
     .gemm_large_rows = GEMM_CHUNK_ROWS,
     .rmsnorm = IF_PART(0, vector_rmsnorm),
     .swiglu = IF_PART(0, vector_swiglu),

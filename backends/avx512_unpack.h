@@ -6,7 +6,7 @@
 // then shifted by different amounts and masked.
 #pragma once
 
-#include "x86_unpack.h"
+#include "avx512_codebook.h"
 
 typedef struct {
     __m512i q[4];      // u, in the order of the columns
@@ -27,11 +27,6 @@ INLINE __m512i join_halves(__m256i low, __m256i high) {
 INLINE __m512i words_of_halves(int low, int high) {
     return _mm512_inserti64x4(_mm512_set1_epi16((short)low), _mm256_set1_epi16((short)high), 1);
 }
-// Takes the bits of a where the mask is set and the bits of b elsewhere.
-INLINE __m512i select_bits(__m512i mask, __m512i a, __m512i b) {
-    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
-}
-
 // The nibbles of two blocks of 16 bytes. In each block the low nibbles come first.
 INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
     const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
@@ -98,109 +93,8 @@ INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
     return (low & _mm512_set1_epi8(15)) | (high & _mm512_set1_epi8(0x30));
 }
 
-// Codebook types: gathers of entries by their indices.
-
-INLINE __m512i gather_entries8(int first_entry, __m256i index) {
-    return _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, index,
-                                       codebook_entries8[first_entry], 8);
-}
-INLINE __m512i gather_entries4(int first_entry, __m512i index) {
-    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index,
-                                       codebook_entries4[first_entry], 4);
-}
-
-// Negates entries where the sign mask is set and adds the offset.
-INLINE __m512i apply_signs(__m512i entries, uint64_t signs, Type type) {
-    entries = _mm512_mask_sub_epi8(entries, signs, _mm512_setzero_si512(), entries);
-    return _mm512_add_epi8(entries, _mm512_set1_epi8((char)type_info(type)->zero_point));
-}
-
-// signs_with_parity (kernels/codebook.h) for two groups of 32, of 28 sign bits each.
-INLINE uint64_t signs_64_with_parity(uint64_t low, uint64_t high) {
-    uint64_t signs = _pdep_u64(low | high << 28, 0x7f7f7f7f7f7f7f7f);
-    uint64_t parity = signs ^ signs << 4; // in the top bit of each byte
-    parity ^= parity << 2;
-    return signs | ((parity ^ parity << 1) & 0x8080808080808080);
-}
-
-// Eight indices, of which each has a byte in `low` and some higher bits in `high`. Rotating `high`
-// by `rotate` moves the bits of an index to where high_mask expects them.
-INLINE __m256i join_indices(const uint8_t *low, uint32_t high, __m256i rotate, int high_mask) {
-    __m256i index = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)low));
-    return _mm256_ternarylogic_epi32(_mm256_set1_epi32(high_mask),
-                                     _mm256_rolv_epi32(_mm256_set1_epi32((int)high), rotate), index,
-                                     0xca); // select_bits
-}
-
-INLINE __m512i integers_iq2_xxs(const BlockIQ2_XXS *b, int j) {
-    const __m256i bytes = _mm256_setr_epi64x( // 0 to 3 and 8 to 11, each to a dword
-        (long long)0xffffff01ffffff00, (long long)0xffffff03ffffff02, (long long)0xffffff09ffffff08,
-        (long long)0xffffff0bffffff0a);
-    const uint8_t *p = b->qs + 16 * j;
-    __m256i both = _mm256_broadcastsi128_si256(load_16(p));
-    return apply_signs(gather_entries8(CODEBOOK_IQ2_XXS_AT, _mm256_shuffle_epi8(both, bytes)),
-                       signs_64_with_parity(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)),
-                       TYPE_IQ2_XXS);
-}
-
-INLINE __m512i integers_iq2_xs(const BlockIQ2_XS *b, int j) {
-    const uint64_t sign_bits = 0xfe00fe00fe00fe00;
-    const uint8_t *p = b->qs + 16 * j;
-    __m256i index = _mm256_cvtepu16_epi32(load_16(p));
-    uint64_t signs = signs_64_with_parity(_pext_u64(load_u64(p), sign_bits),
-                                          _pext_u64(load_u64(p + 8), sign_bits));
-    index = index & _mm256_set1_epi32(511);
-    return apply_signs(gather_entries8(CODEBOOK_IQ2_XS_AT, index), signs, TYPE_IQ2_XS);
-}
-
-INLINE __m512i integers_iq2_s(const BlockIQ2_S *b, int j) {
-    const __m256i rotate = _mm256_setr_epi32(8, 6, 4, 2, 0, 30, 28, 26);
-    __m256i index = join_indices(b->qs + 8 * j, load_u16(b->qh + 2 * j), rotate, 0x300);
-    return apply_signs(gather_entries8(CODEBOOK_IQ2_S_AT, index), load_u64(b->signs + 8 * j),
-                       TYPE_IQ2_S);
-}
-
-INLINE __m512i integers_iq3_xxs(const BlockIQ3_XXS *b, int j) {
-    const uint8_t *signs = b->signs + 8 * j;
-    __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
-    return apply_signs(gather_entries4(CODEBOOK_IQ3_XXS_AT, index),
-                       signs_64_with_parity(load_u32(signs) & 0xfffffff, load_u32(signs + 4)),
-                       TYPE_IQ3_XXS);
-}
-
-INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
-    __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
-    index = _mm512_mask_add_epi32(index, load_u16(b->qh + 2 * j), index, _mm512_set1_epi32(256));
-    return apply_signs(gather_entries4(CODEBOOK_IQ3_S_AT, index), load_u64(b->signs + 8 * j),
-                       TYPE_IQ3_S);
-}
-
-// IQ1: the integers are 8 entry +- 1, plus the offset of 16. A shuffle with the entries -1, 0 and 1
-// as indices looks up 8 entry + 8 (an index with the top bit set gives 0). Then 9 is added, or 7
-// where delta is negative.
-INLINE __m512i integers_iq1(const uint8_t *low_index, uint32_t high, __m256i rotate,
-                            unsigned is_negative) {
-    const __m512i table = _mm512_set1_epi16(0x1008), nine = _mm512_set1_epi8(9);
-    __m256i index = join_indices(low_index, high, rotate, 0x700);
-    __m512i entries = _mm512_shuffle_epi8(table, gather_entries8(CODEBOOK_IQ1_AT, index));
-    return _mm512_add_epi8(entries,
-                           _mm512_mask_mov_epi64(nine, (__mmask8)is_negative, _mm512_set1_epi8(7)));
-}
-
-INLINE __m512i integers_iq1_s(const BlockIQ1_S *b, int j) {
-    const __m256i rotate = _mm256_setr_epi32(8, 5, 2, 31, 24, 21, 18, 15);
-    uint32_t high = load_u32(b->qh + 4 * j);
-    return integers_iq1(b->qs + 8 * j, high, rotate, (high >> 15 & 1) * 0x0f + (high >> 31) * 0xf0);
-}
-
-INLINE __m512i integers_iq1_m(const BlockIQ1_M *b, int j) {
-    const __m256i rotate = _mm256_setr_epi32(8, 4, 0, 28, 24, 20, 16, 12);
-    uint32_t high = load_u32(b->qh + 4 * j);
-    return integers_iq1(b->qs + 8 * j, high, rotate, _pext_u32(high, 0x88888888));
-}
-
 // The integers of columns 64 j to 64 j + 63; j is a constant. (integers_tq1_0 unpacks all columns
-// of TQ1_0.)
+// of TQ1_0, codebook_pairs those of a codebook type.)
 INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const int bytes = type_info(type)->bytes;
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
@@ -229,9 +123,6 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     case TYPE_Q1_0:
         return add_where(_mm512_setzero_si512(), load_u64(p + j / 2 * 18 + 2 + j % 2 * 8), 2);
     case TYPE_Q2_0: return split_codes_512(p + j * 18 + 2);
-#define CODEBOOK_CASE(type, name)                                                                  \
-    case TYPE_##type: return integers_##name((const void *)p, j);
-        CODEBOOK_TYPES(CODEBOOK_CASE)
     default: return _mm512_setzero_si512();
     }
 }
@@ -362,14 +253,18 @@ INLINE uint16_t block_d(Type type, const uint8_t *p) {
     }
 }
 
-INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
+// A row as decode reads it: the integers of codebook types are in pairs, those of the other types
+// in the order of the columns.
+INLINE Avx512Row unpack_decode_row(Type type, const uint8_t *p) {
     const TypeInfo *info = type_info(type);
+    const bool is_codebook = codebook_info(type)->entry_len;
     Avx512Row u;
     __m256i trits[8];
 
     // The integers.
     if (type == TYPE_TQ1_0) integers_tq1_0(trits, (const void *)p);
-    for (int j = 0; j < 4; j++)
+    if (is_codebook) codebook_pairs(u.q, type, p);
+    for (int j = 0; j < 4 && !is_codebook; j++)
         u.q[j] = type == TYPE_TQ1_0 ? join_halves(trits[2 * j], trits[2 * j + 1])
                                     : integers_64(type, p, j);
 
@@ -393,12 +288,27 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
 
     __m512 s = _mm512_cvtepi32_ps(row_scale_integers(type, p));
     const float factor = codebook_info(type)->factor;
-    if (codebook_info(type)->entry_len) s = fmadd(s, splat(2 * factor), splat(factor));
+    if (is_codebook) s = fmadd(s, splat(2 * factor), splat(factor));
     u.scale = s * u.scale;
 
     if (type == TYPE_Q2_K) {
         __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);
         u.min = _mm512_cvtepi32_ps(high) * f16_to_all(load_u16(p + offsetof(BlockQ2_K, dmin)));
     }
+    return u;
+}
+
+INLINE void unpack_two_decode_rows(Avx512Row u[2], Type type, const uint8_t *a, const uint8_t *b) {
+    u[0] = unpack_decode_row(type, a);
+    u[1] = unpack_decode_row(type, b);
+#if defined(PART) && PART == 3 // replaces the integers; the compiler drops those above
+    codebook_pairs_of_two(u[0].q, u[1].q, type, a, b);
+#endif
+}
+
+// A row whose integers are in the order of the columns.
+INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
+    Avx512Row u = unpack_decode_row(type, p);
+    if (codebook_info(type)->entry_len) in_column_order(u.q);
     return u;
 }

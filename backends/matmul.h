@@ -139,16 +139,18 @@ enum { GEMM_TILE_TOKENS = 6 };
 // Parts. So that all cores share the work, the Makefile compiles avx2.c and avx512.c three times,
 // with PART = 0, 1 and 2. The table of each object has a part of the entries, and the compiler
 // drops the other functions: 0 has gemv of the block and superblock types and everything that is
-// not a matrix product, 1 the other gemv, 2 gemm and gemm_large. A backend compiled without PART
-// has all entries.
+// not a matrix product, 1 the other gemv, 2 gemm and gemm_large. avx512_vbmi.c is part 3, with the
+// products of three types. A backend compiled without PART has all entries.
 #ifdef PART
 #define IF_PART(part, entry) ((part) == PART ? (entry) : NULL)
 #else
 #define IF_PART(part, entry) entry
 #endif
-#define PART_OF_gemv(type)       ((type) >= TYPE_IQ2_XXS)
-#define PART_OF_gemm(type)       2
-#define PART_OF_gemm_large(type) 2
+#define IN_VBMI_PART(type)                                                                         \
+    (PART == 3 && ((type) == TYPE_IQ2_S || (type) == TYPE_IQ1_S || (type) == TYPE_IQ1_M))
+#define PART_OF_gemv(type)       (IN_VBMI_PART(type) ? 3 : (type) >= TYPE_IQ2_XXS)
+#define PART_OF_gemm(type)       (IN_VBMI_PART(type) ? 3 : 2)
+#define PART_OF_gemm_large(type) PART_OF_gemm(type)
 
 // KERNEL is the table entry of a type: the kernel KIND_name, for activations encoded by
 // ENCODING_encode_FORM in ENCODING_bytes bytes.

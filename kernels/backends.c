@@ -43,6 +43,7 @@ static bool has_avx2(void) {
 #define has_avx_vnni has_avx2
 #define has_avx512   has_avx2
 #define has_amx      has_avx2
+#define has_vbmi     has_avx2
 #else
 static bool has_avx_vnni(void) { return has_avx2() && has_features(7, 1, EAX, 1u << 4); }
 
@@ -52,23 +53,32 @@ static bool has_avx512(void) {
            has_features(7, 0, ECX, vnni) && saves_registers(0xe0);
 }
 
+static bool has_vbmi(void) { return has_features(7, 0, ECX, 1u << 1); }
+
 static bool has_amx(void) {
     const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
-    const unsigned avx512_bf16 = 1u << 5, vbmi = 1u << 1;
+    const unsigned avx512_bf16 = 1u << 5;
     return has_avx512() && has_features(7, 0, EDX, amx_bf16 | amx_tile | amx_int8) &&
-           has_features(7, 1, EAX, avx512_bf16) && has_features(7, 0, ECX, vbmi) &&
-           saves_registers(0x60000) && os_enable_amx();
+           has_features(7, 1, EAX, avx512_bf16) && has_vbmi() && saves_registers(0x60000) &&
+           os_enable_amx();
 }
 #endif
+
+// True if the CPU can run a part of a backend that it supports.
+static bool supports_part(const Kernels *k) { return k != &kernels_avx512_vbmi || has_vbmi(); }
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod
+#endif
+
+#if !defined(__x86_64__) || defined(SCALAR_ONLY)
+#define supports_part(table) true
 #endif
 
 static bool has_scalar(void) { return true; }
 
 // In the order in which they are overlaid.
 static const struct {
-    const Kernels *table[3]; // the parts of a backend; NULL after the last
+    const Kernels *table[4]; // the parts of a backend; NULL after the last
     bool (*is_supported)(void);
 } backends[] = {
     {{&kernels_scalar}, has_scalar},
@@ -76,7 +86,7 @@ static const struct {
 #elif defined(__x86_64__)
     {{&kernels_avx2_0, &kernels_avx2_1, &kernels_avx2_2}, has_avx2},
     {{&kernels_avxvnni}, has_avx_vnni},
-    {{&kernels_avx512_0, &kernels_avx512_1, &kernels_avx512_2}, has_avx512},
+    {{&kernels_avx512_0, &kernels_avx512_1, &kernels_avx512_2, &kernels_avx512_vbmi}, has_avx512},
     {{&kernels_amx}, has_amx},
 #elif defined(__aarch64__)
     {{&kernels_neon}, has_neon},
@@ -129,8 +139,8 @@ bool kernels_init(const char *cap) {
     codebook_init();
     memset(&kernel, 0, sizeof kernel);
     for (int i = 0; i < N_BACKENDS; i++) {
-        for (int p = 0; backends[i].is_supported() && p < 3 && backends[i].table[p]; p++)
-            overlay(backends[i].table[p]);
+        for (int p = 0; backends[i].is_supported() && p < 4 && backends[i].table[p]; p++)
+            if (supports_part(backends[i].table[p])) overlay(backends[i].table[p]);
         if (cap && !strcmp(cap, backends[i].table[0]->name)) break;
     }
     return true;

@@ -84,9 +84,20 @@ static const CompressedCodebook codebooks[] = {
 // clang-format on
 
 int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
+uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
+uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8];
+
+// A digit at the bits that the code of weight k has in a word of codebook_words.
+static uint16_t place_code(unsigned digit, unsigned k, int entry_len) {
+    unsigned bit = k % 2 * 8 + (entry_len == 8 ? (k & 6) ^ 2 : k / 2 * 4);
+    if (entry_len == 4) digit += k < 2 ? digit : digit & 4;
+    return (uint16_t)(digit << bit);
+}
 
 void codebook_init(void) {
     int8_t *out8 = codebook_entries8[0], *out4 = codebook_entries4[0];
+    uint16_t *word = codebook_words;
+    memset(codebook_words, 0, sizeof codebook_words);
     for (size_t i = 0; i < sizeof codebooks / sizeof *codebooks; i++) {
         const CompressedCodebook *book = &codebooks[i];
         int8_t **out = book->entry_len == 8 ? &out8 : &out4;
@@ -95,8 +106,14 @@ void codebook_init(void) {
             unsigned digit = (unsigned)(strchr(base64, *c) - base64);
             number += digit;
             if (digit == 63) continue;
-            for (unsigned k = 0, rest = number; k < (unsigned)book->entry_len; k++, rest /= base)
+            for (unsigned k = 0, rest = number; k < (unsigned)book->entry_len; k++, rest /= base) {
                 *(*out)++ = book->values[rest % base];
+                *word |= place_code(rest % base, k, book->entry_len);
+            }
+            word++;
         }
     }
+
+    for (int i = 0; i < CODEBOOK_N_ENTRIES8; i++)
+        for (int h = 0; h < 2; h++) codebook_bytes[h][i] = (uint8_t)(codebook_words[i] >> 8 * h);
 }

@@ -9,8 +9,8 @@
 //                                                                   shifted by delta = 1/8
 //
 // codebook_group() parses 32 weights into entries, sign mask and scales, with integer operations
-// only. It is used by quant.c, which is the specification, and by the backends without a fast
-// gather instruction. Layouts are in blocks.h.
+// only. It is used by quant.c, which is the specification, and by AVX2 and NEON. Layouts are in
+// blocks.h.
 #pragma once
 
 #include "../base/type.h"
@@ -37,6 +37,10 @@ enum {
     CODEBOOK_IQ3_S_AT = 256
 };
 extern int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
+// The codes of the entries, for AVX-512, in the order of codebook_entries8, then of
+// codebook_entries4; see backends/avx512_codebook.h.
+extern uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
+extern uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8]; // their low bytes, their high bytes
 void codebook_init(void);
 
 typedef struct {

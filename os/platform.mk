@@ -37,7 +37,7 @@ $(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
 
 # Vector backends. AVX2 and AVX-512 are compiled in PARTS (IF_PART in backends/matmul.h).
 ifneq (,$(findstring x86_64,$(TARGET)))
-BACKENDS := backends/avx_vnni.c backends/amx.c
+BACKENDS := backends/avx_vnni.c backends/avx512_vbmi.c backends/amx.c
 PARTS    := 2 1 0
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
@@ -46,11 +46,13 @@ endif
 AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2 $(BACKEND_FLAGS)
 AVXVNNI := -mavxvnni
 AVX512  := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+VBMI    := -mavx512vbmi
 AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
 # EMULATE=amx or avx512 tests backends that this CPU lacks (use a separate BUILD): tiles are emulated by AVX-512 code,
 # AVX-512 by SIMDe on AVX2, AVX-VNNI by AVX2 code.
 ifdef EMULATE
 AVXVNNI := -include tests/avx_vnni_emulate.h
+VBMI    := -include tests/amx_emulate.h
 AMX     := -include tests/amx_emulate.h
 $(BUILD)/kernels/backends.o: FILE_FLAGS := -DEMULATED
 endif
@@ -62,6 +64,7 @@ AMX     := -include tests/amx_emulate.h
 endif
 $(BUILD)/backends/avx2_%.o: FILE_FLAGS = $(AVX2) -DPART=$* -Dkernels_avx2=kernels_avx2_$*
 $(BUILD)/backends/avx512_%.o: FILE_FLAGS = $(AVX512) -DPART=$* -Dkernels_avx512=kernels_avx512_$*
+$(BUILD)/backends/avx512_vbmi.o: FILE_FLAGS := $(AVX512) $(VBMI)
 $(BUILD)/backends/avx_vnni.o: FILE_FLAGS := $(AVX2) $(AVXVNNI)
 $(BUILD)/backends/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
 $(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16 $(BACKEND_FLAGS)

@@ -76,6 +76,13 @@ static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m51
     return _mm512_loadu_si512(y);
 }
 
+static inline __m512i emulate_permute_128_bytes(__m512i low, __m512i index, __m512i high) {
+    __m512i v = emulate_permute_bytes(low, ~0ull, index, low);
+    return emulate_permute_bytes(v, _mm512_movepi8_mask(_mm512_slli_epi16(index, 1)), index, high);
+}
+
+#undef _mm512_permutex2var_epi8
+#define _mm512_permutex2var_epi8(a, i, b) emulate_permute_128_bytes(a, i, b)
 #undef _mm512_mask_permutexvar_epi8
 #undef _tile_loadconfig
 #undef _tile_release

@@ -74,16 +74,6 @@ SLOW void emulate_mask_store(void *p, __mmask32 mask, __m512i x, int size) {
         if (mask >> i & 1) memcpy((char *)p + i * size, (const char *)&x + i * size, (size_t)size);
 }
 
-SLOW __m512i emulate_gather(__m512i other, __mmask16 mask, __m512i index, const void *base,
-                            int scale, int size) {
-    EmulatedLanes v = {.i = other}, at = {.i = index};
-    for (int i = 0; i < 64 / size; i++)
-        if (mask >> i & 1)
-            memcpy((char *)&v + i * size, (const char *)base + (long)at.dwords[i] * scale,
-                   (size_t)size);
-    return v.i;
-}
-
 // Reduces in the order of the compilers: the upper half is added to the lower half, repeatedly.
 SLOW EmulatedLanes emulate_reduce(EmulatedLanes v, int what) {
     for (int n = 8; n; n /= 2)
@@ -131,13 +121,6 @@ SLOW __m512 emulate_fraction(__m512 x) {
 #define _mm512_mask_storeu_epi32(p, m, x) emulate_mask_store(p, m, x, 4)
 #define _mm256_mask_storeu_epi16(p, m, x)                                                          \
     emulate_mask_store(p, m, simde_mm512_castsi256_si512(x), 2)
-#undef _mm512_i32gather_epi32
-#define _mm512_i32gather_epi32(i, p, s) emulate_gather(EMULATE_NO, 0xffff, i, p, s, 4)
-#undef _mm512_mask_i32gather_epi32
-#define _mm512_mask_i32gather_epi32(o, m, i, p, s) emulate_gather(o, m, i, p, s, 4)
-#undef _mm512_mask_i32gather_epi64
-#define _mm512_mask_i32gather_epi64(o, m, i, p, s)                                                 \
-    emulate_gather(o, m, simde_mm512_castsi256_si512(i), p, s, 8)
 #define _mm512_reduce_add_epi32(x) (emulate_reduce((EmulatedLanes){.i = (x)}, 'a').dwords[0])
 #define _mm512_reduce_max_epi32(x) (emulate_reduce((EmulatedLanes){.i = (x)}, 'm').dwords[0])
 #define _mm512_reduce_add_ps(x)    (emulate_reduce((EmulatedLanes){.f = (x)}, 'A').floats[0])
