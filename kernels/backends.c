@@ -62,6 +62,7 @@ static bool has_amx(void) {
 #endif
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod
+static bool has_i8mm(void) { return os_has_dotprod() && os_has_i8mm(); }
 #endif
 
 static bool has_scalar(void) { return true; }
@@ -80,6 +81,7 @@ static const struct {
     {{&kernels_amx}, has_amx},
 #elif defined(__aarch64__)
     {{&kernels_neon}, has_neon},
+    {{&kernels_i8mm}, has_i8mm},
 #endif
 };
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
@@ -124,7 +126,7 @@ static void overlay(const Kernels *k) {
 bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
     // The names of all architectures are accepted. A name of another architecture has no effect.
-    if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon"))
+    if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon i8mm"))
         return false;
     codebook_init();
     memset(&kernel, 0, sizeof kernel);

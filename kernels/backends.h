@@ -29,3 +29,4 @@ extern const Kernels kernels_avxvnni;                                // AVX-VNNI
 extern const Kernels kernels_avx512_0, kernels_avx512_1, kernels_avx512_2; // F, BW, DQ, VL, VNNI
 extern const Kernels kernels_amx;  // AMX tiles, bf16, VBMI (on top of avx512)
 extern const Kernels kernels_neon; // ARMv8.2 dotprod
+extern const Kernels kernels_i8mm; // ARMv8.6 i8mm (on top of neon)
