@@ -267,8 +267,14 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
     float_scores(a, key, n, prefetch);
 }
 
-// Number of tokens from which GEMM is faster than decode. They were measured on AVX-512 and AVX2;
-// there are no measurements on ARM hardware.
+// Number of tokens from which GEMM is faster than decode. Time of GEMM / time of decode of integer
+// types, computed with llvm-mca 19 (docs/performance.md), i8mm in parentheses, 2026-11:
+//
+//   Neoverse V1   4 tokens: Q4_K 1.06 (1.01), Q8_0 1.20 (1.13), Q6_K 0.86 (0.85)
+//                 5 tokens: Q4_K 0.80 (0.79), Q8_0 0.96 (0.92), Q6_K 0.65 (0.68)
+//   Neoverse N2   4 tokens: Q4_K 0.87 (0.78), Q8_0 0.91 (0.74), Q6_K 0.74 (0.69)
+//
+// FLOAT_GEMM_TOKENS was measured on AVX-512. There are no measurements on ARM hardware.
 enum { GEMM_TOKENS = 5, FLOAT_GEMM_TOKENS = 12 };
 
 // clang-format off
