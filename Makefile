@@ -33,7 +33,7 @@ $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping
 
 # Sources: one file of os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT.
 ALL_BACKENDS := backends/avx2.c backends/avx_vnni.c backends/avx512.c backends/avx512_vbmi.c backends/amx.c \
-                backends/neon.c
+                backends/neon.c backends/neon_i8mm.c
 SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% models/% scripts/% os/os_% os/sandbox_% os/threads_% %/stub.c \
              $(WITHOUT:%=%/%),$(wildcard *.c */*.c))
 SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c \

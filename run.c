@@ -86,7 +86,7 @@ static int run_command(const Command *command, int argc, char **argv) {
             o.args[command->max_args], o.command, command->usage);
 
     if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx or neon",
+        die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx, neon or i8mm",
             getenv("LLAMA31_ISA"));
 
     ModelOptions *m = &o.model_options;

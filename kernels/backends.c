@@ -68,6 +68,7 @@ static bool has_amx(void) {
 static bool supports_part(const Kernels *k) { return k != &kernels_avx512_vbmi || has_vbmi(); }
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod
+static bool has_i8mm(void) { return os_has_dotprod() && os_has_i8mm(); }
 #endif
 
 #if !defined(__x86_64__) || defined(SCALAR_ONLY)
@@ -90,6 +91,7 @@ static const struct {
     {{&kernels_amx}, has_amx},
 #elif defined(__aarch64__)
     {{&kernels_neon}, has_neon},
+    {{&kernels_i8mm}, has_i8mm},
 #endif
 };
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
@@ -134,7 +136,7 @@ static void overlay(const Kernels *k) {
 bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
     // The names of all architectures are accepted. A name of another architecture has no effect.
-    if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon"))
+    if (cap && *cap && !str_is_one_of(str_of(cap), "scalar avx2 avxvnni avx512 amx neon i8mm"))
         return false;
     codebook_init();
     memset(&kernel, 0, sizeof kernel);

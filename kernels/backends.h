@@ -30,3 +30,4 @@ extern const Kernels kernels_avx512_0, kernels_avx512_1, kernels_avx512_2; // F,
 extern const Kernels kernels_avx512_vbmi; // a fourth part, for CPUs that have VBMI, too
 extern const Kernels kernels_amx;         // AMX tiles, bf16, VBMI (on top of avx512)
 extern const Kernels kernels_neon;        // ARMv8.2 dotprod
+extern const Kernels kernels_i8mm;        // ARMv8.6 i8mm (on top of neon)

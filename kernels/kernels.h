@@ -97,9 +97,9 @@ typedef struct {
 extern Kernels kernel; // set by kernels_init(); must not change while a job runs (team.h)
 
 // Chooses the kernels for this CPU, up to the ISA level `cap`: "scalar", "avx2", "avxvnni",
-// "avx512", "amx" or "neon"; NULL: $LLAMA31_ISA or, if that is unset or empty, no cap. kernel.name
-// is then the last backend that was overlaid. False if `cap` is unknown. Call it before any thread
-// is started.
+// "avx512", "amx", "neon" or "i8mm"; NULL: $LLAMA31_ISA or, if that is unset or empty, no cap.
+// kernel.name is then the last backend that was overlaid. False if `cap` is unknown. Call it before
+// any thread is started.
 bool kernels_init(const char *cap);
 // The backends of this build, separated by spaces.
 const char *kernels_names(void);

@@ -47,5 +47,7 @@ void os_get_attribute(int fd, char *text, size_t size);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);
-// True if the CPU has the ARMv8.2 dot product instructions.
+// True if the CPU has these ARM instructions: dot products (ARMv8.2), 8-bit matrix multiplication
+// (ARMv8.6).
 bool os_has_dotprod(void);
+bool os_has_i8mm(void);

@@ -78,5 +78,6 @@ void os_set_attribute(int fd, const char *text) {}
 void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 bool os_enable_amx(void) { return false; }
-// macOS has this name. Elsewhere the instructions are not detected, and not used.
+// macOS has these names. Elsewhere the instructions are not detected, and not used.
 bool os_has_dotprod(void) { return sysctl_number("hw.optional.arm.FEAT_DotProd"); }
+bool os_has_i8mm(void) { return sysctl_number("hw.optional.arm.FEAT_I8MM"); }

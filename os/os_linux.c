@@ -19,7 +19,8 @@ enum {
     FUTEX_WAKE_PRIVATE_OP = 129,
     ARCH_REQUEST_XCOMP_PERMISSION = 0x1023, // ARCH_REQ_XCOMP_PERM
     XFEATURE_TILE_DATA = 18,
-    HWCAP_DOTPROD = 1 << 20 // HWCAP_ASIMDDP
+    HWCAP_DOTPROD = 1 << 20, // HWCAP_ASIMDDP
+    HWCAP2_MATMUL = 1 << 13  // HWCAP2_I8MM
 };
 static const char ATTRIBUTE[] = "user.llama31"; // extended attribute
 
@@ -221,3 +222,4 @@ bool os_enable_amx(void) {
 }
 
 bool os_has_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_DOTPROD; }
+bool os_has_i8mm(void) { return getauxval(AT_HWCAP2) & HWCAP2_MATMUL; }

@@ -45,6 +45,10 @@ bool os_has_dotprod(void) {
     enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers
     return IsProcessorFeaturePresent(ARM_V82_DP_INSTRUCTIONS_AVAILABLE);
 }
+bool os_has_i8mm(void) {
+    enum { ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE = 66 }; // PF_..., not in all headers
+    return IsProcessorFeaturePresent(ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE);
+}
 
 size_t os_memory_available(void) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};

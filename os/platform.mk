@@ -41,7 +41,9 @@ BACKENDS := backends/avx_vnni.c backends/avx512_vbmi.c backends/amx.c
 PARTS    := 2 1 0
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-BACKENDS := backends/neon.c
+BACKENDS := backends/neon.c backends/neon_i8mm.c
+# Before register allocation, gcc moves so many loads to the front that it spills the sums of GEMM. clang lacks the option.
+NEON    := $(shell $(CC) -Werror -fno-schedule-insns -x c -c -o /dev/null /dev/null 2>/dev/null && echo -fno-schedule-insns)
 endif
 AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2 $(BACKEND_FLAGS)
 AVXVNNI := -mavxvnni
@@ -67,5 +69,7 @@ $(BUILD)/backends/avx512_%.o: FILE_FLAGS = $(AVX512) -DPART=$* -Dkernels_avx512=
 $(BUILD)/backends/avx512_vbmi.o: FILE_FLAGS := $(AVX512) $(VBMI)
 $(BUILD)/backends/avx_vnni.o: FILE_FLAGS := $(AVX2) $(AVXVNNI)
 $(BUILD)/backends/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
-$(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16 $(BACKEND_FLAGS)
+NEON    += -march=armv8.2-a+dotprod+fp16
+$(BUILD)/backends/neon.o:   FILE_FLAGS := $(NEON) $(BACKEND_FLAGS)
+$(BUILD)/backends/neon_i8mm.o: FILE_FLAGS := $(NEON)+i8mm $(BACKEND_FLAGS)
 $(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)

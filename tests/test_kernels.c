@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const char *const backends[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon"};
+static const char *const backends[] = {"scalar", "avx2", "avxvnni", "avx512",
+                                       "amx",    "neon", "i8mm"};
 static uint64_t state;
 
 static const char *backend; // the backend under test
@@ -233,22 +234,27 @@ static void products(void) {
 }
 
 // Multiplies a row of an integer type by a token in the order of sums that docs/numerics.md
-// documents: one sum of unsigned integers on AVX2, eight sums of signed integers on AVX-512.
-static float product_as_documented(const Tensor *w, const char *row, const float *x, bool is_avx2) {
+// documents: one sum of unsigned integers on AVX2, of signed integers on NEON, eight sums of signed
+// integers on AVX-512.
+enum Order { ORDER_AVX2, ORDER_NEON, ORDER_AVX512 };
+static float product_as_documented(const Tensor *w, const char *row, const float *x,
+                                   enum Order order) {
     const TypeInfo *f = type_info(w->type);
-    const int offset = is_avx2 && f->max_q < 255 ? f->zero_point : 0;
+    const int offset = order == ORDER_AVX2 && f->max_q < 255 ? f->zero_point : 0;
+    const int scale_group = order == ORDER_NEON ? f->group : 32; // activations that share a scale
     float s[8] = {0};
 
     for (int k = 0; k < w->cols; k += 32) {
         QuantBlock b;
-        float max = 0, *sum = is_avx2 ? s : &s[k % 256 / 64 + k % 64 / 32 * 4];
+        float *sum = order == ORDER_AVX512 ? &s[k % 256 / 64 + k % 64 / 32 * 4] : s;
         int at = k % f->block;
         quant_unpack(w->type)(row + k / f->block * f->bytes, &b);
 
-        for (int c = 0; c < 32; c++) max = fmaxf(max, fabsf(x[k + c]));
         for (int g = 0; g < 32; g += f->group) {
-            int dot = 0, total = 0, group = (at + g) / QUANT_GROUP;
+            float max = 0;
+            int dot = 0, total = 0, group = (at + g) / QUANT_GROUP, first = g - g % scale_group;
             float base = f->has_min ? b.min[group] : b.scale[group] * (float)offset;
+            for (int c = first; c < first + scale_group; c++) max = fmaxf(max, fabsf(x[k + c]));
 
             for (int c = g; c < g + f->group; c++) {
                 int q = (int)rintf(x[k + c] * (127 / max));
@@ -261,7 +267,8 @@ static float product_as_documented(const Tensor *w, const char *row, const float
         }
     }
 
-    return is_avx2 ? s[0] : ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    if (order != ORDER_AVX512) return s[0];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 static void documented_order(void) {
@@ -270,24 +277,29 @@ static void documented_order(void) {
     bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // fmaf of mingw-w64 rounds twice
 
     if (!use_backend()) return;
-    bool is_avx2 = !strcmp(kernel.name, "avx2") || !strcmp(kernel.name, "avxvnni");
+    enum Order order = ORDER_AVX512;
+    if (str_is_one_of(str_of(backend), "avx2 avxvnni")) order = ORDER_AVX2;
+    if (str_is_one_of(str_of(backend), "neon i8mm")) order = ORDER_NEON;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
-        if (!quant_is_supported(type) || !kernel.gemm[type].has_gemv_bits) continue;
+        const MatmulKernel *m = &kernel.gemm[type];
+        bool is_documented = m->has_gemv_bits || (order == ORDER_NEON && m->rows);
+        if (!quant_is_supported(type) || !quant_is_integer((Type)type) || !is_documented) continue;
 
         for (int k = 0; k < 3; k++) {
             int block = type_info(type)->block, rows = shapes[k][0];
             Problem p =
                 problem_new((Type)type, rows, (shapes[k][1] + block - 1) / block * block, 5);
             float *gemv = multiply(&kernel.gemv[type], &p.w, p.x, 5, rows),
-                  *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
+                  *gemm = multiply(m, &p.w, p.x, 5, rows);
 
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
                     float documented =
                         product_as_documented(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
-                                              p.x + t * p.w.cols, is_avx2);
+                                              p.x + t * p.w.cols, order);
                     int at = t * (rows + GAP) + r;
-                    CHECK(gemv[at] == gemm[at] && (gemv[at] == documented || !is_fused),
+                    CHECK((gemv[at] == gemm[at] || !m->has_gemv_bits) &&
+                              (gemm[at] == documented || !is_fused),
                           "%s %s: gemv %a, gemm %a, documented order %a", kernel.name,
                           type_info(type)->name, (double)gemv[at], (double)gemm[at],
                           (double)documented);

@@ -53,6 +53,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_memory_available below_memory_available
 #define os_enable_amx       below_enable_amx
 #define os_has_dotprod      below_has_dotprod
+#define os_has_i8mm         below_has_i8mm
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test

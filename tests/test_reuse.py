@@ -20,7 +20,7 @@ from lib import gguf_writer, weights
 
 PROMPTS = ["Once upon a time", "The dog said hello. The cat said hello. The dog said hello. The cat said",
            "One day, one day, one day, one day,", "Lily had a red ball. Tom had a blue ball. Lily had a red"]
-BACKENDS = ["scalar", "avx2", "avxvnni", "avx512", "amx", "neon"]
+BACKENDS = ["scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm"]
 
 
 def backends(cli):
