@@ -22,16 +22,18 @@ void *xalloc(size_t n, size_t size) {
 }
 
 void *large_alloc(size_t bytes, bool is_filled) {
-    enum { HUGE_PAGE = 2 << 20 };
-    bool is_huge = is_filled && bytes >= HUGE_PAGE / 2 && bytes < SIZE_MAX - HUGE_PAGE;
-    if (is_huge) bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-
     void *p = NULL;
-    if (posix_memalign(&p, is_huge ? HUGE_PAGE : 64, bytes)) return NULL;
 #if defined(MADV_HUGEPAGE)
-    if (is_huge) madvise(p, bytes, MADV_HUGEPAGE);
+    enum { HUGE_PAGE = 2 << 20 };
+    if (is_filled && bytes >= HUGE_PAGE / 2 && bytes < SIZE_MAX - HUGE_PAGE) {
+        bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        if (posix_memalign(&p, HUGE_PAGE, bytes)) return NULL;
+        madvise(p, bytes, MADV_HUGEPAGE);
+        return p;
+    }
 #endif
-    return p;
+    (void)is_filled;
+    return posix_memalign(&p, 64, bytes) ? NULL : p;
 }
 
 void *xalloc_large(size_t n, size_t size) {
