@@ -3,8 +3,8 @@
 // Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
 // time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
 // rows into a panel whose lanes are rows. F32, F16 and BF16 are multiplied by float32 activations
-// (matmul_float.h). Attention of few queries is float32 (attention_float.h); that of many queries
-// has 16-bit integers (attention_int16.h).
+// (matmul_float.h). Attention of few queries uses float32 (attention_float.h), that of many queries
+// 16-bit integers (attention_int16.h).
 //
 // Order of sums. A row of integer weights has one sum s. For each group of columns in order (32 of
 // them, or 16), with d the integer dot product of the group and q the sum of its activations:

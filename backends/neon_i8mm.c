@@ -1,6 +1,6 @@
 // NEON with the 8-bit matrix multiplication of ARMv8.6 (i8mm): the GEMM of neon.c with smmla, which
 // multiplies 2 rows x 8 columns of weights by 2 tokens x 8 columns. That is twice the products of a
-// dot product instruction. The bits are those of NEON.
+// dot product instruction. Results are bit-identical to those of NEON.
 #define IS_I8MM       true
 #define GEMM_ENCODING pairs
 #define PART          2 // GEMM

@@ -64,7 +64,7 @@ typedef struct {
     // Generation.
     int n_choices;             // -N; 0: one
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
-    int min_tokens;            // stop tokens and stop strings do not end the text before
+    int min_tokens;            // tokens before which no stop token or string ends the text
     bool ignore_eos, has_seed; // has_seed: sample.seed was given, not drawn
     SampleOptions sample;
     bool no_model_sampling;

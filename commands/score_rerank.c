@@ -26,7 +26,8 @@ void score_rerank_open(Pipeline *p) {
     Str text = rerank_template(p);
     tokenizer_reserve_special(p->tokenizer, text);
     if (p->options->instruction && !str_contains(text, INSTRUCTION))
-        die(EXIT_USAGE, "--instruction: the reranking template of the model has none");
+        die(EXIT_USAGE,
+            "--instruction: the reranking template of the model contains no instruction");
 }
 
 // Encodes the template with query, document and instruction in their places. Only the template

@@ -27,7 +27,7 @@ extern const Kernels kernels_scalar;
 extern const Kernels kernels_avx2_0, kernels_avx2_1, kernels_avx2_2; // AVX2, FMA, F16C
 extern const Kernels kernels_avxvnni;                                // AVX-VNNI (on top of avx2)
 extern const Kernels kernels_avx512_0, kernels_avx512_1, kernels_avx512_2; // F, BW, DQ, VL, VNNI
-extern const Kernels kernels_avx512_vbmi; // a fourth part, for CPUs that have VBMI, too
+extern const Kernels kernels_avx512_vbmi; // a fourth part, used if the CPU also has VBMI
 extern const Kernels kernels_amx;         // AMX tiles, bf16, VBMI (on top of avx512)
 extern const Kernels kernels_neon;        // ARMv8.2 dotprod
 extern const Kernels kernels_i8mm;        // ARMv8.6 i8mm (on top of neon)

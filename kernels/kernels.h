@@ -79,9 +79,9 @@ typedef struct {
     void (*add)(float *x, const float *y, int n);
 
     void (*attend)(const AttentionPage *page);
-    // attend() with less precision: in 16-bit integers (AVX2, AVX-512) or bf16 (AMX). Used for more
-    // than attend_many_above queries, from which it is faster, if neither keys nor values are F32.
-    // The bits of a query do not depend on the other queries. NULL: none.
+    // attend() with less precision: in 16-bit integers (AVX2, AVX-512) or bf16 (AMX). It is faster
+    // for more than attend_many_above queries, and is used for these if neither keys nor values are
+    // F32. The bits of a query do not depend on the other queries. NULL: not available.
     void (*attend_many)(const AttentionPage *page);
     int attend_many_above;
 

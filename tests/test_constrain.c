@@ -762,7 +762,7 @@ static void forced_tokens(void) {
             hook->accept(hook->arg, the);
             accept_bytes(c, " e");
 
-            // After "e", the rest is known, but not all of it is forced at once.
+            // After "e", the rest is known, but it is not forced in one step.
             n = hook->force(hook->arg, forced);
             CHECK(n >= 0 && n < 4, "%d tokens after e", n);
             accept_bytes(c, "rin!");

@@ -469,7 +469,7 @@ def rerank_template(cli):
     near(found["logprob_yes"], yes)
     near(found["logprob_no"], no)
     cli.refuses(2, "--sort: needs --rerank", "score", "--jsonl", "--sort")
-    cli.refuses(2, "template of the model has none", "score", "--rerank", "a", "--instruction", "x", stdin=b'"b"')
+    cli.refuses(2, "contains no instruction", "score", "--rerank", "a", "--instruction", "x", stdin=b'"b"')
     cli.refuses(2, "one of", "score", "--rerank", "a", "--choices", "a,b")
     out = cli.run("score", "--rerank", "a", "-c", 60, stdin=json.dumps("b" * 60).encode(), code=5)[0]
     same(json.loads(out)["error"]["code"], "context_length_exceeded")
