@@ -560,9 +560,9 @@ def reasoning(cli):
     """With --think, the constrained text may follow a <think> part, or begin immediately."""
     for seed in range(4):
         out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x", code=(0, 6))
-        check(re.fullmatch(r"(<think>.*</think>\s*)?[0-9]{2}\n", out.decode(), re.S) or b"<think>" in out, out)
+        check(re.fullmatch(rb"(<think>.*</think>\s*)?[0-9]{2}\n", out, re.S) or b"<think>" in out, out)
     out, _ = cli.run("run", "-q", "--raw", "--think", "--regex", "[0-9]{2}", "-n", 30, "x <think>", code=(0, 6))
-    check(not re.match(r"[0-9]{2}\n$", out.decode()), "the text does not begin inside the reasoning", out)
+    check(not re.match(rb"[0-9]{2}\n$", out), "the text does not begin inside the reasoning", out)
 
 
 THINKING = ("{{ bos_token }}{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\\n' }}{% endfor %}"
