@@ -104,16 +104,20 @@ bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {
                      context);
 }
 
+bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error *err) {
+    r->prompt = prompt->data;
+    r->n_prompt = prompt->len;
+    r->max_context = context_choose(p, prompt->len, r->max_tokens);
+    return context_fits(prompt->len, r->max_tokens != 0, r->max_context, err);
+}
+
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err) {
     bool is_chat = !is_plain && !p->tpl.is_none;
     int n = is_chat ? -1 : PLAIN_PREDICT;
     if (o->n_predict != INT_MIN) n = o->n_predict;
 
-    *r = (Request){.prompt = prompt->data,
-                   .n_prompt = prompt->len,
-                   .max_tokens = n,
-                   .max_context = context_choose(p, prompt->len, n),
+    *r = (Request){.max_tokens = n,
                    .ignore_eos = o->ignore_eos,
                    .min_tokens = o->min_tokens,
                    .sample = o->sample,
@@ -124,7 +128,7 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
     if (n >= 0 && o->min_tokens > n)
         return error_set(err, EXIT_USAGE, "min_tokens: expected at most max_tokens, %d, found %d",
                          n, o->min_tokens);
-    return context_fits(prompt->len, n != 0, r->max_context, err);
+    return request_set_prompt(p, prompt, r, err);
 }
 
 const char *kv_type_text(const KvShape *kv, char text[KV_TYPE_TEXT]) {

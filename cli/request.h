@@ -27,6 +27,9 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // False with err (exit 4) if n_bytes of text exceed the context in any tokenization. The text is
 // not encoded, which would take long for a huge file.
 bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
+// Sets the prompt of a request, which must outlive it, and the context that the prompt needs. False
+// with err (exit 4) if the prompt does not fit the context.
+bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error *err);
 // Makes the request for an encoded prompt, which must outlive it. False with err (exit 4) if the
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,

@@ -204,10 +204,12 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_string(w, "model", str_of(slash ? slash + 1 : path));
     write_choices(w, r);
 
+    int n_prompt = r->prompt.len; // tokens
+    for (int i = 1; i < r->n_prompts; i++) n_prompt += r->more_prompts[i - 1].len;
     json_begin_object(w, "usage");
-    json_write_int(w, "prompt_tokens", r->prompt.len);
+    json_write_int(w, "prompt_tokens", n_prompt);
     json_write_int(w, "completion_tokens", r->n_generated);
-    json_write_int(w, "total_tokens", r->prompt.len + r->n_generated);
+    json_write_int(w, "total_tokens", n_prompt + r->n_generated);
     if (r->n_reasoning) {
         json_begin_object(w, "completion_tokens_details");
         json_write_int(w, "reasoning_tokens", r->n_reasoning);

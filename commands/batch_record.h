@@ -15,8 +15,9 @@
 #include "../cli/open_model.h"
 
 enum {
-    MAX_CHOICES = 64, // "n" of a request
-    MAX_UNKNOWN = 32  // unknown fields that are listed
+    MAX_CHOICES = 64,       // "n" of a request
+    MAX_COMPLETIONS = 2048, // of a request: n for each prompt
+    MAX_UNKNOWN = 32        // unknown fields that are listed
 };
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
@@ -43,8 +44,9 @@ typedef struct {
     int n_truncated;  // tokens that were removed from the beginning of the context
 } ScoreRequest;
 
-// One completion. A request for n completions is n records: the first is the parent, which holds
-// the request and its answer; the others are choices, which share the KV cache of the prompt.
+// One completion. A request for several completions is that many records: the first is the parent,
+// which holds the request and its answer; the others are choices, which share the KV cache of the
+// prompt. With several prompts, the n choices of each are consecutive.
 typedef struct Record {
     // Request. A choice has only `pipeline`, `prompt`, `request` and `constraint`; everything else
     // is in its parent.
@@ -60,6 +62,8 @@ typedef struct Record {
     Buffer tools;        // JSON array of the tools of the request, while it is parsed
     Buffer kwargs;       // JSON object of template variables
     Ids prompt;
+    Ids *more_prompts; // (n_prompts - 1) those after the first
+    int n_prompts;
     Ids stop_ids;         // "stop_token_ids"
     InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
@@ -79,6 +83,7 @@ typedef struct Record {
     struct Record *parent; // first record of the request; a parent is its own
     int index;             // of this choice, from 0; a parent has 0
     // In a parent only:
+    int n_per_prompt;               // choices of each prompt
     int n_choices, n_unfinished;    // records of the request; those without a result
     Buffer *choices;                // (n_choices) each finished choice as a JSON object
     int n_generated, n_reasoning;   // tokens of all choices

@@ -129,7 +129,7 @@ static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
 static bool parse_n(Record *r, const Json *v, Error *err) {
     if (!is_integer(v, 1, MAX_CHOICES))
         return record_mismatch(err, "n", "an integer from 1 to 64", v);
-    r->n_choices = (int)v->number;
+    r->n_per_prompt = (int)v->number;
     return true;
 }
 
@@ -299,8 +299,16 @@ static void put_option_name(Str key, char name[40]) {
         if (*c == '_') *c = '-';
 }
 
-// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks. The
-// names of other unknown fields are collected.
+// Collects the name of an unknown field; with --strict, refuses it.
+static bool note_unknown(const Record *r, const Json *v, Error *err) {
+    if (r->options.is_strict)
+        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
+        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
+    return true;
+}
+
+// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks.
 static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
     char text[40];
     const char *value = NULL;
@@ -310,11 +318,7 @@ static bool check_unknown(const Record *r, const Json *v, const char *name, Erro
     }
     if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
         return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
-    if (r->options.is_strict)
-        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
-    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
-        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
-    return true;
+    return note_unknown(r, v, err);
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -428,11 +432,15 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
     return ok;
 }
 
-static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
+// Chooses between a text without template and a dialogue of one message.
+static void set_plain(Record *r, bool is_plain) {
     r->is_plain = is_plain;
     r->has_tools = !is_plain && r->pipeline->tools.data;
     if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
-    return prompt_encode(r->pipeline, &r->options, text, is_plain, &r->prompt, err);
+}
+
+static bool encode_text(const Record *r, Str text, Ids *out, Error *err) {
+    return prompt_encode(r->pipeline, &r->options, text, r->is_plain, out, err);
 }
 
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
@@ -446,15 +454,43 @@ bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids 
     return true;
 }
 
-// A string, an array of one string, or an array of token ids.
-static bool parse_prompt(Record *r, const Json *v, Error *err) {
-    if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
-    if (v->kind == JSON_STRING)
-        return encode_text(r, v->string, r->form != FORM_SHORT || r->options.is_raw, err);
+// A string, or an array of token ids.
+static bool parse_prompt(Record *r, const Json *v, Ids *out, Error *err) {
+    if (v->kind == JSON_STRING) return encode_text(r, v->string, out, err);
     if (v->kind != JSON_ARRAY || !v->n_items)
         return record_mismatch(err, "prompt", "a string or an array of token ids", v);
-    r->is_plain = true;
-    return record_parse_ids(r, "prompt", v, &r->prompt, err);
+    return record_parse_ids(r, "prompt", v, out, err);
+}
+
+// One prompt, or an array of prompts of one kind.
+static bool parse_prompts(Record *r, const Json *v, Error *err) {
+    bool is_list = v->kind == JSON_ARRAY && v->n_items && v->child->kind != JSON_NUMBER;
+    const Json *first = is_list ? v->child : v;
+    int n_prompts = is_list ? v->n_items : 1;
+
+    if (n_prompts > MAX_COMPLETIONS / r->n_per_prompt)
+        return error_set(err, EXIT_RUNTIME, "prompt: expected at most %d, found %d",
+                         MAX_COMPLETIONS / r->n_per_prompt, n_prompts);
+    set_plain(r, first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw);
+    if (!parse_prompt(r, first, &r->prompt, err)) return false;
+
+    r->more_prompts = xalloc((size_t)n_prompts, sizeof *r->more_prompts);
+    for (const Json *item = first->next; is_list && item; item = item->next) {
+        if (item->kind != first->kind)
+            return record_mismatch(err, "prompt", "texts only or token ids only", item);
+        if (!parse_prompt(r, item, &r->more_prompts[r->n_prompts++ - 1], err)) return false;
+    }
+    r->n_choices = n_prompts * r->n_per_prompt;
+    return true;
+}
+
+// Notes the members of a line beside its "body".
+static bool check_envelope(const Record *r, const Json *root, Error *err) {
+    for (const Json *v = root->child; v; v = v->next)
+        if (!str_is(v->key, "custom_id") && !str_is(v->key, "method") && !str_is(v->key, "url") &&
+            !str_is(v->key, "body") && !note_unknown(r, v, err))
+            return false;
+    return true;
 }
 
 // Finds the object that holds the request: the line itself, or its "body".
@@ -468,7 +504,8 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
     if (!json_is(method, "POST")) return record_mismatch(err, "method", "\"POST\"", method);
     if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
         return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
-    return (body && body->kind == JSON_OBJECT) || record_mismatch(err, "body", "an object", body);
+    if (!body || body->kind != JSON_OBJECT) return record_mismatch(err, "body", "an object", body);
+    return check_envelope(r, root, err);
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
@@ -491,7 +528,9 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
     if (prompt && tools && !is_neutral(tools))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
 
-    return prompt ? parse_prompt(r, prompt, err) : record_parse_messages(r, body, err);
+    if (prompt) return parse_prompts(r, prompt, err);
+    r->n_choices = r->n_per_prompt;
+    return record_parse_messages(r, body, err);
 }
 
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
@@ -506,10 +545,34 @@ static bool make_constraint(Record *r, Error *err) {
     return ok;
 }
 
+// Parses a line of plain text, which is a prompt.
+static bool parse_text(Record *r, Str text, Error *err) {
+    set_plain(r, r->options.is_raw);
+    return encode_text(r, text, &r->prompt, err);
+}
+
+// Makes the request, and checks that every prompt fits the context.
+static bool make_request(Record *r, bool is_completion, Error *err) {
+    const Pipeline *p = r->pipeline;
+    if (!request_from_options(p, &r->options, &r->prompt, is_completion, &r->request, err))
+        return false;
+    for (int i = 1; i < r->n_prompts; i++) {
+        Request unused = r->request;
+        Error why;
+        if (!request_set_prompt(p, &r->more_prompts[i - 1], &unused, &why))
+            return error_set(err, why.code, "prompt[%d]: %s", i, why.text);
+    }
+
+    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
+    r->request.stop_ids = r->stop_ids.data;
+    r->request.n_stop_ids = r->stop_ids.len;
+    return true;
+}
+
 bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     const Json *body = NULL;
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
-                   : encode_text(r, text, r->options.is_raw, err);
+                   : parse_text(r, text, err);
     if (!ok) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
@@ -526,13 +589,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
 
     bool is_text = !root || json_get_value(body, "prompt");
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
-    if (!request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
-                              err))
-        return false;
-    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
-    r->request.stop_ids = r->stop_ids.data;
-    r->request.n_stop_ids = r->stop_ids.len;
-    return make_constraint(r, err);
+    return make_request(r, is_completion, err) && make_constraint(r, err);
 }
 
 // Lifetime
@@ -545,6 +602,8 @@ Record *record_new(long line, RequestForm form, const Pipeline *p) {
                   .options = *p->options,
                   .n_logprobs = -1,
                   .parent = r,
+                  .n_prompts = 1,
+                  .n_per_prompt = 1,
                   .n_choices = 1};
     r->options.has_seed = false;
     return r;
@@ -552,11 +611,16 @@ Record *record_new(long line, RequestForm form, const Pipeline *p) {
 
 Record *record_new_choice(Record *parent, int index) {
     Record *r = xalloc(1, sizeof *r);
+    int i = index / parent->n_per_prompt;
+    const Ids *prompt = i ? &parent->more_prompts[i - 1] : &parent->prompt;
     char text[16];
+    Error unused;
+
     *r = (Record){
         .pipeline = parent->pipeline, .parent = parent, .index = index, .request = parent->request};
-    for (int i = 0; i < parent->prompt.len; i++) ids_push(&r->prompt, parent->prompt.data[i]);
-    r->request.prompt = r->prompt.data;
+    for (int k = 0; k < prompt->len; k++) ids_push(&r->prompt, prompt->data[k]);
+    request_set_prompt(r->pipeline, &r->prompt, &r->request, &unused); // checked by record_parse()
+
     r->constraint = parent->constraint ? constraint_clone(parent->constraint) : NULL;
     if (r->constraint) constraint_attach(r->constraint, &r->request);
     snprintf(text, sizeof text, "%d", index);
@@ -597,6 +661,8 @@ void record_free(Record *r) {
 
     buffer_free(&r->id);
     free(r->prompt.data);
+    for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
+    free(r->more_prompts);
     free(r->stop_ids.data);
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);

@@ -497,6 +497,30 @@ def echo(cli):
 
 
 @test
+def several_prompts():
+    """The prompts of a record have n choices each, in their order, which are those of records of their own."""
+    ask = {"max_tokens": 5, "temperature": 0, "logprobs": 1}
+    texts, ids = ["The cat", "Once upon", "The cat", ""], [[1, 403], [1, 403, 407], [1]]
+    for args in [], ["--raw", "--echo"]:
+        for several in texts, ids:
+            alone = batch([dict(ask, prompt=p) for p in several], "--deterministic", *args)
+            together = batch([dict(ask, prompt=several, n=2)], "--deterministic", *args)[0]["choices"]
+            for i, choice in enumerate(together):
+                same(dict(choice, id=i // 2 + 1, seed=0), dict(alone[i // 2], seed=0))
+
+    body = batch([openai_request(0, "text", prompt=texts, n=2, echo=True)])[0]["response"]["body"]
+    same([c["index"] for c in body["choices"]], list(range(8)))
+    check(all(c["text"].startswith(texts[c["index"] // 2]) for c in body["choices"]), body)
+    n = [a["n_prompt"] for a in batch([{"prompt": t, "max_tokens": 1} for t in texts], "--raw")]
+    same(body["usage"]["prompt_tokens"], sum(n))
+
+    for prompt, says in ((["x", [1]], "found an array"), ([[1], "x"], 'found "x"'), ([[1], []], "found an array"),
+                         ([], "found an array"), ([None], "found null"), (["x"] * 2049, "at most 2048, found 2049"),
+                         (["x", "a b " * 40000], "prompt[1]: the prompt does not fit"), ([["x"]], 'found "x"')):
+        check(says in batch([{"prompt": prompt, "max_tokens": 1}], code=5)[0]["error"]["message"], prompt[:3], says)
+
+
+@test
 def stop_tokens(cli):
     """"stop_token_ids" end a text; "min_tokens" keeps stop tokens and stop strings from ending it before."""
     ask = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "logprobs": 0}
@@ -527,10 +551,10 @@ def unknown_fields(cli):
     """Fields that no record is served with are named on stderr, in one line, each once; --strict rejects them."""
     ask = {"prompt": "x", "max_tokens": 1, "best_of": 1, "model": "m", "null": None}
     lines = [dict(ask, prompt_logprobs=1), dict(ask, **{"a\n": [1], "prompt_logprobs": 2}), ask]
-    lines.append(openai_request(1, "text", prompt="x", priority=3))
+    lines.append(dict(openai_request(1, "text", prompt="x", priority=3), temperature=0, metadata=None))
     source = cli.write("in", lines)
     same(cli.run("batch", "-q", "-i", source)[1],
-         'llama31: warning: fields without effect: "prompt_logprobs", "a\\n", "priority"\n')
+         'llama31: warning: fields without effect: "prompt_logprobs", "a\\n", "temperature", "priority"\n')
     same(cli.run("batch", "-q", stdin=json.dumps(ask).encode())[1], "")
     out = cli.run("batch", "-q", "--strict", "-i", source, code=5)[0]
     same([json.loads(line)["error"]["message"].count("unknown field") for line in out.splitlines()], [1] * 4)
