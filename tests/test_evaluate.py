@@ -45,7 +45,7 @@ def table(cli, *args, model=True):
     """The printed table as {(task, metric): [value, standard error, n]}, and the whole output."""
     command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, *map(str, args)]
     command += ["-m", cli.model] if model and cli.model else []
-    r = subprocess.run(command + ["--", "-q", "-t", "1"], capture_output=True, text=True)
+    r = subprocess.run(command + ["--", "-q", "-t", "1", "-c", "512"], capture_output=True, text=True)
     same(r.returncode, 0, r.stderr[-500:])
     rows = [line.split() for line in r.stdout.splitlines()]
     is_table = rows[0][0] == "task" and "--compare" not in args

@@ -45,9 +45,10 @@ class Model:
         """Greedy completions of batch, one per record."""
         return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records])
 
-    def ids(self, texts):
-        """Token ids of texts in which special tokens count."""
+    def ids(self, texts, *options):
+        """Token ids of texts, without BOS. options: of `llama31 tokenize`."""
         lines = "".join(json.dumps(t) + "\n" for t in texts).encode()
-        out = subprocess.run(self.command + ["tokenize", "--special", "--jsonl"] + self.options, input=lines,
+        model = ["-m", self.model] if self.model else []
+        out = subprocess.run(self.command + ["tokenize", "--jsonl", *options] + model, input=lines,
                              stdout=subprocess.PIPE, check=True).stdout
         return [json.loads(line) for line in out.splitlines()]
