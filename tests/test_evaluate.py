@@ -204,6 +204,14 @@ def harness_class(cli):
     settings = {"until": [" time"], "max_gen_toks": 8, "do_sample": False, "temperature": 0.0}
     same(model.generate_until([SimpleNamespace(args=("Once upon", settings))]), [" a"])
 
+    # The context loses its beginning, so that all tokens fit. Other names of their number, and other settings.
+    model = lm_eval_llama31.Llama31(cli.model, PROGRAM, options="-q -t 1 -c 40")
+    context = "Once upon a time there was a dog. " * 20
+    record = json.dumps({"prompt": model.runner.ids([context])[0][-32:], "max_tokens": 8, "temperature": 0})
+    expected = json.loads(cli.run("batch", "--raw", "-i", "-", stdin=record.encode())[0])["text"]
+    settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 9, "top_k": 1}
+    same(model.generate_until([SimpleNamespace(args=(context, settings))]), [expected])
+
 
 if __name__ == "__main__":
     main("evaluate")
