@@ -10,8 +10,11 @@ are members of a record of batch."""
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, FOLDER)
 from lib.scoring import Model  # noqa: E402
+
+sys.path[:] = [path for path in sys.path if path != FOLDER]  # evaluate.py would hide the harness's package `evaluate`
 
 try:
     from lm_eval.api.model import LM

@@ -213,5 +213,19 @@ def harness_class(cli):
     same(model.generate_until([SimpleNamespace(args=(context, settings))]), [expected])
 
 
+@test
+def harness_packages(tmp):
+    """The program starts the harness, whose package `evaluate` is not scripts/evaluate.py."""
+    for name, text in (("lm_eval/__main__", "import evaluate\ndef cli_evaluate(): print(evaluate.NAME)"),
+                       ("evaluate", "NAME = 'package'"), ("lm_eval/api/model", "class LM: pass"),
+                       ("lm_eval/api/registry", "def register_model(name): return lambda c: c")):
+        os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
+        with open(os.path.join(tmp, name + ".py"), "w") as f:
+            f.write(text)
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "lm_eval_llama31.py")], capture_output=True, text=True,
+                       env=dict(os.environ, PYTHONPATH=tmp))
+    same((r.stdout, r.stderr), ("package\n", ""))
+
+
 if __name__ == "__main__":
     main("evaluate")
