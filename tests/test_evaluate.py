@@ -21,7 +21,7 @@ MULTIPLE = {  # task: rows, then the prompt, the answers and the index of the ri
                     "endings": ["She cries.", "He went to the park with a big red ball."]}],
                   [("Dogs: A dog sees a ball. The dog", ["sleeps. now.", "runs to the big ball.", "sings", "is a cat."],
                     1),
-                   ("Cats: A cat is sad. ", ["She cries.", "He went to the park with a big red ball."], 0)]),
+                   ("Cats: A cat is sad.", ["She cries.", "He went to the park with a big red ball."], 0)]),
     "arc_easy": ([{"question": "What barks?", "choices": {"text": ["a cat", "dog"], "label": "12"}, "answerKey": "2"},
                   {"question": {"stem": "Who?", "choices": [{"text": "Tim", "label": "A"}, {"text": "a tree", "label": "B"}]},
                    "answerKey": "A"}],
@@ -56,6 +56,8 @@ def table(cli, *args, model=True):
 def multiple_choice(cli):
     files, expected = [], {}
     for name, (rows, cases) in MULTIPLE.items():
+        samples = [program.TASKS[name][0](row) for row in rows]
+        same([(s.prefix + s.contexts[0], s.answers, s.gold) for s in samples], cases)
         files.append(name + "=" + cli.write(name + ".jsonl", rows))
         logprobs = [sums(cli, context, answers) for context, answers, _ in cases]
         for metric in ["acc", "acc_norm"] if name in ("hellaswag", "arc_easy", "piqa") else ["acc"]:
