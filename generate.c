@@ -73,7 +73,7 @@ void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
     speculation_end(s->drafter);
     buffer_free(&s->text);
-    logprobs_free(s->logprobs, s->n_generated);
+    logprobs_free(s->logprobs, s->n_generated + (s->stop_token >= 0));
     logprobs_free(s->prompt_logprobs, s->n_scored);
     *s = (Sequence){0};
 }
@@ -192,15 +192,16 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         tokenizer_is_stop(g->tokenizer, token))
         token = r->constraint->replace_stop(r->constraint->arg, token);
 
+    if (token >= 0 && r->n_logprobs)
+        s->logprobs = record_logprob(s->logprobs, s->n_generated, logits,
+                                     g->model->config.vocab_size, token, r->n_logprobs);
+
     if (token < 0) {
         s->finish = FINISH_ERROR;
     } else if (is_stop(s, g, token)) {
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
-        if (r->n_logprobs)
-            s->logprobs = record_logprob(s->logprobs, s->n_generated, logits,
-                                         g->model->config.vocab_size, token, r->n_logprobs);
         s->n_generated++;
         s->pending = token;
         append_text(s, g, token);

@@ -122,7 +122,7 @@ typedef struct {
     Buffer text;                    // the text so far, without a stop string
     size_t n_emitted;               // bytes of the text that were passed to emit
     bool drop_space;                // the next token's leading space is not part of the text
-    TokenLogprob *logprobs;         // (n_generated), or NULL
+    TokenLogprob *logprobs;         // (n_generated), then that of the stop token, if any; or NULL
     int n_scored;                   // prompt tokens with a log-probability
     TokenLogprob *prompt_logprobs;  // (n_scored), from Request.first_scored on
     double prefill_sec, decode_sec; // wall time of its prefill passes, of its decode passes

@@ -20,7 +20,8 @@ static void end_answer(JsonWriter *w) {
 }
 
 // The tokens of an answer, those of an echoed prompt included. The first token of a prompt has no
-// log-probability (NAN) and no alternatives.
+// log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form has the token
+// that ended the text too: lm-evaluation-harness always takes the last one for a generated token.
 typedef struct {
     TokenLogprob *list; // (n); the alternatives belong to the sequence
     int n;
@@ -29,12 +30,14 @@ typedef struct {
 static AnswerTokens answer_tokens(const Record *r) {
     const Sequence *s = &r->sequence;
     int n_echoed = r->request.first_scored ? r->prompt.len : 0;
-    AnswerTokens t = {.n = n_echoed + s->n_generated};
+    bool has_end = n_echoed && r->parent->form == FORM_COMPLETION && s->stop_token >= 0;
+    int n_generated = s->n_generated + has_end;
+    AnswerTokens t = {.n = n_echoed + n_generated};
 
     t.list = xalloc((size_t)t.n, sizeof *t.list);
     if (n_echoed) t.list[0] = (TokenLogprob){.id = r->prompt.data[0], .logprob = NAN};
     for (int i = 1; i < n_echoed; i++) t.list[i] = s->prompt_logprobs[i - 1];
-    for (int i = 0; i < s->n_generated; i++) t.list[n_echoed + i] = s->logprobs[i];
+    for (int i = 0; i < n_generated; i++) t.list[n_echoed + i] = s->logprobs[i];
     return t;
 }
 

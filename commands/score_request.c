@@ -27,14 +27,14 @@ static int prefix_token(const Tokenizer *t) {
     return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
 }
 
-// Length of a text without the white space at its end.
+// Length of a text without the white space at its end, which includes U+001C to U+001F in Python.
 static size_t trimmed_length(Str s) {
     uint32_t code;
     while (s.len) {
         size_t at = s.len - 1;
         while (at && (s.data[at] & 0xc0) == 0x80) at--;
-        if (!utf8_decode(s.data + at, s.len - at, &code) || unicode_class(code) != UNICODE_SPACE)
-            break;
+        if (!utf8_decode(s.data + at, s.len - at, &code)) break;
+        if (unicode_class(code) != UNICODE_SPACE && (code < 0x1c || code > 0x1f)) break;
         s.len = at;
     }
     return s.len;

@@ -308,7 +308,7 @@ def evaluate_meta(model, path, max_tokens, limit):
         is_served = len(row["input_final_prompts"]) == 1 and row.get("output_prediction_text")
         rows += [row] if is_served else []
         n_others += not is_served
-    prompts = model.ids([row["input_final_prompts"][0] for row in rows])
+    prompts = model.ids([row["input_final_prompts"][0] for row in rows], "--special")
     texts = [r["text"] for r in model.generate([{"prompt": p, "max_tokens": max_tokens} for p in prompts])]
     for row, text in zip(rows, texts):
         expected = row["input_correct_responses"]

@@ -5,12 +5,16 @@
 
 Model arguments: model, program (default ./llama31), directory (keeps requests and results, and continues an
 interrupted run), and options: further options of llama31, separated by spaces. The texts are encoded as by the
-harness's own classes with add_bos_token=True if the vocabulary adds BOS."""
+harness's own classes with add_bos_token=True if the vocabulary adds BOS. Generation settings of a task, such as top_p,
+are members of a record of batch."""
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, FOLDER)
 from lib.scoring import Model  # noqa: E402
+
+sys.path[:] = [path for path in sys.path if path != FOLDER]  # evaluate.py would hide the harness's package `evaluate`
 
 try:
     from lm_eval.api.model import LM
@@ -20,6 +24,9 @@ except ImportError:  # the class works with any object that has its methods call
 
     def register_model(name):
         return lambda c: c
+
+
+MAX_TOKENS = "max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"  # one setting, the first counts
 
 
 @register_model("llama31")
@@ -41,13 +48,17 @@ class Llama31(LM):
         return [next(results)["logprob"] if t else 0.0 for t in texts]
 
     def generate_until(self, requests, disable_tqdm=False):
-        records = []
-        for r in requests:
-            context, settings = r.args
-            until = settings.get("until") or []
-            sampled = settings.get("do_sample", settings.get("temperature", 0) > 0)
-            records.append({"prompt": context, "stop": [until] if isinstance(until, str) else [s for s in until if s],
-                            "max_tokens": int(settings.get("max_gen_toks", self.max_gen_toks)),
+        records, n_context = [], self.runner.context()
+        for r, ids in zip(requests, self.runner.ids([r.args[0] for r in requests])):
+            settings = dict(r.args[1])
+            until = settings.pop("until", None) or []
+            sampled = settings.pop("do_sample", settings.get("temperature", 0) > 0)
+            limits = [settings.pop(name, None) for name in MAX_TOKENS]
+            n_tokens = int(next((n for n in limits if n is not None), self.max_gen_toks))
+            is_long = 0 < n_context - n_tokens <= len(ids)  # with BOS
+            records.append({**settings, "prompt": ids[n_tokens - n_context:] if is_long else r.args[0],
+                            "stop": [until] if isinstance(until, str) else [s for s in until if s],
+                            "max_tokens": n_tokens,
                             "temperature": settings.get("temperature", 1) if sampled else 0})
         return [r["text"] for r in self.runner.generate(records)]
 

@@ -453,9 +453,11 @@ def echo(cli):
             "tokenize", "--jsonl", stdin="".join(json.dumps(t) + "\n" for t in texts).encode())[0].splitlines()]
         scored = [json.loads(line)["logprobs"] for line in cli.run("score", "--jsonl", stdin="".join(
             json.dumps({"text": t, "logprobs": 2}) + "\n" for t in texts if t).encode())[0].splitlines()]
-        # Texts, ids without BOS, and ids with a generated token, as lm-evaluation-harness asks for it.
+        # Texts, ids without BOS, and ids with a generated token, as lm-evaluation-harness asks for it. That token may
+        # end the text.
+        ends = [{}, {"logit_bias": {"5": 100}, "stop_token_ids": [5]}]
         records = [openai_request(i, "text", prompt=t, echo=True, logprobs=2, max_tokens=0) for i, t in enumerate(texts)]
-        records += [openai_request(100 + i, "text", prompt=[x], echo=True, logprobs=1, max_tokens=1)
+        records += [openai_request(100 + i, "text", prompt=[x], echo=True, logprobs=1, max_tokens=1, **ends[i % 2])
                     for i, x in enumerate(ids) if x]
         found = {}
         for n in 1, 7, 32:
@@ -481,6 +483,7 @@ def echo(cli):
         for i, x in enumerate(ids):
             if x:
                 choice = found["request-%d" % (100 + i)]
+                same(choice["finish_reason"], ("length", "stop")[i % 2])
                 same([len(v) for v in choice["logprobs"].values()], [len(x) + 1] * 4)
                 check(choice["text"].startswith(texts[i]) or model, choice["text"])
         cli.model = given

@@ -21,7 +21,7 @@ MULTIPLE = {  # task: rows, then the prompt, the answers and the index of the ri
                     "endings": ["She cries.", "He went to the park with a big red ball."]}],
                   [("Dogs: A dog sees a ball. The dog", ["sleeps. now.", "runs to the big ball.", "sings", "is a cat."],
                     1),
-                   ("Cats: A cat is sad. ", ["She cries.", "He went to the park with a big red ball."], 0)]),
+                   ("Cats: A cat is sad.", ["She cries.", "He went to the park with a big red ball."], 0)]),
     "arc_easy": ([{"question": "What barks?", "choices": {"text": ["a cat", "dog"], "label": "12"}, "answerKey": "2"},
                   {"question": {"stem": "Who?", "choices": [{"text": "Tim", "label": "A"}, {"text": "a tree", "label": "B"}]},
                    "answerKey": "A"}],
@@ -45,7 +45,7 @@ def table(cli, *args, model=True):
     """The printed table as {(task, metric): [value, standard error, n]}, and the whole output."""
     command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, *map(str, args)]
     command += ["-m", cli.model] if model and cli.model else []
-    r = subprocess.run(command + ["--", "-q", "-t", "1"], capture_output=True, text=True)
+    r = subprocess.run(command + ["--", "-q", "-t", "1", "-c", "512"], capture_output=True, text=True)
     same(r.returncode, 0, r.stderr[-500:])
     rows = [line.split() for line in r.stdout.splitlines()]
     is_table = rows[0][0] == "task" and "--compare" not in args
@@ -56,6 +56,8 @@ def table(cli, *args, model=True):
 def multiple_choice(cli):
     files, expected = [], {}
     for name, (rows, cases) in MULTIPLE.items():
+        samples = [program.TASKS[name][0](row) for row in rows]
+        same([(s.prefix + s.contexts[0], s.answers, s.gold) for s in samples], cases)
         files.append(name + "=" + cli.write(name + ".jsonl", rows))
         logprobs = [sums(cli, context, answers) for context, answers, _ in cases]
         for metric in ["acc", "acc_norm"] if name in ("hellaswag", "arc_easy", "piqa") else ["acc"]:
@@ -203,6 +205,28 @@ def harness_class(cli):
     same(rolling[1], 0.0)
     settings = {"until": [" time"], "max_gen_toks": 8, "do_sample": False, "temperature": 0.0}
     same(model.generate_until([SimpleNamespace(args=("Once upon", settings))]), [" a"])
+
+    # The context loses its beginning, so that all tokens fit. Other names of their number, and other settings.
+    model = lm_eval_llama31.Llama31(cli.model, PROGRAM, options="-q -t 1 -c 40")
+    context = "Once upon a time there was a dog. " * 20
+    record = json.dumps({"prompt": model.runner.ids([context])[0][-32:], "max_tokens": 8, "temperature": 0})
+    expected = json.loads(cli.run("batch", "--raw", "-i", "-", stdin=record.encode())[0])["text"]
+    settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 9, "top_k": 1}
+    same(model.generate_until([SimpleNamespace(args=(context, settings))]), [expected])
+
+
+@test
+def harness_packages(tmp):
+    """The program starts the harness, whose package `evaluate` is not scripts/evaluate.py."""
+    for name, text in (("lm_eval/__main__", "import evaluate\ndef cli_evaluate(): print(evaluate.NAME)"),
+                       ("evaluate", "NAME = 'package'"), ("lm_eval/api/model", "class LM: pass"),
+                       ("lm_eval/api/registry", "def register_model(name): return lambda c: c")):
+        os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
+        with open(os.path.join(tmp, name + ".py"), "w") as f:
+            f.write(text)
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "lm_eval_llama31.py")], capture_output=True, text=True,
+                       env=dict(os.environ, PYTHONPATH=tmp))
+    same((r.stdout, r.stderr), ("package\n", ""))
 
 
 if __name__ == "__main__":

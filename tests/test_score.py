@@ -246,7 +246,7 @@ def requests(cli):
         parts = plain_ids(cli, "\u4f60")[-3:]  # bytes of one character
         dog = plain_ids(cli, " dog")
         cases = [("Once upon a time there was a", " little girl"), ("Once upon a time there was a ", "little girl"),
-                 ("Once upon a ti", "me"), ("Once upon a time \n\u3000", "there"), ("", "Once upon"), ("  ", "Once"),
+                 ("Once upon a ti", "me"), ("Once upon a time \x1f\n\u3000", "there"), ("", "Once upon"), ("  ", "Once"),
                  ("The caf", "\u00e9 was big"), (parts[:1], parts[1:]), ("A", parts[:2]), (dog, dog + dog),
                  ([], dog), ("There was a", dog), (STORY, STORY), ("A \u4f60", "\u597d<|eot_id|></s>")]
         lines = [{"id": i, "context": a, "continuation": b, "logprobs": 1} for i, (a, b) in enumerate(cases)]

@@ -12,7 +12,8 @@ class Model:
     def __init__(self, model, program="./llama31", options=(), directory=None):
         self.model = model
         self.command = [program]
-        self.options = (["-m", model] if model else []) + list(options)
+        self.arguments = ["-m", model] if model else []
+        self.options = self.arguments + list(options)
         self.directory = directory
         if directory:
             os.makedirs(directory, exist_ok=True)
@@ -45,9 +46,15 @@ class Model:
         """Greedy completions of batch, one per record."""
         return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records])
 
-    def ids(self, texts):
-        """Token ids of texts in which special tokens count."""
+    def context(self):
+        """The context size: that of the options or the model's."""
+        sizes = [n for name, n in zip(self.options, self.options[1:]) if name in ("-c", "--ctx-size", "--context")]
+        out = subprocess.run(self.command + ["show", "--json", "-q"] + self.arguments, stdout=subprocess.PIPE, check=True)
+        return int(sizes[-1] if sizes else 0) or json.loads(out.stdout)["context"]
+
+    def ids(self, texts, *options):
+        """Token ids of texts, without BOS. options: of `llama31 tokenize`."""
         lines = "".join(json.dumps(t) + "\n" for t in texts).encode()
-        out = subprocess.run(self.command + ["tokenize", "--special", "--jsonl"] + self.options, input=lines,
+        out = subprocess.run(self.command + ["tokenize", "--jsonl", *options] + self.arguments, input=lines,
                              stdout=subprocess.PIPE, check=True).stdout
         return [json.loads(line) for line in out.splitlines()]
