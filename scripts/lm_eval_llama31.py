@@ -7,6 +7,7 @@ Model arguments: model, program (default ./llama31), directory (keeps requests a
 interrupted run), and options: further options of llama31, separated by spaces. The texts are encoded as by the
 harness's own classes with add_bos_token=True if the vocabulary adds BOS. Generation settings of a task, such as top_p,
 are members of a record of batch."""
+import json
 import os
 import sys
 
@@ -27,6 +28,12 @@ except ImportError:  # the class works with any object that has its methods call
 
 
 MAX_TOKENS = "max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"  # one setting, the first counts
+MESSAGES = '[{"role": '  # the beginning of a context that is a dialogue
+
+
+def context_of(text, name):
+    """The member of a request for a context: a dialogue of apply_chat_template(), or a text."""
+    return {"messages": json.loads(text)} if text.startswith(MESSAGES) else {name: text}
 
 
 @register_model("llama31")
@@ -38,8 +45,18 @@ class Llama31(LM):
         self.runner = Model(model, program, str(options).split(), directory)
         self.max_gen_toks = int(max_gen_toks)
 
+    @property
+    def tokenizer_name(self):
+        return os.path.basename(self.runner.model)
+
+    def apply_chat_template(self, chat_history, add_generation_prompt=True):
+        """Returns the messages as JSON, because llama31 applies the template."""
+        if not add_generation_prompt:
+            raise NotImplementedError("llama31: the beginning of an answer (gen_prefix) together with a chat template")
+        return json.dumps([{"role": m["role"], "content": m["content"]} for m in chat_history])
+
     def loglikelihood(self, requests, disable_tqdm=False):
-        records = [{"context": r.args[0], "continuation": r.args[1]} for r in requests]
+        records = [{**context_of(r.args[0], "context"), "continuation": r.args[1]} for r in requests]
         return [(r["logprob"], r["is_greedy"]) for r in self.runner.score(records)]
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
@@ -55,8 +72,10 @@ class Llama31(LM):
             sampled = settings.pop("do_sample", settings.get("temperature", 0) > 0)
             limits = [settings.pop(name, None) for name in MAX_TOKENS]
             n_tokens = int(next((n for n in limits if n is not None), self.max_gen_toks))
-            is_long = 0 < n_context - n_tokens <= len(ids)  # with BOS
-            records.append({**settings, "prompt": ids[n_tokens - n_context:] if is_long else r.args[0],
+            context = context_of(r.args[0], "prompt")
+            if "prompt" in context and 0 < n_context - n_tokens <= len(ids):  # with BOS
+                context = {"prompt": ids[n_tokens - n_context:]}
+            records.append({**settings, **context,
                             "stop": [until] if isinstance(until, str) else [s for s in until if s],
                             "max_tokens": n_tokens,
                             "temperature": settings.get("temperature", 1) if sampled else 0})

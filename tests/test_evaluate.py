@@ -214,6 +214,17 @@ def harness_class(cli):
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 9, "top_k": 1}
     same(model.generate_until([SimpleNamespace(args=(context, settings))]), [expected])
 
+    # --apply_chat_template
+    model = lm_eval_llama31.Llama31(cli.model, PROGRAM, options="-q -t 1 --template chatml")
+    messages = [{"role": "user", "content": "A pet?"}, {"role": "assistant", "content": "\u00e9t\u00e9"},
+                {"role": "user", "content": "Another?"}]
+    context, records = model.apply_chat_template(messages), ({"continuation": "A dog"}, {"max_tokens": 3, "temperature": 0})
+    score, text = (json.loads(cli.run(*command, "--template", "chatml", "-i", "-", stdin=json.dumps(
+        dict(r, messages=messages)).encode())[0]) for command, r in zip((("score", "--jsonl"), ("batch",)), records))
+    same(model.loglikelihood([SimpleNamespace(args=(context, "A dog"))]), [(score["logprob"], score["is_greedy"])])
+    settings = {"until": ["</s>"], "max_gen_toks": 3}
+    same(model.generate_until([SimpleNamespace(args=(context, settings))]), [text["text"]])
+
 
 @test
 def harness_packages(tmp):

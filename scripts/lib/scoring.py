@@ -43,8 +43,9 @@ class Model:
         return self.run(["score", "--jsonl"], records)
 
     def generate(self, records):
-        """Greedy completions of batch, one per record."""
-        return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records])
+        """Greedy completions of batch, one per record. All of them have prompts, or all have messages."""
+        raw = ["--raw"] if records and "prompt" in records[0] else []
+        return self.run(["batch", "--deterministic", *raw], [dict({"temperature": 0}, **r) for r in records])
 
     def context(self):
         """The context size: that of the options or the model's."""
