@@ -8,7 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from cli import PROGRAM, SCRIPTS, check, main, same, test
+from cli import PROGRAM, SCRIPTS, check, main, matches, same, test
 
 sys.path.insert(0, SCRIPTS)
 import evaluate as program  # noqa: E402
@@ -141,7 +141,62 @@ def llama_cpp_files(cli):
             f.write(content[:len(content) // 2 - 20 * (task == "hellaswag")])
         r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "-m", "x", task + "=" + cli.path_of(name)],
                            capture_output=True, text=True)
-        check(r.returncode == 1 and name + ": expected the format of llama-perplexity" in r.stderr, task, r.stderr)
+        check(r.returncode == 1 and matches(r.stderr, name + ": ... expected the format of llama-perplexity"), task, r.stderr)
+
+
+GOOD = {"hellaswag": MULTIPLE["hellaswag"][0][0], "arc_easy": MULTIPLE["arc_easy"][0][0], "piqa": MULTIPLE["piqa"][0][0],
+        "winogrande": {"sentence": "The _ ran.", "option1": "dog", "option2": "cat", "answer": "1"},
+        "truthfulqa_mc2": {"question": "Q?", "mc2_targets": {"choices": ["a", "b"], "labels": [1, 0]}},
+        "boolq": MULTIPLE["boolq"][0][0], "gsm8k": {"question": "Q?", "answer": "#### 1"}}
+DAMAGED = [  # task, what differs from a good row (or a whole line), the end of the message
+    ("hellaswag", {"label": ""}, "invalid literal"), ("hellaswag", {"label": -1}, "label -1 of 4 answers"),
+    ("hellaswag", {"label": "4"}, "label 4 of 4 answers"), ("hellaswag", {"endings": None}, "not iterable"),
+    ("hellaswag", {"endings": []}, "label 1 of 0 answers"), ("hellaswag", {"ctx_a": "\ud800"}, "surrogates"),
+    ("hellaswag", b"{", "column 2"), ("hellaswag", b"[]", "expected an object"), ("hellaswag", b"7", "expected an object"),
+    ("hellaswag", b"{}", "no 'activity_label'"), ("hellaswag", b'{"a": "\xe9"}', "not UTF-8"),
+    ("hellaswag", b"[" * 100000, "recursion"),
+    ("arc_easy", {"choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "A"}, "'A' is not in list"),
+    ("piqa", {"label": -1}, "label -1 of 2 answers"), ("winogrande", {"answer": ""}, "invalid literal"),
+    ("winogrande", {"answer": "0"}, "label -1 of 2 answers"), ("winogrande", {"sentence": "No gap."}, "has no _"),
+    ("truthfulqa_mc2", {"mc2_targets": {"choices": ["a", "b"], "labels": [1]}}, "2 answers with 1 labels"),
+    ("truthfulqa_mc2", {"mc2_targets": {"a": 0}}, "0 of them true"), ("boolq", {"answer": -1}, "label -1 of 2 answers"),
+    ("gsm8k", {"answer": 3}, "expected str")]
+
+
+def evaluate_fails(message, *args, options=()):
+    """The program must end with status 1, an empty table and one line on stderr that matches."""
+    command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, *map(str, args), "--", "-q", *options]
+    r = subprocess.run(command, capture_output=True, text=True)
+    rows = [line for line in r.stdout.splitlines() if not line.startswith("task ")]
+    check(r.returncode == 1 and not rows and r.stderr.count("\n") == 1, message, r.returncode, r.stdout, r.stderr)
+    check(matches(r.stderr, message), "expected", message, "found", r.stderr)
+
+
+@test
+def damaged_files(cli):
+    """An error is one line that names file and line. A byte order mark, CRLF and blank lines are no errors."""
+    for task, change, message in DAMAGED:
+        row = change if isinstance(change, bytes) else json.dumps(dict(GOOD[task], **change))
+        path = cli.write("[a] %s.jsonl" % task, [GOOD[task], "", row])
+        evaluate_fails("%s: line 3: ... %s" % (path, message), task + "=" + path)
+    path = cli.write("good.jsonl", [b"\xef\xbb\xbf" + json.dumps(GOOD["boolq"]).encode() + b"\r\n\r"])
+    same(table(cli, "boolq=" + path)[0]["boolq", "acc"][2], 1)
+    evaluate_fails("good.jsonl: no samples", "boolq=" + path, "--limit", 0)
+    evaluate_fails("none.jsonl: No such file", "boolq=" + cli.path_of("none.jsonl"))
+    evaluate_fails("good.jsonl: line 1: expected a sample of mmlu", "mmlu=" + path)
+    evaluate_fails("good.jsonl: 1 of 2 examples for boolq", "boolq=" + path, "--train", "boolq=" + path, "--shots", 2)
+    evaluate_fails("g.jsonl: line 1: the ... context", "gsm8k=" + cli.write("g.jsonl", [GOOD["gsm8k"]]), options=["-c", "2"])
+    evaluate_fails("llama31: none.gguf: no such file", "boolq=" + path, "-m", "none.gguf")
+    evaluate_fails("none: No such file", "boolq=" + path, "--program", "none")
+    cli.write("p-labels.lst", ["1"])
+    evaluate_fails("p-labels.lst: 1 labels for 2 rows", "piqa=" + cli.write("p.jsonl", [GOOD["piqa"]] * 2))
+    os.mkdir(cli.path_of("test"))
+    for row, message in (("q,a,b,c,A", "six columns"), ("q,a,b,c,d,", "'' is not in list"),
+                         ("q,a,b,c,d,AB", "'AB' is not in list"), ('"q,a,b,c,d,A', "six columns")):
+        cli.write("test/law_test.csv", ["q,a,b,c,d,A", "", row])
+        evaluate_fails("law_test.csv: line 3: ... " + message, "mmlu=" + cli.tmp)
+    evaluate_fails("line 1: expected a sample of Meta", "--meta", cli.write("m.jsonl", [
+        {"input_final_prompts": [1], "input_correct_responses": ["a"], "output_prediction_text": ["a"]}]))
 
 
 @test

@@ -17,8 +17,9 @@ class Model:
         if directory:
             os.makedirs(directory, exist_ok=True)
 
-    def run(self, command, records):
-        """Returns the result of each record, in order. Raises RuntimeError if one has an error."""
+    def run(self, command, records, places=None):
+        """Returns the result of each record, in order. Raises RuntimeError if one has an error, with its place (default:
+        its number), and CalledProcessError if llama31 fails, which has written the reason."""
         requests = "".join(json.dumps(dict(r, id=i)) + "\n" for i, r in enumerate(records)).encode()
         with tempfile.TemporaryDirectory() as temporary:
             name = hashlib.sha256(repr((command, self.options)).encode() + requests).hexdigest()[:16]
@@ -29,21 +30,22 @@ class Model:
             arguments = command + ["-i", source, "-o", output, "--resume"] + self.options
             code = subprocess.run(self.command + arguments).returncode
             if code not in (0, 5):
-                raise RuntimeError("llama31 %s: exit status %d" % (command[0], code))
+                raise subprocess.CalledProcessError(code, self.command + command)
             with open(output, encoding="utf-8") as f:
                 results = {r["id"]: r for r in map(json.loads, f)}
-        for r in results.values():
+        for i, r in results.items():
             if "error" in r:
-                raise RuntimeError("%s: %s" % (command[0], r["error"]["message"]))
+                place = places[i] if places else "%s: request %d" % (command[0], i + 1)
+                raise RuntimeError("%s: %s" % (place, r["error"]["message"].partition(": ")[2]))
         return [results[i] for i in range(len(records))]
 
-    def score(self, records):
+    def score(self, records, places=None):
         """Results of score --jsonl, one per record."""
-        return self.run(["score", "--jsonl"], records)
+        return self.run(["score", "--jsonl"], records, places)
 
-    def generate(self, records):
+    def generate(self, records, places=None):
         """Greedy completions of batch, one per record."""
-        return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records])
+        return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records], places)
 
     def ids(self, texts):
         """Token ids of texts in which special tokens count."""
