@@ -296,7 +296,7 @@ def grade(sample, results, metric):
         weights = [math.exp(x - max(sums)) for x in sums]
         return sum(w for w, is_true in zip(weights, sample.truths) if is_true) / sum(weights)
     if metric == "acc_norm":
-        sums = [x / len(a) for x, a in zip(sums, sample.answers)]
+        sums = [x / len(a) if a else -math.inf for x, a in zip(sums, sample.answers)]
     if metric == "llama.cpp":
         sums = llama_cpp_means([c["logprobs"] for c in choices], len(results) > 1)
     best = sums.index(max(sums))

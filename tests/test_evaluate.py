@@ -179,6 +179,8 @@ def damaged_files(cli):
         row = change if isinstance(change, bytes) else json.dumps(dict(GOOD[task], **change))
         path = cli.write("[a] %s.jsonl" % task, [GOOD[task], "", row])
         evaluate_fails("%s: line 3: ... %s" % (path, message), task + "=" + path)
+    row = dict(GOOD["hellaswag"], endings=["[title]", "She cries."])  # the harness divides by zero characters
+    same(table(cli, "hellaswag=" + cli.write("e.jsonl", [row]))[0]["hellaswag", "acc_norm"][0], 1.0)
     path = cli.write("good.jsonl", [b"\xef\xbb\xbf" + json.dumps(GOOD["boolq"]).encode() + b"\r\n\r"])
     same(table(cli, "boolq=" + path)[0]["boolq", "acc"][2], 1)
     evaluate_fails("good.jsonl: no samples", "boolq=" + path, "--limit", 0)
