@@ -379,13 +379,14 @@ def answer_of(text, expected):
 
 
 def meta(row):
-    """Name of the subtask, prompt, expected answers, Meta's output and whether Meta counts it as right. None if the row
-    has no single prompt, no answer or no output."""
+    """Name of the subtask, prompt, expected answers (some tasks quote them), Meta's output and whether Meta counts it as
+    right. None if the row has no single prompt, no answer or no output."""
     prompts, expected, outputs = (row.get(key) or [] for key in
                                   ("input_final_prompts", "input_correct_responses", "output_prediction_text"))
     if len(prompts) != 1 or not expected or not outputs:
         return None
     "".join(prompts + expected + outputs).encode()  # an error if they are not lists of texts
+    expected = [e.strip().strip('"') for e in expected]
     return row.get("subtask_name") or row["task_name"], prompts[0], expected, outputs[0], bool(row["is_correct"])
 
 

@@ -232,7 +232,9 @@ def generation_and_pairs(cli):
            "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True}
     other = dict(row, output_prediction_text=["no"], is_correct=False)
     wrong = dict(row, input_correct_responses=["no"], is_correct=False)
-    rows = [row, other, dict(row, input_final_prompts=[]), wrong, other]
+    quoted = dict(row, input_correct_responses=['"%s"' % ours])  # as in the published rows of MMLU and ARC
+    unknown = dict(row, input_correct_responses=None)
+    rows = [quoted, other, dict(row, input_final_prompts=[]), wrong, other, unknown]
     text = table(cli, "--meta", cli.write("meta.jsonl", rows), "--max-tokens", 3)[1]
     same(text.splitlines()[1].split(), ["s", "4", "0.7500", "0.2500", "0.5000"], text)
     if cli.model:
