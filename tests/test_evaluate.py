@@ -228,6 +228,8 @@ def generation_and_pairs(cli):
     out = cli.run("batch", "--raw", "-i", "-", stdin=b'{"prompt": "Once upon a", "temperature": 0, "max_tokens": 3}')[0]
     ours = json.loads(out)["text"]
     bos = "<s>" if cli.model else "<|begin_of_text|>"
+    ids = program.Model(cli.model, PROGRAM, ["-q", "-c", "64"]).ids(["Once", bos + "Once"])
+    same(ids[0], ids[1])
     row = {"subtask_name": "s", "input_final_prompts": [bos + "Once upon a"],
            "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True}
     other = dict(row, output_prediction_text=["no"], is_correct=False)

@@ -12,7 +12,8 @@ class Model:
     def __init__(self, model, program="./llama31", options=(), directory=None):
         self.model = model
         self.command = [program]
-        self.options = (["-m", model] if model else []) + list(options)
+        self.of_model = ["-m", model] if model else []
+        self.options = self.of_model + list(options)
         self.directory = directory
         if directory:
             os.makedirs(directory, exist_ok=True)
@@ -48,8 +49,12 @@ class Model:
         return self.run(["batch", "--raw", "--deterministic"], [dict({"temperature": 0}, **r) for r in records], places)
 
     def ids(self, texts):
-        """Token ids of texts in which special tokens count."""
-        lines = "".join(json.dumps(t) + "\n" for t in texts).encode()
-        out = subprocess.run(self.command + ["tokenize", "--special", "--jsonl"] + self.options, input=lines,
+        """Token ids of texts in which special tokens count. BOS precedes them if the vocabulary adds it to a text and
+        the text does not begin with it."""
+        lines = "".join(json.dumps(t) + "\n" for t in ["a"] + texts).encode()
+        out = subprocess.run(self.command + ["tokenize", "--special", "--jsonl"] + self.of_model, input=lines,
                              stdout=subprocess.PIPE, check=True).stdout
-        return [json.loads(line) for line in out.splitlines()]
+        plain, *lists = map(json.loads, out.splitlines())
+        echo = self.generate([{"prompt": "a", "echo": True, "logprobs": 0, "max_tokens": 0}])[0]["logprobs"]
+        prefix = [t["id"] for t in echo[:len(echo) - len(plain)]]
+        return [ids if ids[:len(prefix)] == prefix else prefix + ids for ids in lists]
