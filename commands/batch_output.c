@@ -116,6 +116,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
 
     if (is_stdout) {
         if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
+        if (!file_check_stdout(&err)) die_error(&err);
         bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
         out->journal =
             (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};

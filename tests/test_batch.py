@@ -108,6 +108,9 @@ def command_line(cli):
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
     cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
+    with open(source, "ab") as f:  # would read its own answers, without end
+        r = subprocess.run(cli.command("batch", "-i", source), stdout=f, stderr=subprocess.PIPE, text=True)
+    same((r.returncode, r.stderr), (2, "llama31: standard output: input and output of this run are the same file\n"))
 
     same(len(read_lines(source)), 2, "the input is untouched")
 
