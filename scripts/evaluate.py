@@ -177,8 +177,8 @@ def json_object(text):
 
 
 def read_rows(path, split="test"):
-    """(place, row) for each row of a JSONL, JSON or CSV file, or of MMLU's directory: there with the name of the subject
-    at the end."""
+    """(place, row) for each row of JSON lines, a JSON array or a CSV file, or of MMLU's directory: there with
+    the name of the subject at the end."""
     if os.path.isdir(path):
         suffix = "_%s.csv" % split
         return [(place, row + [os.path.basename(f)[:-len(suffix)]])
@@ -187,7 +187,7 @@ def read_rows(path, split="test"):
     if path.endswith(".csv"):
         return named(read_csv(path))
     text = read_text(path)
-    if path.endswith(".json"):
+    if text.lstrip().startswith("["):
         items, place = parse(path, lambda: list(json.loads(text))), path + ": item %d"
     else:
         items, place = text.split("\n"), path + ": line %d"

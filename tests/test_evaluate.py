@@ -183,6 +183,8 @@ def damaged_files(cli):
     same(table(cli, "hellaswag=" + cli.write("e.jsonl", [row]))[0]["hellaswag", "acc_norm"][0], 1.0)
     path = cli.write("good.jsonl", [b"\xef\xbb\xbf" + json.dumps(GOOD["boolq"]).encode() + b"\r\n\r"])
     same(table(cli, "boolq=" + path)[0]["boolq", "acc"][2], 1)
+    for rows in ([GOOD["boolq"]] * 2, [b" [", GOOD["boolq"], b",", GOOD["boolq"], b"]"]):  # a name says nothing about lines
+        same(table(cli, "boolq=" + cli.write("rows.json", rows))[0]["boolq", "acc"][2], 2)
     evaluate_fails("good.jsonl: no samples", "boolq=" + path, "--limit", 0)
     evaluate_fails("none.jsonl: No such file", "boolq=" + cli.path_of("none.jsonl"))
     evaluate_fails("good.jsonl: line 1: expected a sample of mmlu", "mmlu=" + path)
