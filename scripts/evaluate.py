@@ -379,15 +379,17 @@ def answer_of(text, expected):
 
 
 def meta(row):
-    """Name of the subtask, prompt, expected answers (some tasks quote them), Meta's output and whether Meta counts it as
-    right. None if the row has no single prompt, no answer or no output."""
+    """Name of the subtask, prompt, limit of tokens, expected answers (some tasks quote them), Meta's output and whether
+    Meta counts it as right. None if the row has no single prompt, no answer or no output."""
     prompts, expected, outputs = (row.get(key) or [] for key in
                                   ("input_final_prompts", "input_correct_responses", "output_prediction_text"))
     if len(prompts) != 1 or not expected or not outputs:
         return None
     "".join(prompts + expected + outputs).encode()  # an error if they are not lists of texts
     expected = [e.strip().strip('"') for e in expected]
-    return row.get("subtask_name") or row["task_name"], prompts[0], expected, outputs[0], bool(row["is_correct"])
+    max_tokens = int((row.get("eval_config") or {}).get("max_gen_len", 512))
+    name = row.get("subtask_name") or row["task_name"]
+    return name, prompts[0], max_tokens, expected, outputs[0], bool(row["is_correct"])
 
 
 def evaluate_meta(model, path, max_tokens, limit):
@@ -398,10 +400,10 @@ def evaluate_meta(model, path, max_tokens, limit):
     parsed = [(place, parse("%s: expected a sample of Meta" % place, meta, row)) for place, row in rows]
     served = [(place, sample) for place, sample in parsed if sample]
     prompts = model.ids([prompt for _, (_, prompt, *_) in served])
-    texts = [r["text"] for r in model.generate([{"prompt": p, "max_tokens": max_tokens} for p in prompts],
-                                               [place for place, _ in served])]
+    records = [{"prompt": p, "max_tokens": max_tokens or n} for p, (_, (_, _, n, *_)) in zip(prompts, served)]
+    texts = [r["text"] for r in model.generate(records, [place for place, _ in served])]
     tasks = {}
-    for (_, (name, _, expected, output, is_correct)), text in zip(served, texts):
+    for (_, (name, _, _, expected, output, is_correct)), text in zip(served, texts):
         ours, theirs = (answer_of(t, expected) for t in (text, output))
         is_right = ours in [answer_of(e, expected) for e in expected]
         tasks.setdefault(name, []).append((is_right, is_correct, ours == theirs))
@@ -428,7 +430,7 @@ def main():
     parser.add_argument("--shots", type=count, default=0, help="examples before each question, the first of --train")
     parser.add_argument("--train", action="append", default=[], metavar="TASK=FILE")
     parser.add_argument("--limit", type=count, help="samples per task")
-    parser.add_argument("--max-tokens", type=int, default=512, help="with --meta")
+    parser.add_argument("--max-tokens", type=count, help="with --meta (default: those of the sample)")
     parser.add_argument("--directory", help="keeps requests and results; an interrupted run continues")
     parser.add_argument("--program", default="./llama31")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)

@@ -233,14 +233,17 @@ def generation_and_pairs(cli):
     ids = program.Model(cli.model, PROGRAM, ["-q", "-c", "64"]).ids(["Once", bos + "Once"])
     same(ids[0], ids[1])
     row = {"subtask_name": "s", "input_final_prompts": [bos + "Once upon a"],
-           "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True}
+           "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True,
+           "eval_config": {"max_gen_len": "3"}}
     other = dict(row, output_prediction_text=["no"], is_correct=False)
     wrong = dict(row, input_correct_responses=["no"], is_correct=False)
     quoted = dict(row, input_correct_responses=['"%s"' % ours])  # as in the published rows of MMLU and ARC
     unknown = dict(row, input_correct_responses=None)
     rows = [quoted, other, dict(row, input_final_prompts=[]), wrong, other, unknown]
-    text = table(cli, "--meta", cli.write("meta.jsonl", rows), "--max-tokens", 3)[1]
-    same(text.splitlines()[1].split(), ["s", "4", "0.7500", "0.2500", "0.5000"], text)
+    source = cli.write("meta.jsonl", rows)
+    for args, found in ((), ["0.7500", "0.2500", "0.5000"]), (("--max-tokens", 4), ["0.0000", "0.2500", "0.0000"]):
+        text = table(cli, "--meta", source, *args)[1]
+        same(text.splitlines()[1].split(), ["s", "4", *found], text)
     if cli.model:
         rows = cli.write("p.jsonl", MULTIPLE["piqa"][0])
         text = table(cli, "--compare", cli.model, cli.model, "piqa=" + rows, model=False)[1]
