@@ -324,8 +324,10 @@ def evaluate(model, name, path, shots, train, limit):
     metrics += " llama.cpp" if is_llama_cpp else ""
     if shots and not train and not os.path.isdir(path):
         sys.exit("%s: --shots needs --train %s=FILE" % (name, name))
-    examples = read_samples(name, train or path, "dev")[0] if shots else []
-    shot_lists = [[e for e in examples if e.group == s.group][:shots] for s in samples]
+    examples = {}
+    for e in read_samples(name, train or path, "dev")[0] if shots else ():
+        examples.setdefault(e.group, []).append(e)
+    shot_lists = [examples.get(s.group, [])[:shots] for s in samples]
     for s, shown in zip(samples, shot_lists):
         if len(shown) < shots:
             sys.exit("%s: %d of %d examples for %s" % (train or path, len(shown), shots, s.group or name))
