@@ -755,13 +755,18 @@ def disk_full(cli):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
 
-    cli.refuses(1, "File too large", "batch", "-i", source, "-o", out, preexec_fn=limit)
+    with open(cli.path_of("stdout"), "wb") as f:
+        p = subprocess.run(cli.command("batch", "-i", source), stdout=f, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+    check("File too large; -o FILE --resume completes it" in p.stderr, p.stderr)
+
+    cli.refuses(1, "File too large; --resume completes it", "batch", "-i", source, "-o", out, preexec_fn=limit)
     check(3000 < os.path.getsize(out) <= 4000)
 
-    n = len(read_lines(out))
-    _, err = cli.run("batch", "-i", source, "-o", out, "--resume")
-    check("%d skipped" % n in err)
-    ids_once(out, range(100))
+    for path in out, f.name:
+        n = len(read_lines(path))
+        _, err = cli.run("batch", "-i", source, "-o", path, "--resume")
+        check("%d skipped" % n in err)
+        ids_once(path, range(100))
 
 
 @test
