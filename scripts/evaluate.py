@@ -150,7 +150,7 @@ def read_text(path):
     with open(path, "rb") as f:
         data = f.read()
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         sys.exit("%s: line %d: not UTF-8" % (path, data.count(b"\n", 0, e.start) + 1))
 
@@ -203,7 +203,7 @@ def read_rows(path, split="test"):
 
 
 def read_hellaswag(path):
-    lines = read_text(path).rstrip("\n").split("\n")
+    lines = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
     return [("%s: line %d" % (path, i + 1), lines[i:i + 6]) for i in range(0, len(lines), 6)]
 
 

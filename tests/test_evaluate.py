@@ -194,11 +194,15 @@ def damaged_files(cli):
     evaluate_fails("none: No such file", "boolq=" + path, "--program", "none")
     cli.write("p-labels.lst", ["1"])
     evaluate_fails("p-labels.lst: 1 labels for 2 rows", "piqa=" + cli.write("p.jsonl", [GOOD["piqa"]] * 2))
-    os.mkdir(cli.path_of("test"))
+    os.makedirs(cli.path_of("[m]/test"))
     for row, message in (("q,a,b,c,A", "six columns"), ("q,a,b,c,d,", "'' is not in list"),
                          ("q,a,b,c,d,AB", "'AB' is not in list"), ('"q,a,b,c,d,A', "six columns")):
-        cli.write("test/law_test.csv", ["q,a,b,c,d,A", "", row])
-        evaluate_fails("law_test.csv: line 3: ... " + message, "mmlu=" + cli.tmp)
+        cli.write("[m]/test/law_test.csv", ["q,a,b,c,d,A", "", row])
+        evaluate_fails("law_test.csv: line 3: ... " + message, "mmlu=" + cli.path_of("[m]"))
+    path = cli.write("crlf.csv", [b'"a\r\nb",c\r', b"d,e\r"])
+    same(program.read_csv(path), [(path + ": line 2", ["a\r\nb", "c"]), (path + ": line 3", ["d", "e"])])
+    path = cli.write("crlf.txt", [b"Dogs:\r", b"0\r", b"a\r", b"b\r", b"c\r", b"d\r"])
+    same(program.read_samples("hellaswag", path)[0][0].answers, list("abcd"))
     evaluate_fails("line 1: expected a sample of Meta", "--meta", cli.write("m.jsonl", [
         {"input_final_prompts": [1], "input_correct_responses": ["a"], "output_prediction_text": ["a"]}]))
 
