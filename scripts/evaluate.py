@@ -465,8 +465,12 @@ def main():
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(0)
     except OSError as e:
-        sys.exit("%s: %s" % (e.filename, e.strerror))
+        print("%s: %s" % (e.filename or "standard output", e.strerror), file=sys.stderr)
+        os._exit(1)  # without another attempt to write to standard output
     except RuntimeError as e:  # of a request
         sys.exit(str(e))
     except subprocess.CalledProcessError as e:  # llama31 has written its error

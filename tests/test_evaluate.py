@@ -192,6 +192,12 @@ def damaged_files(cli):
     evaluate_fails("g.jsonl: line 1: the ... context", "gsm8k=" + cli.write("g.jsonl", [GOOD["gsm8k"]]), options=["-c", "2"])
     evaluate_fails("llama31: none.gguf: no such file", "boolq=" + path, "-m", "none.gguf")
     evaluate_fails("none: No such file", "boolq=" + path, "--program", "none")
+    command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, "boolq=" + path]
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            r = subprocess.run(command + ["--", "-q"], stdout=full, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, PYTHONUNBUFFERED=""))
+        same((r.returncode, r.stderr), (1, "standard output: No space left on device\n"))
     cli.write("p-labels.lst", ["1"])
     evaluate_fails("p-labels.lst: 1 labels for 2 rows", "piqa=" + cli.write("p.jsonl", [GOOD["piqa"]] * 2))
     os.makedirs(cli.path_of("[m]/test"))
