@@ -162,9 +162,10 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
 
     int token = sampler_next(s->sampler, logits, s->session->tokens, n_before);
     if (token < 0)
-        error_set(&s->error, EXIT_RUNTIME,
-                  "no token can be sampled at position %d: the logits contain NaN or infinity%s",
-                  n_before, c ? ", or the constraint allows no token" : "");
+        error_set(
+            &s->error, EXIT_RUNTIME,
+            "no token can be sampled at position %d: the logits contain NaN or infinity, or %s",
+            n_before, c ? "the constraint allows no token" : "all tokens are banned");
     return token;
 }
 

@@ -152,12 +152,20 @@ char *file_resolve_links(const char *path, Error *err) {
     return NULL;
 }
 
+static bool check_not_in_use(const struct stat *st, const char *path, Error *err) {
+    return !is_in_use(st) ||
+           error_set(err, EXIT_USAGE, "%s: input and output of this run are the same file", path);
+}
+
+bool file_check_stdout(Error *err) {
+    struct stat st;
+    return fstat(STDOUT_FILENO, &st) || check_not_in_use(&st, "standard output", err);
+}
+
 // Rejects an existing file that must not be written to.
 static bool check_output(const struct stat *st, const char *path, unsigned flags, Error *err) {
     bool is_directory = S_ISDIR(st->st_mode), is_block_device = S_ISBLK(st->st_mode);
-    if (is_in_use(st))
-        return error_set(err, EXIT_USAGE, "%s: input and output of this run are the same file",
-                         path);
+    if (!check_not_in_use(st, path, err)) return false;
     if (S_ISREG(st->st_mode) || ((flags & FILE_STREAM) && !is_directory && !is_block_device))
         return true;
     return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,

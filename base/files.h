@@ -16,6 +16,8 @@ bool file_read(const char *path, Buffer *out, Error *err);
 uint64_t random_number(void);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
 void file_register_input(const char *path);
+// False with err (EXIT_USAGE) if standard output is such a file.
+bool file_check_stdout(Error *err);
 // The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
 // caller; NULL with err.
 char *file_resolve_links(const char *path, Error *err);

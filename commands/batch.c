@@ -587,8 +587,8 @@ int batch_run(const Options *o, const BatchTask *task) {
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)b->n_truncated, "record"));
     if (generate_interrupted && journal->is_file)
-        note(o, "interrupted: %s discarded; repeat the command with --resume to continue",
-             count_of(b->n_running, "unfinished answer"));
+        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
+             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",

@@ -266,7 +266,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     parent->has_failed = true;
 
     char *text = text_format("line %ld: %s", parent->line, message);
-    parent->failure = text;
+    parent->failure = text_format("%s", message);
     JsonWriter w = begin_answer(parent);
     if (parent->form == FORM_SHORT)
         json_write_int(&w, "line", parent->line);
@@ -279,4 +279,5 @@ void record_fail(Record *r, const char *code, const char *message) {
     json_end_object(&w);
 
     end_answer(&w);
+    free(text);
 }

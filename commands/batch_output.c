@@ -116,6 +116,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
 
     if (is_stdout) {
         if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
+        if (!file_check_stdout(&err)) die_error(&err);
         bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
         out->journal =
             (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
@@ -225,13 +226,17 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
     buffer_free(&new);
 }
 
+const char *batch_output_resumed_by(const BatchOutput *out) {
+    return out->journal.fd == STDOUT_FILENO ? "-o FILE --resume" : "--resume";
+}
+
 void batch_output_write(BatchOutput *out, Str line) {
     const Journal *j = &out->journal;
     Error err;
     if (journal_append(&out->journal, line, &err)) return;
     if (errno == EPIPE) _exit(EXIT_OK);
     if (!j->is_file) die(EXIT_RUNTIME, "%s", err.text);
-    die(EXIT_RUNTIME, "%s; %s", err.text,
-        j->is_truncated ? "its last line is incomplete, --resume repairs it"
-                        : "--resume completes it");
+    die(EXIT_RUNTIME, "%s; %s%s %s", err.text,
+        j->is_truncated ? "its last line is incomplete, " : "", batch_output_resumed_by(out),
+        j->is_truncated ? "repairs it" : "completes it");
 }

@@ -87,7 +87,7 @@ typedef struct Record {
     int n_choices, n_unfinished;    // records of the request; those without a result
     Buffer *choices;                // (n_choices) each finished choice as a JSON object
     int n_generated, n_reasoning;   // tokens of all choices
-    char *failure;                  // message of the error that is the answer, or NULL
+    char *failure;                  // message of the error, without the line; or NULL
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
 } Record;

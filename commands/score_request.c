@@ -330,6 +330,9 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     if (n_contexts != 1)
         return error_set(err, EXIT_RUNTIME,
                          "expected one of \"context\", \"prompt\", \"messages\" and \"text\"");
+    if (text && (choices || json_get_value(root, "continuation")))
+        return error_set(err, EXIT_RUNTIME,
+                         "text: expected \"context\" with a continuation or choices");
 
     int n_list = n + 1;
     Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);

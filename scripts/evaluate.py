@@ -16,6 +16,7 @@ import math
 import os
 import re
 import struct
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -42,12 +43,18 @@ A: The 1992 Olympics were held in Barcelona, Spain."""  # the prompt of Lin et a
 
 class Sample:
     """A question: contexts, answers (the continuations without the space before them), and the index of the right
-    answer. truths: for each answer whether it is right, if several are."""
+    answer. truths: for each answer whether it is right, if several are. place: file and line, for errors. A row that is
+    no such question raises an error."""
+
+    place = None
 
     def __init__(self, context, answers, gold, group=None, prefix="", truths=None, space=" "):
         self.contexts = context if isinstance(context, list) else [context] * len(answers)
         self.answers, self.gold, self.group, self.prefix, self.truths = answers, gold, group, prefix, truths
         self.space = space
+        if not 0 <= gold < len(answers):
+            raise ValueError("label %d of %d answers" % (gold, len(answers)))
+        "".join(self.contexts + answers).encode()  # an error if they are not texts of valid characters
         self.shot = self.contexts[gold] + space + answers[gold]
 
     def records(self, shots):
@@ -80,24 +87,30 @@ def piqa(row):
 
 
 def winogrande(row):
-    before, _, after = row["sentence"].partition("_")
+    before, blank, after = row["sentence"].partition("_")
+    if not blank:
+        raise ValueError("the sentence has no _")
     return Sample([before + row["option1"], before + row["option2"]], [after.strip()] * 2, int(row["answer"]) - 1)
 
 
 def mmlu(row):
-    context = "%s\nA. %s\nB. %s\nC. %s\nD. %s\nAnswer:" % (row[0].strip(), *row[1:5])
-    subject = row[6]
+    if not isinstance(row, list) or len(row) != 7:
+        raise ValueError("expected six columns of a CSV file in the directory")
+    question, *texts, answer, subject = row
+    context = "%s\nA. %s\nB. %s\nC. %s\nD. %s\nAnswer:" % (question.strip(), *texts)
     prefix = "The following are multiple choice questions (with answers) about %s.\n\n" % subject.replace("_", " ")
-    return Sample(context, list("ABCD"), "ABCD".index(row[5]), subject, prefix)
+    return Sample(context, list("ABCD"), list("ABCD").index(answer), subject, prefix)
 
 
 def truthfulqa(key):
     def sample(row):
         targets = row[key]
-        pairs = list(zip(targets["choices"], targets["labels"])) if "labels" in targets else list(targets.items())
-        truths = [bool(label) for _, label in pairs]
-        return Sample("Q: %s\nA:" % row["question"], [text for text, _ in pairs], truths.index(True), None,
-                      TRUTHFULQA + "\n\n", truths)
+        is_list = "labels" in targets
+        texts, labels = (targets["choices"], targets["labels"]) if is_list else (list(targets), targets.values())
+        truths = [bool(label) for label in labels]
+        if len(texts) != len(labels) or True not in truths:
+            raise ValueError("%d answers with %d labels, %d of them true" % (len(texts), len(labels), sum(truths)))
+        return Sample("Q: %s\nA:" % row["question"], texts, truths.index(True), None, TRUTHFULQA + "\n\n", truths)
     return sample
 
 
@@ -124,82 +137,142 @@ TASKS = {"hellaswag": (hellaswag, 1, "acc acc_norm"), "arc_easy": (arc, 1, "acc 
          "gsm8k": (gsm8k, 3, "strict_match flexible_extract"), "multiple_choice": (None, 0, "acc acc_norm")}
 
 
-def hellaswag_text(data):
+def parse(place, function, *args):
+    """function(*args), or exits with the place if the data are not as expected."""
+    try:
+        return function(*args)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, csv.Error,
+            struct.error) as e:
+        sys.exit("%s: %s" % (place, "no %s" % e if isinstance(e, KeyError) else e))
+
+
+def read_text(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        sys.exit("%s: line %d: not UTF-8" % (path, data.count(b"\n", 0, e.start) + 1))
+
+
+def read_csv(path):
+    """(place, row) for each row. A row of several lines is at its last."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    return parse(path, lambda: [("%s: line %d" % (path, reader.line_num), row) for row in reader if row])
+
+
+def named(rows):
+    """Rows as objects with the names of the first row."""
+    return [(place, dict(zip(rows[0][1], row))) for place, row in rows[1:]]
+
+
+def json_object(text):
+    try:
+        row = json.loads(text) if isinstance(text, str) else text
+    except json.JSONDecodeError as e:
+        raise ValueError("column %d: %s" % (e.colno, e.msg))
+    if not isinstance(row, dict):
+        raise ValueError("expected an object")
+    return row
+
+
+def read_rows(path, split="test"):
+    """(place, row) for each row of JSON lines, a JSON array or a CSV file, or of MMLU's directory: there with
+    the name of the subject at the end."""
+    if os.path.isdir(path):
+        suffix = "_%s.csv" % split
+        return [(place, row + [os.path.basename(f)[:-len(suffix)]])
+                for f in sorted(glob.glob(os.path.join(glob.escape(path), split, "*" + suffix)))
+                for place, row in read_csv(f)]
+    if path.endswith(".csv"):
+        return named(read_csv(path))
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        items, place = parse(path, lambda: list(json.loads(text))), path + ": item %d"
+    else:
+        items, place = text.split("\n"), path + ": line %d"
+    rows = [(place % i, parse(place % i, json_object, item)) for i, item in enumerate(items, 1)
+            if not isinstance(item, str) or item.strip()]
+    labels = re.sub(r"\.jsonl$", "-labels.lst", path)  # of PIQA
+    if os.path.exists(labels) and labels != path:
+        values = read_text(labels).split()
+        if len(values) != len(rows):
+            sys.exit("%s: %d labels for %d rows" % (labels, len(values), len(rows)))
+        rows = [(place, dict(row, label=label)) for (place, row), label in zip(rows, values)]
+    return rows
+
+
+def read_hellaswag(path):
+    lines = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
+    return [("%s: line %d" % (path, i + 1), lines[i:i + 6]) for i in range(0, len(lines), 6)]
+
+
+def hellaswag_text(lines):
     """Six lines per task: the context, the index of the right ending, four endings."""
-    lines = data.decode().rstrip("\n").split("\n")
-    if len(lines) % 6:
-        raise ValueError("%d lines are not a multiple of 6" % len(lines))
-    return [Sample(lines[i], lines[i + 2:i + 6], int(lines[i + 1])) for i in range(0, len(lines), 6)]
+    if len(lines) != 6:
+        raise ValueError("%d lines in the place of 6" % len(lines))
+    return Sample(lines[0], lines[2:], int(lines[1]))
 
 
-def winogrande_csv(data):
+def read_winogrande(path):
+    rows = read_csv(path)
+    return named(rows) if rows and "sentence" in rows[0][1] else rows
+
+
+def winogrande_csv(row):
     """Index, sentence with "_", two options, number of the right one; or named columns."""
-    rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
-    if "sentence" in rows[0]:
-        return [winogrande(dict(zip(rows[0], row))) for row in rows[1:]]
-    parts = [row[1].partition("_") for row in rows]
-    return [Sample([before + row[2], before + row[3]], [after] * 2, int(row[4]) - 1, space="")
-            for row, (before, _, after) in zip(rows, parts)]
+    if isinstance(row, dict):
+        return winogrande(row)
+    before, _, after = row[1].partition("_")
+    return Sample([before + row[2], before + row[3]], [after] * 2, int(row[4]) - 1, space="")
 
 
-def multiple_choice_binary(data):
+def read_multiple_choice(path):
     """The number of tasks, their offsets, then for each task the question, answers with labels (1: right), and a second
     such list, which is not used. Texts and lists begin with their length. Numbers have 32 bits."""
-    f = io.BytesIO(data)
+    with open(path, "rb") as f:
+        data = io.BytesIO(f.read())
 
     def numbers(n):
-        return struct.unpack("<%dI" % n, f.read(4 * n))
+        return struct.unpack("<%dI" % n, data.read(4 * n))
 
     def text():
         n = numbers(1)[0]
-        return struct.unpack("%ds" % n, f.read(n))[0].decode()
+        return struct.unpack("%ds" % n, data.read(n))[0].decode()
 
     def answers():
         n = numbers(1)[0]
         return [text() for _ in range(n)], [label == 1 for label in numbers(n)]
 
-    samples = []
-    offsets = numbers(numbers(1)[0])
-    for _ in offsets:
-        question, (texts, truths), _ = text(), answers(), answers()
-        samples.append(Sample(question, texts, truths.index(True), truths=truths))
-    return samples
+    what = path + ": expected the format of llama-perplexity"
+    offsets = parse(what, lambda: numbers(numbers(1)[0]))
+    return [("%s: task %d" % (path, i), parse(what, lambda: (text(), answers(), answers())))
+            for i, _ in enumerate(offsets, 1)]
 
 
-# Task and extension: the function that reads a file of llama-perplexity
-LLAMA_CPP = {("hellaswag", ".txt"): hellaswag_text, ("winogrande", ".csv"): winogrande_csv,
-             ("multiple_choice", ".bin"): multiple_choice_binary}
+def multiple_choice(task):
+    question, (texts, truths), _ = task
+    return Sample(question, texts, truths.index(True), truths=truths)
 
 
-def read_rows(path, split="test"):
-    """The rows of a JSONL, JSON or CSV file, or of MMLU's directory: each with the name of its subject at the end."""
-    if os.path.isdir(path):
-        files = sorted(glob.glob(os.path.join(path, split, "*_%s.csv" % split)))
-        return [row + [os.path.basename(f)[:-len("_%s.csv" % split)]] for f in files
-                for row in csv.reader(open(f, encoding="utf-8", newline=""))]
-    with open(path, encoding="utf-8", newline="") as f:
-        if path.endswith(".csv"):
-            return list(csv.DictReader(f))
-        rows = json.load(f) if path.endswith(".json") else [json.loads(line) for line in f if line.strip()]
-    labels = re.sub(r"\.jsonl$", "-labels.lst", path)  # of PIQA
-    if os.path.exists(labels) and labels != path:
-        with open(labels) as f:
-            rows = [dict(row, label=label) for row, label in zip(rows, f.read().split())]
-    return rows
+# Task and extension: the functions for a file of llama-perplexity and for a task in it
+LLAMA_CPP = {("hellaswag", ".txt"): (read_hellaswag, hellaswag_text),
+             ("winogrande", ".csv"): (read_winogrande, winogrande_csv),
+             ("multiple_choice", ".bin"): (read_multiple_choice, multiple_choice)}
 
 
 def read_samples(name, path, split="test"):
     """The samples of a file in the published format or in that of llama-perplexity, and whether it is the latter."""
-    function = LLAMA_CPP.get((name, os.path.splitext(path)[1]))
-    if not function and name == "multiple_choice":
+    functions = LLAMA_CPP.get((name, os.path.splitext(path)[1]))
+    if not functions and name == "multiple_choice":
         sys.exit("%s: expected a file FILE.bin of llama-perplexity" % path)
-    if not function:
-        return [TASKS[name][0](row) for row in read_rows(path, split)], False
-    try:
-        with open(path, "rb") as f:
-            return function(f.read()), True
-    except (struct.error, IndexError, ValueError) as e:
-        sys.exit("%s: expected the format of llama-perplexity for %s: %s" % (path, name, e))
+    rows = functions[0](path) if functions else read_rows(path, split)
+    what = "the format of llama-perplexity" if functions else "a sample of " + name
+    samples = []
+    for place, row in rows:
+        samples.append(parse("%s: expected %s" % (place, what), functions[1] if functions else TASKS[name][0], row))
+        samples[-1].place = place
+    return samples, bool(functions)
 
 
 def llama_cpp_means(lists, is_winogrande):
@@ -223,7 +296,7 @@ def grade(sample, results, metric):
         weights = [math.exp(x - max(sums)) for x in sums]
         return sum(w for w, is_true in zip(weights, sample.truths) if is_true) / sum(weights)
     if metric == "acc_norm":
-        sums = [x / len(a) for x, a in zip(sums, sample.answers)]
+        sums = [x / len(a) if a else -math.inf for x, a in zip(sums, sample.answers)]
     if metric == "llama.cpp":
         sums = llama_cpp_means([c["logprobs"] for c in choices], len(results) > 1)
     best = sums.index(max(sums))
@@ -246,21 +319,27 @@ def evaluate(model, name, path, shots, train, limit):
     metrics = TASKS[name][2]
     samples, is_llama_cpp = read_samples(name, path)
     samples = samples[:limit]
+    if not samples:
+        sys.exit("%s: no samples" % path)
     metrics += " llama.cpp" if is_llama_cpp else ""
     if shots and not train and not os.path.isdir(path):
         sys.exit("%s: --shots needs --train %s=FILE" % (name, name))
-    examples = read_samples(name, train or path, "dev")[0] if shots else []
-    shot_lists = [[e for e in examples if e.group == s.group][:shots] for s in samples]
-    if shots and min(map(len, shot_lists)) < shots:
-        sys.exit("%s: fewer than %d examples" % (name, shots))
+    examples = {}
+    for e in read_samples(name, train or path, "dev")[0] if shots else ():
+        examples.setdefault(e.group, []).append(e)
+    shot_lists = [examples.get(s.group, [])[:shots] for s in samples]
+    for s, shown in zip(samples, shot_lists):
+        if len(shown) < shots:
+            sys.exit("%s: %d of %d examples for %s" % (train or path, len(shown), shots, s.group or name))
     if name == "gsm8k":
         records = [{"prompt": "".join(e.shot + "\n\n" for e in shown) + s.contexts[0], "max_tokens": 256,
                     "stop": ["Question:", "</s>", "<|im_end|>"]} for s, shown in zip(samples, shot_lists)]
-        texts = [r["text"] for r in model.generate(records)]
+        texts = [r["text"] for r in model.generate(records, [s.place for s in samples])]
         golds = [re.sub(r"(?s).*#### |,|\$|\.$", "", s.answers[0]) for s in samples]
         return {m: [float(number(t, m) == gold) for t, gold in zip(texts, golds)] for m in metrics.split()}, samples
     lists = [s.records(shown) for s, shown in zip(samples, shot_lists)]
-    results = iter(model.score([dict(r, logprobs=is_llama_cpp) for records in lists for r in records]))
+    results = iter(model.score([dict(r, logprobs=is_llama_cpp) for records in lists for r in records],
+                               [s.place for s, records in zip(samples, lists) for _ in records]))
     results = [[next(results) for _ in records] for records in lists]
     return {m: [grade(s, r, m) for s, r in zip(samples, results)] for m in metrics.split()}, samples
 
@@ -301,26 +380,47 @@ def answer_of(text, expected):
     return text.strip().strip(".").lower()
 
 
+def meta(row):
+    """Name of the subtask, prompt, limit of tokens, expected answers (some tasks quote them), Meta's output and whether
+    Meta counts it as right. None if the row has no single prompt, no answer or no output."""
+    prompts, expected, outputs = (row.get(key) or [] for key in
+                                  ("input_final_prompts", "input_correct_responses", "output_prediction_text"))
+    if len(prompts) != 1 or not expected or not outputs:
+        return None
+    "".join(prompts + expected + outputs).encode()  # an error if they are not lists of texts
+    expected = [e.strip().strip('"') for e in expected]
+    max_tokens = int((row.get("eval_config") or {}).get("max_gen_len", 512))
+    name = row.get("subtask_name") or row["task_name"]
+    return name, prompts[0], max_tokens, expected, outputs[0], bool(row["is_correct"])
+
+
 def evaluate_meta(model, path, max_tokens, limit):
     """Prints for each subtask n, the accuracy beside Meta's, and how often both answers agree."""
-    rows, n_others, tasks = [], 0, {}
-    for row in read_rows(path)[:limit]:
-        is_served = len(row["input_final_prompts"]) == 1 and row.get("output_prediction_text")
-        rows += [row] if is_served else []
-        n_others += not is_served
-    prompts = model.ids([row["input_final_prompts"][0] for row in rows], "--special")
-    texts = [r["text"] for r in model.generate([{"prompt": p, "max_tokens": max_tokens} for p in prompts])]
-    for row, text in zip(rows, texts):
-        expected = row["input_correct_responses"]
-        ours, theirs = (answer_of(t, expected) for t in (text, row["output_prediction_text"][0]))
+    rows = read_rows(path)[:limit]
+    if not rows:
+        sys.exit("%s: no samples" % path)
+    parsed = [(place, parse("%s: expected a sample of Meta" % place, meta, row)) for place, row in rows]
+    served = [(place, sample) for place, sample in parsed if sample]
+    prompts = model.prompt_ids([prompt for _, (_, prompt, *_) in served])
+    records = [{"prompt": p, "max_tokens": max_tokens or n} for p, (_, (_, _, n, *_)) in zip(prompts, served)]
+    texts = [r["text"] for r in model.generate(records, [place for place, _ in served])]
+    tasks = {}
+    for (_, (name, _, _, expected, output, is_correct)), text in zip(served, texts):
+        ours, theirs = (answer_of(t, expected) for t in (text, output))
         is_right = ours in [answer_of(e, expected) for e in expected]
-        tasks.setdefault(row.get("subtask_name") or row.get("task_name", "all"), []).append(
-            (is_right, bool(row["is_correct"]), ours == theirs))
+        tasks.setdefault(name, []).append((is_right, is_correct, ours == theirs))
     print("%-32s %6s %9s %9s %9s" % ("subtask", "n", "accuracy", "Meta's", "agreement"))
     for name, list_ in sorted(tasks.items()) + [("all", [x for part in tasks.values() for x in part])]:
         print("%-32s %6d" % (name, len(list_)), *("%9.4f" % (sum(column) / len(list_)) for column in zip(*list_)))
-    if n_others:
-        print("%d rows without a single prompt and its output were left out" % n_others, file=sys.stderr)
+    if len(served) < len(rows):
+        print("%d rows without a single prompt, an answer and an output were left out" % (len(rows) - len(served)),
+              file=sys.stderr)
+
+
+def count(text):
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
 
 
 def main():
@@ -329,14 +429,20 @@ def main():
     parser.add_argument("-m", "--model")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
     parser.add_argument("--meta", metavar="FILE")
-    parser.add_argument("--shots", type=int, default=0, help="examples before each question, the first of --train")
+    parser.add_argument("--shots", type=count, default=0, help="examples before each question, the first of --train")
     parser.add_argument("--train", action="append", default=[], metavar="TASK=FILE")
-    parser.add_argument("--limit", type=int, help="samples per task")
-    parser.add_argument("--max-tokens", type=int, default=512, help="with --meta")
+    parser.add_argument("--limit", type=count, help="samples per task")
+    parser.add_argument("--max-tokens", type=count, help="with --meta (default: those of the sample)")
     parser.add_argument("--directory", help="keeps requests and results; an interrupted run continues")
     parser.add_argument("--program", default="./llama31")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:split])
+    if not args.tasks and not args.meta:
+        parser.error("expected TASK=FILE or --meta FILE")
+    for task in args.tasks + args.train:
+        name, _, path = task.partition("=")
+        if name not in TASKS or not path:
+            parser.error("expected TASK=FILE with a TASK of %s, found %s" % (", ".join(TASKS), task))
     models = [Model(m, args.program, sys.argv[split + 1:], args.directory) for m in args.compare or [args.model]]
     train = dict(t.split("=", 1) for t in args.train)
 
@@ -346,8 +452,6 @@ def main():
         print("%-16s %7s %-16s %9s %9s %7s" % ("task", "version", "metric", "value", "stderr", "n"))
     for task in args.tasks:
         name, _, path = task.partition("=")
-        if name not in TASKS or not path:
-            parser.error("expected TASK=FILE with a TASK of %s, found %s" % (", ".join(TASKS), task))
         found = [evaluate(m, name, path, args.shots, train.get(name), args.limit) for m in models]
         for model, (values, samples) in zip(models, found):
             for row in rows_of(name, values, samples):
@@ -359,4 +463,17 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(0)
+    except OSError as e:
+        print("%s: %s" % (e.filename or "standard output", e.strerror), file=sys.stderr)
+        os._exit(1)  # without another attempt to write to standard output
+    except RuntimeError as e:  # of a request
+        sys.exit(str(e))
+    except subprocess.CalledProcessError as e:  # llama31 has written its error
+        sys.exit(e.returncode if e.returncode > 0 else str(e))
+    except KeyboardInterrupt:
+        sys.exit(130)

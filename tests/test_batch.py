@@ -108,6 +108,9 @@ def command_line(cli):
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
     cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
+    with open(source, "ab") as f:  # would read its own answers, without end
+        r = subprocess.run(cli.command("batch", "-i", source), stdout=f, stderr=subprocess.PIPE, text=True)
+    same((r.returncode, r.stderr), (2, "llama31: standard output: input and output of this run are the same file\n"))
 
     same(len(read_lines(source)), 2, "the input is untouched")
 
@@ -544,6 +547,8 @@ def stop_tokens(cli):
     out = call("run", "--raw", "-q", "-t", "1", "--temp", "0", "-n", "12", "--stop", words[at], "--min-tokens", str(at + 1),
                ask["prompt"])[0]
     same(out.decode().rstrip("\n"), found[5]["text"])
+    banned = dict(ask, stop_token_ids=list(range(2048)), min_tokens=1)
+    check("all tokens are banned" in batch([banned], "--raw", code=5)[0]["error"]["message"])
     for field, value, says in (("stop_token_ids", [-1], "token ids"), ("stop_token_ids", "x", "an array of token ids"),
                                ("min_tokens", 13, "at most max_tokens, 12, found 13"), ("min_tokens", -1, "min_tokens")):
         check(says in batch([dict(ask, **{field: value})], code=5)[0]["error"]["message"], field, value)
@@ -753,13 +758,18 @@ def disk_full(cli):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
 
-    cli.refuses(1, "File too large", "batch", "-i", source, "-o", out, preexec_fn=limit)
+    with open(cli.path_of("stdout"), "wb") as f:
+        p = subprocess.run(cli.command("batch", "-i", source), stdout=f, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+    check("File too large; -o FILE --resume completes it" in p.stderr, p.stderr)
+
+    cli.refuses(1, "File too large; --resume completes it", "batch", "-i", source, "-o", out, preexec_fn=limit)
     check(3000 < os.path.getsize(out) <= 4000)
 
-    n = len(read_lines(out))
-    _, err = cli.run("batch", "-i", source, "-o", out, "--resume")
-    check("%d skipped" % n in err)
-    ids_once(out, range(100))
+    for path in out, f.name:
+        n = len(read_lines(path))
+        _, err = cli.run("batch", "-i", source, "-o", path, "--resume")
+        check("%d skipped" % n in err)
+        ids_once(path, range(100))
 
 
 @test

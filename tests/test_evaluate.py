@@ -8,7 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from cli import PROGRAM, SCRIPTS, check, main, same, test
+from cli import PROGRAM, SCRIPTS, check, main, matches, same, test
 
 sys.path.insert(0, SCRIPTS)
 import evaluate as program  # noqa: E402
@@ -143,7 +143,76 @@ def llama_cpp_files(cli):
             f.write(content[:len(content) // 2 - 20 * (task == "hellaswag")])
         r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "-m", "x", task + "=" + cli.path_of(name)],
                            capture_output=True, text=True)
-        check(r.returncode == 1 and name + ": expected the format of llama-perplexity" in r.stderr, task, r.stderr)
+        check(r.returncode == 1 and matches(r.stderr, name + ": ... expected the format of llama-perplexity"), task, r.stderr)
+
+
+GOOD = {"hellaswag": MULTIPLE["hellaswag"][0][0], "arc_easy": MULTIPLE["arc_easy"][0][0], "piqa": MULTIPLE["piqa"][0][0],
+        "winogrande": {"sentence": "The _ ran.", "option1": "dog", "option2": "cat", "answer": "1"},
+        "truthfulqa_mc2": {"question": "Q?", "mc2_targets": {"choices": ["a", "b"], "labels": [1, 0]}},
+        "boolq": MULTIPLE["boolq"][0][0], "gsm8k": {"question": "Q?", "answer": "#### 1"}}
+DAMAGED = [  # task, what differs from a good row (or a whole line), the end of the message
+    ("hellaswag", {"label": ""}, "invalid literal"), ("hellaswag", {"label": -1}, "label -1 of 4 answers"),
+    ("hellaswag", {"label": "4"}, "label 4 of 4 answers"), ("hellaswag", {"endings": None}, "not iterable"),
+    ("hellaswag", {"endings": []}, "label 1 of 0 answers"), ("hellaswag", {"ctx_a": "\ud800"}, "surrogates"),
+    ("hellaswag", b"{", "column 2"), ("hellaswag", b"[]", "expected an object"), ("hellaswag", b"7", "expected an object"),
+    ("hellaswag", b"{}", "no 'activity_label'"), ("hellaswag", b'{"a": "\xe9"}', "not UTF-8"),
+    ("hellaswag", b"[" * 100000, "recursion"),
+    ("arc_easy", {"choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "A"}, "'A' is not in list"),
+    ("piqa", {"label": -1}, "label -1 of 2 answers"), ("winogrande", {"answer": ""}, "invalid literal"),
+    ("winogrande", {"answer": "0"}, "label -1 of 2 answers"), ("winogrande", {"sentence": "No gap."}, "has no _"),
+    ("truthfulqa_mc2", {"mc2_targets": {"choices": ["a", "b"], "labels": [1]}}, "2 answers with 1 labels"),
+    ("truthfulqa_mc2", {"mc2_targets": {"a": 0}}, "0 of them true"), ("boolq", {"answer": -1}, "label -1 of 2 answers"),
+    ("gsm8k", {"answer": 3}, "expected str")]
+
+
+def evaluate_fails(message, *args, options=()):
+    """The program must end with status 1, an empty table and one line on stderr that matches."""
+    command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, *map(str, args), "--", "-q", *options]
+    r = subprocess.run(command, capture_output=True, text=True)
+    rows = [line for line in r.stdout.splitlines() if not line.startswith("task ")]
+    check(r.returncode == 1 and not rows and r.stderr.count("\n") == 1, message, r.returncode, r.stdout, r.stderr)
+    check(matches(r.stderr, message), "expected", message, "found", r.stderr)
+
+
+@test
+def damaged_files(cli):
+    """An error is one line that names file and line. A byte order mark, CRLF and blank lines are no errors."""
+    for task, change, message in DAMAGED:
+        row = change if isinstance(change, bytes) else json.dumps(dict(GOOD[task], **change))
+        path = cli.write("[a] %s.jsonl" % task, [GOOD[task], "", row])
+        evaluate_fails("%s: line 3: ... %s" % (path, message), task + "=" + path)
+    row = dict(GOOD["hellaswag"], endings=["[title]", "She cries."])  # the harness divides by zero characters
+    same(table(cli, "hellaswag=" + cli.write("e.jsonl", [row]))[0]["hellaswag", "acc_norm"][0], 1.0)
+    path = cli.write("good.jsonl", [b"\xef\xbb\xbf" + json.dumps(GOOD["boolq"]).encode() + b"\r\n\r"])
+    same(table(cli, "boolq=" + path)[0]["boolq", "acc"][2], 1)
+    for rows in ([GOOD["boolq"]] * 2, [b" [", GOOD["boolq"], b",", GOOD["boolq"], b"]"]):  # a name says nothing about lines
+        same(table(cli, "boolq=" + cli.write("rows.json", rows))[0]["boolq", "acc"][2], 2)
+    evaluate_fails("good.jsonl: no samples", "boolq=" + path, "--limit", 0)
+    evaluate_fails("none.jsonl: No such file", "boolq=" + cli.path_of("none.jsonl"))
+    evaluate_fails("good.jsonl: line 1: expected a sample of mmlu", "mmlu=" + path)
+    evaluate_fails("good.jsonl: 1 of 2 examples for boolq", "boolq=" + path, "--train", "boolq=" + path, "--shots", 2)
+    evaluate_fails("g.jsonl: line 1: the ... context", "gsm8k=" + cli.write("g.jsonl", [GOOD["gsm8k"]]), options=["-c", "2"])
+    evaluate_fails("llama31: none.gguf: no such file", "boolq=" + path, "-m", "none.gguf")
+    evaluate_fails("none: No such file", "boolq=" + path, "--program", "none")
+    command = [sys.executable, os.path.join(SCRIPTS, "evaluate.py"), "--program", PROGRAM, "boolq=" + path]
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            r = subprocess.run(command + ["--", "-q"], stdout=full, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, PYTHONUNBUFFERED=""))
+        same((r.returncode, r.stderr), (1, "standard output: No space left on device\n"))
+    cli.write("p-labels.lst", ["1"])
+    evaluate_fails("p-labels.lst: 1 labels for 2 rows", "piqa=" + cli.write("p.jsonl", [GOOD["piqa"]] * 2))
+    os.makedirs(cli.path_of("[m]/test"))
+    for row, message in (("q,a,b,c,A", "six columns"), ("q,a,b,c,d,", "'' is not in list"),
+                         ("q,a,b,c,d,AB", "'AB' is not in list"), ('"q,a,b,c,d,A', "six columns")):
+        cli.write("[m]/test/law_test.csv", ["q,a,b,c,d,A", "", row])
+        evaluate_fails("law_test.csv: line 3: ... " + message, "mmlu=" + cli.path_of("[m]"))
+    path = cli.write("crlf.csv", [b'"a\r\nb",c\r', b"d,e\r"])
+    same(program.read_csv(path), [(path + ": line 2", ["a\r\nb", "c"]), (path + ": line 3", ["d", "e"])])
+    path = cli.write("crlf.txt", [b"Dogs:\r", b"0\r", b"a\r", b"b\r", b"c\r", b"d\r"])
+    same(program.read_samples("hellaswag", path)[0][0].answers, list("abcd"))
+    evaluate_fails("line 1: expected a sample of Meta", "--meta", cli.write("m.jsonl", [
+        {"input_final_prompts": [1], "input_correct_responses": ["a"], "output_prediction_text": ["a"]}]))
 
 
 @test
@@ -173,13 +242,20 @@ def generation_and_pairs(cli):
     out = cli.run("batch", "--raw", "-i", "-", stdin=b'{"prompt": "Once upon a", "temperature": 0, "max_tokens": 3}')[0]
     ours = json.loads(out)["text"]
     bos = "<s>" if cli.model else "<|begin_of_text|>"
+    ids = program.Model(cli.model, PROGRAM, ["-q", "-c", "64"]).prompt_ids(["Once", bos + "Once"])
+    same(ids[0], ids[1])
     row = {"subtask_name": "s", "input_final_prompts": [bos + "Once upon a"],
-           "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True}
+           "input_correct_responses": [ours], "output_prediction_text": [ours], "is_correct": True,
+           "eval_config": {"max_gen_len": "3"}}
     other = dict(row, output_prediction_text=["no"], is_correct=False)
     wrong = dict(row, input_correct_responses=["no"], is_correct=False)
-    rows = [row, other, dict(row, input_final_prompts=[]), wrong, other]
-    text = table(cli, "--meta", cli.write("meta.jsonl", rows), "--max-tokens", 3)[1]
-    same(text.splitlines()[1].split(), ["s", "4", "0.7500", "0.2500", "0.5000"], text)
+    quoted = dict(row, input_correct_responses=['"%s"' % ours])  # as in the published rows of MMLU and ARC
+    unknown = dict(row, input_correct_responses=None)
+    rows = [quoted, other, dict(row, input_final_prompts=[]), wrong, other, unknown]
+    source = cli.write("meta.jsonl", rows)
+    for args, found in ((), ["0.7500", "0.2500", "0.5000"]), (("--max-tokens", 4), ["0.0000", "0.2500", "0.0000"]):
+        text = table(cli, "--meta", source, *args)[1]
+        same(text.splitlines()[1].split(), ["s", "4", *found], text)
     if cli.model:
         rows = cli.write("p.jsonl", MULTIPLE["piqa"][0])
         text = table(cli, "--compare", cli.model, cli.model, "piqa=" + rows, model=False)[1]

@@ -383,6 +383,8 @@ def weights_that_are_not_finite(tmp):
     check("row" in err and "infinite" in err, err)
     _, err = run("logits", "-m", bad, "--ids", "1,2", "-o", os.path.join(tmp, "l"), code=1)
     check("NaN" in err, err)
+    _, err = run("score", "-m", bad, "--choices", "a,b", "x", code=1)
+    same(err, "llama31: the logits contain NaN or infinity\n")
     holds_only(tmp, "f.gguf", "bad.gguf")
 
 

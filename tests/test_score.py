@@ -373,7 +373,9 @@ def refused_requests(cli):
              ({"choices": ["a"]}, "choices: "), ({"id": [1]}, "id: "), ({"id": 1.5}, "id: "),
              ({"logprobs": "x"}, "logprobs: "), ({"continuation": []}, "empty"),
              ({"context": None}, "expected one of"), ({"text": "a"}, "expected one of"),
-             ({"context": None, "text": ""}, "no token"), ({"continuation": " dog" * 40}, "does not fit")]
+             ({"context": None, "continuation": None, "text": ""}, "no token"), ({"context": None, "text": "a"}, "text: "),
+             ({"context": None, "continuation": None, "text": "a", "choices": ["b"]}, "text: "),
+             ({"continuation": " dog" * 40}, "does not fit")]
     lines = [{k: v for k, v in dict(good, **change).items() if v is not None} for change, _ in cases] + [good]
     source, out = cli.write("in", lines + ['{"messages": null, "choices": ["a"]}', "{"]), cli.path_of("out")
     cli.run("score", "--jsonl", "-f", source, "-o", out, "-c", 30, code=5)

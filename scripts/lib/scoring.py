@@ -18,8 +18,9 @@ class Model:
         if directory:
             os.makedirs(directory, exist_ok=True)
 
-    def run(self, command, records):
-        """Returns the result of each record, in order. Raises RuntimeError if one has an error."""
+    def run(self, command, records, places=None):
+        """Returns the result of each record, in order. Raises RuntimeError if one has an error, with its place (default:
+        its number), and CalledProcessError if llama31 fails, which has written the reason."""
         requests = "".join(json.dumps(dict(r, id=i)) + "\n" for i, r in enumerate(records)).encode()
         with tempfile.TemporaryDirectory() as temporary:
             name = hashlib.sha256(repr((command, self.options)).encode() + requests).hexdigest()[:16]
@@ -30,22 +31,24 @@ class Model:
             arguments = command + ["-i", source, "-o", output, "--resume"] + self.options
             code = subprocess.run(self.command + arguments).returncode
             if code not in (0, 5):
-                raise RuntimeError("llama31 %s: exit status %d" % (command[0], code))
+                raise subprocess.CalledProcessError(code, self.command + command)
             with open(output, encoding="utf-8") as f:
                 results = {r["id"]: r for r in map(json.loads, f)}
-        for r in results.values():
+        for i, r in results.items():
             if "error" in r:
-                raise RuntimeError("%s: %s" % (command[0], r["error"]["message"]))
+                place = places[i] if places else "%s: request %d" % (command[0], i + 1)
+                raise RuntimeError("%s: %s" % (place, r["error"]["message"].partition(": ")[2]))
         return [results[i] for i in range(len(records))]
 
-    def score(self, records):
+    def score(self, records, places=None):
         """Results of score --jsonl, one per record."""
-        return self.run(["score", "--jsonl"], records)
+        return self.run(["score", "--jsonl"], records, places)
 
-    def generate(self, records):
+    def generate(self, records, places=None):
         """Greedy completions of batch, one per record. All of them have prompts, or all have messages."""
         raw = ["--raw"] if records and "prompt" in records[0] else []
-        return self.run(["batch", "--deterministic", *raw], [dict({"temperature": 0}, **r) for r in records])
+        return self.run(["batch", "--deterministic", *raw], [dict({"temperature": 0}, **r) for r in records],
+                        places)
 
     def context(self):
         """The context size: that of the options or the model's."""
@@ -59,3 +62,11 @@ class Model:
         out = subprocess.run(self.command + ["tokenize", "--jsonl", *options] + self.arguments, input=lines,
                              stdout=subprocess.PIPE, check=True).stdout
         return [json.loads(line) for line in out.splitlines()]
+
+    def prompt_ids(self, texts):
+        """Token ids of texts in which special tokens count. BOS precedes them if the vocabulary adds it to a text and
+        the text does not begin with it."""
+        plain, *lists = self.ids(["a"] + texts, "--special")
+        echo = self.generate([{"prompt": "a", "echo": True, "logprobs": 0, "max_tokens": 0}])[0]["logprobs"]
+        prefix = [t["id"] for t in echo[:len(echo) - len(plain)]]
+        return [ids if ids[:len(prefix)] == prefix else prefix + ids for ids in lists]
