@@ -91,8 +91,8 @@ static int context_choose(const Pipeline *p, int n_prompt, int n_predict) {
 bool context_fits(int n_tokens, bool needs_next, int context, Error *err) {
     return n_tokens + needs_next <= context ||
            error_set(err, EXIT_CONTEXT,
-                     "the prompt does not fit the context: %d tokens, context %d", n_tokens,
-                     context);
+                     "the prompt does not fit the context: %d tokens%s, context %d", n_tokens,
+                     n_tokens == context ? " and one to generate" : "", context);
 }
 
 bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {

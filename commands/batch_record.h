@@ -112,6 +112,9 @@ bool record_mismatch(Error *err, const char *name, const char *expected, const J
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err);
 // Parses "logprobs": a boolean, or the number of alternatives per token. False with err (exit 1).
 bool record_parse_logprobs(Record *r, const Json *v, Error *err);
+// Collects the names of members that are not in `known` (names with spaces between them) for a
+// warning. With --strict, false with err (exit 1) at the first of them.
+bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err);
 // Renders the "messages" of a request to r->prompt. False with err (exit 1).
 bool record_parse_messages(Record *r, const Json *body, Error *err);
 // A hash that never changes: FNV-1a with the final mix of MurmurHash3.

@@ -308,6 +308,12 @@ static bool note_unknown(const Record *r, const Json *v, Error *err) {
     return true;
 }
 
+bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {
+    for (const Json *v = object->child; v; v = v->next)
+        if (!str_is_one_of(v->key, known) && !note_unknown(r, v, err)) return false;
+    return true;
+}
+
 // Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks.
 static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
     char text[40];
@@ -484,15 +490,6 @@ static bool parse_prompts(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// Notes the members of a line beside its "body".
-static bool check_envelope(const Record *r, const Json *root, Error *err) {
-    for (const Json *v = root->child; v; v = v->next)
-        if (!str_is(v->key, "custom_id") && !str_is(v->key, "method") && !str_is(v->key, "url") &&
-            !str_is(v->key, "body") && !note_unknown(r, v, err))
-            return false;
-    return true;
-}
-
 // Finds the object that holds the request: the line itself, or its "body".
 static bool find_body(const Record *r, const Json *root, const Json **out, Error *err) {
     const Json *method = json_get(root, "method");
@@ -505,7 +502,7 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
     if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
         return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
     if (!body || body->kind != JSON_OBJECT) return record_mismatch(err, "body", "an object", body);
-    return check_envelope(r, root, err);
+    return record_note_unknown(r, root, "custom_id method url body", err);
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {

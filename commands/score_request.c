@@ -321,6 +321,8 @@ bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Er
 }
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
+    static const char members[] =
+        "id text context prompt messages continuation choices logprobs tools tool_choice";
     const Json *text = root->kind == JSON_STRING ? root : json_get_value(root, "text");
     const Json *choices = json_get_value(root, "choices");
     const Json *logprobs = json_get_value(root, "logprobs");
@@ -333,6 +335,8 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     if (text && (choices || json_get_value(root, "continuation")))
         return error_set(err, EXIT_RUNTIME,
                          "text: expected \"context\" with a continuation or choices");
+
+    if (!record_note_unknown(r, root, members, err)) return false;
 
     int n_list = n + 1;
     Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);

@@ -566,6 +566,12 @@ def unknown_fields(cli):
     same(cli.run("batch", "-q", stdin=json.dumps(ask).encode())[1], "")
     out = cli.run("batch", "-q", "--strict", "-i", source, code=5)[0]
     same([json.loads(line)["error"]["message"].count("unknown field") for line in out.splitlines()], [1] * 4)
+
+    request = json.dumps({"text": "x", "temperature": 1, "logprobs": None}).encode()
+    same(cli.run("score", "-q", "--jsonl", stdin=request)[1], 'llama31: warning: fields without effect: "temperature"\n')
+    out = cli.run("score", "-q", "--jsonl", "--strict", stdin=request, code=5)[0]
+    check('unknown field "temperature"' in json.loads(out)["error"]["message"], out)
+
     many = json.dumps(dict(ask, **{"f%d" % i: 1 for i in range(99)})).encode()
     err = cli.run("batch", "-q", stdin=many)[1]
     check(err.endswith('"f30", "f31", and others\n'), err)

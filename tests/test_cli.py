@@ -488,6 +488,7 @@ def json_output():
 @test
 def context():
     refuses(4, "41 tokens, context 10", "run", "-m", GOOD, "--raw", "-c", "10", "x" * 40)
+    refuses(4, "10 tokens and one to generate, context 10", "run", "-m", GOOD, "--raw", "-c", "10", "x" * 9)
     refuses(4, "401 tokens, context 128", "run", "-m", GOOD, "--raw", "x" * 400)
     r = generate("--json", "--ignore-eos", "-c", "8", "xyz")
     check(json.loads(r.out)["finish_reason"] == "length" and json.loads(r.out)["n_generated"] <= 5, r)
