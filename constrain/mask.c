@@ -258,20 +258,6 @@ TokenTable *token_table_new(const Str *pieces, int n) {
     return v;
 }
 
-void token_table_free(TokenTable *v) {
-    if (!v) return;
-    free(v->trie.nodes);
-    free(v->trie.groups);
-    free(v->tails.nodes);
-    free(v->tails.groups);
-    free(v->mixed);
-    free(v->tail_begin);
-    free(v->plain);
-    free(v->long_plain);
-    free(v->renaming);
-    free(v);
-}
-
 // Walks.
 
 // Flushes the machine when it is full. Keeps the configurations of all matchers, the pinned one,
