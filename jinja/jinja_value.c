@@ -453,14 +453,11 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 // Python's repr(): the shortest digits that read back as x, with an exponent if |x| >= 1e16 or
 // |x| < 1e-4.
 OWN_FRAME static void put_float(Heap *h, double x, bool is_json) {
+    static const char *const not_finite[2][2] = {{"inf", "nan"}, {"Infinity", "NaN"}};
     char text[400];
-    if (isnan(x)) {
-        heap_puts(h, is_json ? "NaN" : "nan");
-        return;
-    }
-    if (isinf(x)) {
+    if (!isfinite(x)) {
         if (x < 0) heap_puts(h, "-");
-        heap_puts(h, is_json ? "Infinity" : "inf");
+        heap_puts(h, not_finite[is_json][isnan(x) != 0]);
         return;
     }
 
