@@ -155,16 +155,10 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
 }
 
 // The type with blocks of 32 that replaces a type with superblocks.
-static Type type_of_32(Type type) {
-    switch (type) {
-    case TYPE_Q2_K:
-    case TYPE_Q3_K: return TYPE_Q4_0;
-    case TYPE_Q4_K: return TYPE_Q5_0;
-    case TYPE_Q5_K: return TYPE_Q5_1;
-    case TYPE_Q6_K: return TYPE_Q8_0;
-    default: return TYPE_IQ4_NL;
-    }
-}
+static const Type type_of_32[TYPE_COUNT] = {
+    [TYPE_Q2_K] = TYPE_Q4_0,      [TYPE_Q3_K] = TYPE_Q4_0,    [TYPE_Q4_K] = TYPE_Q5_0,
+    [TYPE_Q5_K] = TYPE_Q5_1,      [TYPE_Q6_K] = TYPE_Q8_0,    [TYPE_IQ2_S] = TYPE_IQ4_NL,
+    [TYPE_IQ3_XXS] = TYPE_IQ4_NL, [TYPE_IQ3_S] = TYPE_IQ4_NL, [TYPE_IQ4_XS] = TYPE_IQ4_NL};
 
 // Vectors (also a matrix of one row), norms and the router of a mixture of experts keep their type.
 // If the row length is not a multiple of 256, the tensor gets a type with blocks of 32; if it is
@@ -176,7 +170,7 @@ static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
     if (!quant_is_integer(in->mixture->type)) return in->mixture->type;
 
     Type type = rule_type(in, t);
-    if (t->dims[0] % 256 && type_info(type)->block == 256) type = type_of_32(type);
+    if (t->dims[0] % 256 && type_info(type)->block == 256) type = type_of_32[type];
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 
