@@ -127,7 +127,7 @@ static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, other);
 
     f.types &= type;
-    if (f.types) schema_emitter(c, type)->split_unequal(c, f, u);
+    if (f.types) schema_part(c, type)->split_unequal(c, f, u);
 }
 
 void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,

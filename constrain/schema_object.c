@@ -185,7 +185,7 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
     return true;
 }
 
-const SchemaKeyword schema_object_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
      .check = check_properties},
     {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
@@ -423,10 +423,10 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     o->other = grammar_add_dfa(c->grammar, d);
 }
 
-void object_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
-    if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
+    if (o.min > o.max) return;
 
     // Add the listed names, each with its value, then all other names.
     list_names(f, &l);
@@ -437,7 +437,7 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     add_object(c, o, &l);
 }
 
-void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+static void split_unequal_objects(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction more = f;
     uint32_t n = (uint32_t)u->value->n_items;
 
@@ -459,7 +459,7 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, more);
 }
 
-void object_emit_value(SchemaCompiler *c, const Json *object) {
+static void emit_object_value(SchemaCompiler *c, const Json *object) {
     uint32_t n = (uint32_t)object->n_items, order = 0;
     PropertyList l = {0};
 
@@ -471,3 +471,6 @@ void object_emit_value(SchemaCompiler *c, const Json *object) {
     sort_properties(&l);
     add_object(c, (ObjectDef){.other = NONE, .min = n, .max = n}, &l);
 }
+
+const SchemaPart object_part = {keywords, TYPE_OBJECT, emit_objects, emit_object_value,
+                                split_unequal_objects};

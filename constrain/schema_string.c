@@ -65,7 +65,7 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
             (!format || utf8_length(value->string.data, value->string.len) <= format->max_length));
 }
 
-const SchemaKeyword schema_string_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
@@ -187,10 +187,11 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
     return schema_language(c, NULL, NULL, language);
 }
 
-void string_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_strings(SchemaCompiler *c, const Conjunction *f) {
     CountRange length = f->length;
-    if (!(f->types & TYPE_STRING) || c->failed) return;
     int language = find_language(c, f, &length);
     int string = language < 0 ? -1 : add_string(c, language, length);
     if (string >= 0) schema_add_alt(c, string);
 }
+
+const SchemaPart string_part = {keywords, TYPE_STRING, emit_strings, NULL, NULL};
