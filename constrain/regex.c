@@ -31,24 +31,19 @@ static bool read_property(PatternReader *r, CharSet *s) {
 
 // Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
-    static const CodeRange digits[] = {{'0', '9'}};
-    static const CodeRange words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    static const CodeRange space[] = {
-        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     static const struct {
         int letter;
-        const CodeRange *ranges;
-        size_t n;
-    } classes[] = {{'d', digits, sizeof digits / sizeof *digits},
-                   {'w', words, sizeof words / sizeof *words},
-                   {'s', space, sizeof space / sizeof *space}};
+        uint32_t lo, hi;
+    } ranges[] = {{'d', '0', '9'},       {'w', '0', '9'},       {'w', 'A', 'Z'},
+                  {'w', '_', '_'},       {'w', 'a', 'z'},       {'s', 9, 13},
+                  {'s', 32, 32},         {'s', 0xa0, 0xa0},     {'s', 0x1680, 0x1680},
+                  {'s', 0x2000, 0x200a}, {'s', 0x2028, 0x2029}, {'s', 0x202f, 0x202f},
+                  {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff}};
     int lower = letter | 0x20;
     CharSet set = {0};
 
-    for (int k = 0; k < 3; k++)
-        for (size_t i = 0; lower == classes[k].letter && i < classes[k].n; i++)
-            charset_add(&set, classes[k].ranges[i].lo, classes[k].ranges[i].hi);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].letter == lower) charset_add(&set, ranges[i].lo, ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
 
     if (letter != lower) charset_invert(&set);
