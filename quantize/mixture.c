@@ -20,54 +20,53 @@ static const Mixture mixtures[] = {
 // clang-format on
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
-// The layers, or the models, that a rule applies to.
-typedef enum {
-    ALWAYS,
+// What a rule applies to: layers, and conditions that must all be true.
+enum {
+    ALL_LAYERS,
     FIRST_2,          // layers 0 and 1
     FIRST_4,          // layers 0 to 3
     FIRST_16TH,       // the first sixteenth of the layers
     FIRST_8TH,        // the first eighth
     SPREAD,           // the first and last eighth, and every third layer between them
-    SPREAD_IF_8,      // the same layers, in models with exactly 8 experts (Mixtral)
-    IF_8,             // all layers of these models
-    IF_GQA,           // all layers, if four or more query heads share a KV head
-    NO_IMATRIX,       // all layers, without an importance matrix
-    NO_IMATRIX_8TH,   // the first eighth, without an importance matrix
-    WITH_IMATRIX_8TH, // the first eighth, with one
-} RuleScope;
+    LAYERS = 7,       // the bits of the above
+    IF_8 = 8,         // the model has exactly 8 experts (Mixtral)
+    IF_GQA = 16,      // four or more query heads share a KV head
+    NO_IMATRIX = 32,  // there is no importance matrix
+    WITH_IMATRIX = 64 // there is one
+};
 
 // Rules of mixtures for tensors whose name contains one of `parts`; names are separated by a space.
 // The first rule that applies wins. The part ffn_down includes the experts (ffn_down_exps).
 static const struct {
     const char *mixtures, *parts; // mixtures NULL: all
-    RuleScope scope;
+    unsigned scope;
     Type type;
 } rules[] = {
     {NULL, "attn_v attn_qkv attn_k", IF_8, TYPE_Q8_0},
     {"Q3_K_L", "attn_output", IF_8, TYPE_Q3_K},
     {"Q4_K_M Q4_K_S IQ4_NL IQ4_XS Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS Q2_K", "attn_output", IF_8,
      TYPE_Q5_K},
-    {"IQ3_M", "ffn_down", SPREAD_IF_8, TYPE_Q4_K},
+    {"IQ3_M", "ffn_down", SPREAD | IF_8, TYPE_Q4_K},
     {"Q5_K_M Q4_K_M", "attn_v attn_qkv ffn_down", SPREAD, TYPE_Q6_K},
-    {"Q5_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q5_1},
+    {"Q5_0", "ffn_down", FIRST_8TH | WITH_IMATRIX, TYPE_Q5_1},
     {"Q4_K_S", "attn_v attn_qkv", FIRST_4, TYPE_Q5_K},
     {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
-    {"Q4_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q4_1},
+    {"Q4_0", "ffn_down", FIRST_8TH | WITH_IMATRIX, TYPE_Q4_1},
     {"IQ4_NL IQ4_XS", "attn_v attn_qkv", IF_GQA, TYPE_Q5_K},
-    {"IQ4_NL IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
-    {"Q3_K_L", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q5_K},
+    {"IQ4_NL IQ4_XS", "ffn_down", FIRST_8TH | NO_IMATRIX, TYPE_Q5_K},
+    {"Q3_K_L", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q5_K},
     {"Q3_K_M", "attn_v attn_qkv", FIRST_2, TYPE_Q5_K},
     {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K},
-    {"Q3_K_M", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q4_K},
-    {"IQ3_M", "attn_v attn_qkv attn_output", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q4_K},
+    {"IQ3_M", "attn_v attn_qkv attn_output", ALL_LAYERS, TYPE_Q4_K},
     {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},
     {"IQ3_S IQ3_XXS Q2_K", "attn_v attn_qkv", IF_GQA, TYPE_Q4_K},
-    {"IQ3_XXS", "token_embd attn_output", ALWAYS, TYPE_IQ3_S},
-    {"IQ3_XXS", "attn_q.weight attn_k.weight", ALWAYS, TYPE_IQ2_S},
+    {"IQ3_XXS", "token_embd attn_output", ALL_LAYERS, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_q.weight attn_k.weight", ALL_LAYERS, TYPE_IQ2_S},
     {"IQ3_XXS", "attn_v attn_qkv", NO_IMATRIX, TYPE_IQ3_S},
-    {"IQ3_XXS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q4_K},
+    {"IQ3_XXS", "ffn_down", FIRST_8TH | NO_IMATRIX, TYPE_Q4_K},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX, TYPE_Q3_K},
-    {"Q2_K", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q3_K},
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
@@ -101,24 +100,20 @@ int tensor_layer(Str name) {
     return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
 }
 
-static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
+static bool rule_applies(const RuleInput *in, unsigned scope, int layer) {
     int n = in->n_layers;
-    switch (scope) {
-    case ALWAYS: return true;
+    bool has_gqa = in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
+    if ((scope & IF_8 && in->n_experts != 8) || (scope & IF_GQA && !has_gqa)) return false;
+    if (scope & (in->has_imatrix ? NO_IMATRIX : WITH_IMATRIX)) return false;
+
+    switch (scope & LAYERS) {
     case FIRST_2: return layer < 2;
     case FIRST_4: return layer < 4;
     case FIRST_16TH: return layer < n / 16;
     case FIRST_8TH: return layer < n / 8;
     case SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-    case SPREAD_IF_8: return in->n_experts == 8 && rule_applies(in, SPREAD, layer);
-    case IF_8: return in->n_experts == 8;
-    case IF_GQA: return in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
-    case NO_IMATRIX: return !in->has_imatrix;
-    case NO_IMATRIX_8TH: return !in->has_imatrix && layer < n / 8;
-    case WITH_IMATRIX_8TH: return in->has_imatrix && layer < n / 8;
+    default: return true;
     }
-
-    return false;
 }
 
 static bool contains_one_of(Str name, const char *parts) {
