@@ -16,7 +16,7 @@ static bool read_property(PatternReader *r, CharSet *s) {
     static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
     int i = 0;
     while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]");
 
     UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
     unicode_init();
@@ -58,7 +58,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     int c = pattern_peek(r);
     Str rest = pattern_rest(r);
     *code = UINT32_MAX;
-    if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
+    if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash");
 
     if (c && strchr("dDwWsSpP", c)) {
         r->at++;
@@ -66,9 +66,9 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     }
 
     if ((c == 'b' && !in_class) || c == 'B')
-        return pattern_fail_here(r, "\\b and \\B are not supported") > 0;
+        return pattern_fail_here(r, "\\b and \\B are not supported");
     if ((c >= '1' && c <= '9') || c == 'k')
-        return pattern_fail_here(r, "back references are not supported") > 0;
+        return pattern_fail_here(r, "back references are not supported");
 
     // Characters: \n, \x41 and \u0041, then \u{41}, control characters, and any punctuation.
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
@@ -87,7 +87,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
         n = (size_t)utf8_decode(rest.data, rest.len, code);
     }
 
-    if (!n) return pattern_fail_here(r, "unknown escape") > 0;
+    if (!n) return pattern_fail_here(r, "unknown escape");
 
     charset_add(s, *code, *code);
     r->at += n;
@@ -99,7 +99,7 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
         r->at++;
         return read_escape(r, s, code, true);
     }
-    if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]") > 0;
+    if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]");
     if (!pattern_read_char(r, code)) return false;
     charset_add(s, *code, *code);
     return true;
@@ -126,7 +126,7 @@ static int read_group(PatternReader *r) {
     }
 
     int node = pattern_read_group(r);
-    if (node < 0 || !is_ahead) return node;
+    if (!node || !is_ahead) return node;
 
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
     r->nodes[ahead].child = node;
@@ -164,7 +164,7 @@ static int read_item(PatternReader *r) {
 
     if (ok) return pattern_add_set(r, &set);
     charset_free(&set);
-    return -1;
+    return 0;
 }
 
 static const PatternSyntax regex_syntax = {
@@ -175,7 +175,7 @@ static const PatternSyntax regex_syntax = {
 static int parse(PatternReader *r) {
     r->nfa.budget->err->code = 0;
     int root = pattern_read_choice(r);
-    return root >= 0 && r->at < r->text.len
+    return root && r->at < r->text.len
                ? pattern_fail_here(r, "unexpected ); write \\) for the character")
                : root;
 }
@@ -189,9 +189,9 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     const PatternNode *part[3] = {NULL}; // the first items of the only branch
     size_t length = 0;
 
-    int k = -1, n = 0;
-    if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
-    for (; k >= 0; k = nodes[k].next, n++)
+    int k = 0, n = 0;
+    if (root && !nodes[nodes[root].child].next) k = nodes[nodes[root].child].child;
+    for (; k; k = nodes[k].next, n++)
         if (n < 3) part[n] = &nodes[k];
 
     if (n == 3 && part[0]->kind == PATTERN_BEGIN && part[1]->kind == PATTERN_REPEAT &&
@@ -227,10 +227,9 @@ static bool check_no_lookahead(PatternReader *r, int node) {
     if (r->nodes[node].kind == PATTERN_LOOKAHEAD)
         return pattern_fail(r, r->nodes[node].at,
                             "a look-ahead is supported only at the beginning of the expression; in "
-                            "a search, after ^") > 0;
+                            "a search, after ^");
     bool ok = true;
-    for (int k = r->nodes[node].child; k >= 0 && ok; k = r->nodes[k].next)
-        ok = check_no_lookahead(r, k);
+    for (int k = r->nodes[node].child; k && ok; k = r->nodes[k].next) ok = check_no_lookahead(r, k);
     return ok;
 }
 
@@ -241,7 +240,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead, both;
     int root = parse(&r);
-    if (root < 0) {
+    if (!root) {
         pattern_free(&r);
         return false;
     }
@@ -250,9 +249,9 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternNode *nodes = r.nodes;
     PatternNode *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
-    bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
-    bool may_begin = is_anchored && sequence->next < 0;
-    for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
+    bool is_anchored = mode != REGEX_SEARCH || (first && nodes[first].kind == PATTERN_BEGIN);
+    bool may_begin = is_anchored && !sequence->next;
+    for (int k = first; may_begin && k; k = nodes[k].next) {
         if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
         may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
     }
