@@ -119,26 +119,24 @@ static bool is_star(const Dfa *d) {
     return d->n_states == 2 && d->start == 1 && d->accept[1];
 }
 
-// The index of the string with a language and a length; negative if no text matches, or after a
-// failure.
+// The index of the string with a language and a length; -1 after a failure, NO_TEXT if no text
+// matches.
 static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
+    enum { NO_TEXT = -2 };
     uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
-    if (dfa_is_empty(&c->grammar->defs[dfa].dfa) || length.min > length.max) return -1;
+    const Dfa *d = &c->grammar->defs[dfa].dfa;
+    if (dfa_is_empty(d) || length.min > length.max) return NO_TEXT;
     int *string = language_find(&c->languages, key, sizeof key);
     if (*string != -1) return *string;
 
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
 
-    if (!is_star(&c->grammar->defs[dfa].dfa) && (s.min > 0 || s.max != NO_LIMIT)) {
-        if (!fill_live(c, &s)) return -1;
-        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) {
-            *string = -2;
-            return -2;
-        }
-    }
-
-    *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
+    bool is_limited = s.min > 0 || s.max != NO_LIMIT;
+    if (is_limited && !is_star(d) && !fill_live(c, &s)) return -1;
+    *string = string_is_live(&s, d->start, 0)
+                  ? grammar_add(c->grammar, (Def){DEF_STRING, .string = s})
+                  : NO_TEXT;
     return *string;
 }
 
