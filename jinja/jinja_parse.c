@@ -343,14 +343,13 @@ static JinjaNode *parse_quoted(JinjaParser *p) {
 }
 
 static JinjaNode *parse_numeral(JinjaParser *p) {
-    char digits[64];
-    size_t n = 0;
     Str s = next_token(p)->s;
+    char *digits = heap_alloc(p->heap, s.len + 1, 1);
+    size_t n = 0;
     double x;
     int64_t integer;
-    for (size_t i = 0; i < s.len && n < sizeof digits - 1; i++)
+    for (size_t i = 0; i < s.len; i++)
         if (s.data[i] != '_') digits[n++] = s.data[i];
-    digits[n] = 0;
     bool is_int = strspn(digits, "0123456789") == n;
     if (is_int && parse_i64(digits, &integer)) return new_const(p, value_int(integer));
     if (is_int || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);

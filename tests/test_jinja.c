@@ -17,6 +17,8 @@ static const char *const cases[][2] = {
      "FalseTrueFalse|||2"},
     {"{{ d['items'] }}",
      "odd"},
+    {"{{ 1.000000000000000000000000000000000000000000000000000000000000000000e5 }}",
+     "100000.0"},
     {"{{ strftime_now('%d %b %Y') }} {{ strftime_now('in the year %Y, on the day called %A, the %d of %B, at %H:%M \303\251') }}{{ strftime_now('') }}",
      "26 Jul 2024 in the year 2024, on the day called Friday, the 26 of July, at 00:00 \303\251"},
     {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
