@@ -115,7 +115,8 @@ static const char *const tokens[] = {"{",
                                      "\":1,\"b",
                                      "b\":1,\"ab\":1",
                                      "{\"a\":1,\"a\":",
-                                     "\":{\"a\":1},\""};
+                                     "\":{\"a\":1},\"",
+                                     "bcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbc"};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
 static const TokenTable *small_tokens(void) {
@@ -451,6 +452,9 @@ static void masks(void) {
     g = grammar_regex(str_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+"), &err);
     CHECK(g, "%s", err.text);
     for (int k = 0; g && k < 10; k++) check_random_text(g, "regex", &mask_seed);
+    grammar_free(g);
+    g = schema_of("{\"type\":\"string\",\"minLength\":2,\"maxLength\":45}", 0);
+    for (int k = 0; k < 10; k++) check_random_text(g, "counted string", &mask_seed);
     grammar_free(g);
 }
 
