@@ -379,10 +379,11 @@ static Value str_format(Heap *h, const Args *a) {
 Value library_escape(Heap *h, Value v) {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    if (v.is_markup) return v;
+
     Text t = value_str(h, v);
     size_t start = h->out.len;
-
-    while (t.len && !v.is_markup) {
+    while (t.len) {
         Text c = text_next(&t);
         const char *found = *c.data ? strchr(from, *c.data) : NULL;
         if (found)
@@ -391,10 +392,8 @@ Value library_escape(Heap *h, Value v) {
             heap_put(h, c);
     }
 
-    if (v.is_markup) heap_put(h, t);
     v = heap_pop_string(h, start);
     v.is_markup = true;
-
     return v;
 }
 

@@ -569,14 +569,13 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     const ValueStyle *inner = style ? style : &repr; // of items
     bool is_json = inner->is_json;
     bool is_list = v.kind == VALUE_LIST || is_json;
-    const char *no = is_json ? "false" : "False";
-    const char *yes = is_json ? "true" : "True";
+    static const char *const words[2][3] = {{"None", "False", "True"}, {"null", "false", "true"}};
     char digits[24];
 
     heap_enter(h);
     switch (v.kind) {
-    case VALUE_NONE: heap_puts(h, is_json ? "null" : "None"); break;
-    case VALUE_BOOL: heap_puts(h, v.boolean ? yes : no); break;
+    case VALUE_NONE: heap_puts(h, words[is_json][0]); break;
+    case VALUE_BOOL: heap_puts(h, words[is_json][1 + v.boolean]); break;
     case VALUE_INT:
         snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
         heap_puts(h, digits);
