@@ -296,6 +296,8 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
 
 static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int depth) {
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // not on the stack: the template can store it
+    Flow flow = FLOW_NEXT;
+    bool is_complete = false; // an iteration has reached the end of the body
     Value v;
 
     heap_enter(h);
@@ -303,7 +305,7 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     l->length = n->c ? -1 : items->n; // unknown if there is a condition
 
     // Each iteration has its own scope.
-    while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
+    while (flow != FLOW_BREAK && (v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
         l->following = (Value){0};
         l->previous = l->item;
@@ -313,11 +315,13 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
         h->scope = new_scope(h, outer);
         declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = l});
         assign(h, h->scope, n->a, v);
-        if (exec(h, n->body) == FLOW_BREAK) break;
+        flow = exec(h, n->body);
+        is_complete |= flow == FLOW_NEXT;
     }
 
+    // As in Jinja, "else" also follows a loop of which break or continue ended every iteration.
     h->scope = outer;
-    if (l->index < 0) exec(h, n->other);
+    if (!is_complete) exec(h, n->other);
 
     h->depth--;
 }

@@ -17,6 +17,8 @@ static const char *const cases[][2] = {
      "FalseTrueFalse|||2"},
     {"{{ d['items'] }}",
      "odd"},
+    {"{% for x in l %}{% if x == 3 %}{% break %}{% endif %}{% else %}a{% endfor %}{% for x in l %}{% if x == 2 %}{% break %}{% endif %}{% else %}b{% endfor %}{% for x in l %}{{ x }}{% continue %}{% else %}c{% endfor %}{% for x in l %}{% else %}d{% endfor %}",
+     "a312c"},
     {"{{ 1.000000000000000000000000000000000000000000000000000000000000000000e5 }}",
      "100000.0"},
     {"{{ strftime_now('%d %b %Y') }} {{ strftime_now('in the year %Y, on the day called %A, the %d of %B, at %H:%M \303\251') }}{{ strftime_now('') }}",
