@@ -469,10 +469,10 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
 
     // Sequences.
-    if (n->op == '*' && b.kind == VALUE_INT && !value_is_number(a))
-        return repeat_sequence(h, a, b.integer);
-    if (n->op == '*' && a.kind == VALUE_INT && !value_is_number(b))
-        return repeat_sequence(h, b, a.integer);
+    if (n->op == '*' && is_int_or_bool(b) && !value_is_number(a))
+        return repeat_sequence(h, a, value_integer(h, b));
+    if (n->op == '*' && is_int_or_bool(a) && !value_is_number(b))
+        return repeat_sequence(h, b, value_integer(h, a));
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
     // Numbers. Two integers give an integer, except for "/" and for a negative exponent.

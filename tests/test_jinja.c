@@ -17,6 +17,8 @@ static const char *const cases[][2] = {
      "FalseTrueFalse|||2"},
     {"{{ d['items'] }}",
      "odd"},
+    {"{{ 'ab' * t }}{{ 'ab' * false }}|{{ true * [1] }}",
+     "ab|[1]"},
     {"{% for x in l %}{% if x == 3 %}{% break %}{% endif %}{% else %}a{% endfor %}{% for x in l %}{% if x == 2 %}{% break %}{% endif %}{% else %}b{% endfor %}{% for x in l %}{{ x }}{% continue %}{% else %}c{% endfor %}{% for x in l %}{% else %}d{% endfor %}",
      "a312c"},
     {"{{ 1.000000000000000000000000000000000000000000000000000000000000000000e5 }}",
