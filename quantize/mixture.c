@@ -3,7 +3,6 @@
 #include "../family.h"
 #include "../kernels/quant.h"
 
-#include <stdio.h>
 #include <strings.h>
 
 // clang-format off
@@ -92,14 +91,6 @@ const Mixture *mixture_find(const char *name, Error *err) {
     return NULL;
 }
 
-int tensor_layer(Str name) {
-    char text[64]; // GGUF names are at most 63 bytes
-    unsigned layer;
-    int end = 0;
-    snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
-    return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
-}
-
 static bool rule_applies(const RuleInput *in, unsigned scope, int layer) {
     int n = in->n_layers;
     bool has_gqa = in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
@@ -124,7 +115,7 @@ static bool contains_one_of(Str name, const char *parts) {
 
 static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
-    int layer = tensor_layer(t->name);
+    int layer = gguf_tensor_layer(t->name);
 
     // The output matrix gets more bits than other tensors.
     if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
@@ -181,7 +172,7 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Ggu
     if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
     if (!gguf_get_u64(g, experts.text, &in.n_experts, &ignored)) in.n_experts = 0;
     for (int i = 0; i < g->n_tensors; i++) {
-        int layer = tensor_layer(g->tensors[i].name);
+        int layer = gguf_tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;
     }
 
