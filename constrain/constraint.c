@@ -251,10 +251,9 @@ bool constraint_may_think(const ConstraintState *s) { return s->spec.may_think; 
 
 bool constraint_matches(const ConstraintState *s, Str text) {
     if (s->spec.may_think || is_free(s)) return constraint_is_complete(s);
-    ConstraintState *other = constraint_clone(s);
-    bool is_match =
-        matcher_accept(other->matcher, text) == text.len && matcher_is_end(other->matcher);
-    constraint_free(other);
+    Matcher *m = new_matcher(s);
+    bool is_match = matcher_accept(m, text) == text.len && matcher_is_end(m);
+    matcher_free(m);
     return is_match;
 }
 
