@@ -29,7 +29,8 @@ static bool read_property(PatternReader *r, CharSet *s) {
     return true;
 }
 
-// Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case.
+// Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case. The
+// class n has the line terminators, which a dot does not match.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
     static const struct {
         int letter;
@@ -38,7 +39,8 @@ static bool read_class(PatternReader *r, CharSet *s, int letter) {
                   {'w', '_', '_'},       {'w', 'a', 'z'},       {'s', 9, 13},
                   {'s', 32, 32},         {'s', 0xa0, 0xa0},     {'s', 0x1680, 0x1680},
                   {'s', 0x2000, 0x200a}, {'s', 0x2028, 0x2029}, {'s', 0x202f, 0x202f},
-                  {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff}};
+                  {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff},
+                  {'n', '\n', '\n'},     {'n', '\r', '\r'},     {'n', 0x2028, 0x2029}};
     int lower = letter | 0x20;
     CharSet set = {0};
 
@@ -148,12 +150,9 @@ static int read_item(PatternReader *r) {
     case '$': r->at++; return pattern_add(r, PATTERN_END, 0);
     case '(': r->at++; return read_group(r);
     case '[': r->at++; return pattern_read_class(r);
-    case '.': // any character except the line terminators
+    case '.':
         r->at++;
-        charset_add(&set, '\n', '\n');
-        charset_add(&set, '\r', '\r');
-        charset_add(&set, 0x2028, 0x2029);
-        charset_invert(&set);
+        ok = read_class(r, &set, 'N');
         break;
     case '\\':
         r->at++;
