@@ -14,6 +14,12 @@ static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUs
     return a;
 }
 
+// Expands the branch in which a property is absent.
+static void expand_without(SchemaCompiler *c, Conjunction f, const KeywordUse *u, Str name) {
+    add_presence(c, &f, u, name, false);
+    schema_expand(c, f);
+}
+
 // The schemas that apply to a property.
 
 enum { MAX_PATTERNS = 12 };
@@ -108,13 +114,9 @@ static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse 
         add_presence(c, f, u, name->string, true);
 }
 
-// Expands one branch for each name, in which this property is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
-        Conjunction branch = f;
-        add_presence(c, &branch, u, name->string, false);
-        schema_expand(c, branch);
-    }
+    for (const Json *name = u->value->child; name && !c->failed; name = name->next)
+        expand_without(c, f, u, name->string);
 }
 
 static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -143,9 +145,7 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 // Expands the branch without the property, and the branch with the property and the properties that
 // it requires.
 static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    Conjunction without = f;
-    add_presence(c, &without, u, u->value->key, false);
-    schema_expand(c, without);
+    expand_without(c, f, u, u->value->key);
 
     f.types &= TYPE_OBJECT;
     add_presence(c, &f, u, u->value->key, true);
@@ -443,10 +443,8 @@ static void split_unequal_objects(SchemaCompiler *c, Conjunction f, const Keywor
 
     // Branches in which a member is absent, or has a different value.
     for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
-        Conjunction without = f, differs = f;
-        add_presence(c, &without, u, m->key, false);
-        schema_expand(c, without);
-
+        Conjunction differs = f;
+        expand_without(c, f, u, m->key);
         add_presence(c, &differs, u, m->key, true)->assertion =
             (SchemaAssertion){ASSERT_UNEQUAL, m};
         schema_expand(c, differs);
