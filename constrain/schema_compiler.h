@@ -54,6 +54,9 @@ typedef struct {
     AssertionKind kind; // of the schema, if it holds
 } KeywordUse;
 
+// Expands branches of a conjunction (schema_expand.h) for an occurrence of a keyword.
+typedef void SchemaSplit(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+
 // A file that implements keywords: their table, and the functions for a type of value. schema.c
 // lists these parts.
 typedef struct {
@@ -64,7 +67,7 @@ typedef struct {
     // Arrays and objects only. Adds the texts of one value.
     void (*emit_value)(SchemaCompiler *c, const Json *value);
     // Arrays and objects only. Expands the branches of the values that differ from u->value.
-    void (*split_unequal)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *split_unequal;
 } SchemaPart;
 
 // The value of the grammar that is being compiled.
@@ -140,12 +143,12 @@ struct SchemaKeyword {
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     // schema_negate: there is one branch, which assert() describes, see KeywordUse.is_negated.
-    void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *negate;
     // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
     // Instead of `assert`, for a keyword that leaves a choice: expands its branches, see
     // conjunction_postpone().
-    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *split;
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;

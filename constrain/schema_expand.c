@@ -9,7 +9,7 @@ struct PendingAssertion {
 };
 
 struct PendingBranch {
-    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *split;
     KeywordUse use;
     const PendingBranch *next;
 };
@@ -110,7 +110,7 @@ void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, c
 }
 
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
-                          void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u)) {
+                          SchemaSplit *split) {
     PendingBranch *p = arena_alloc(&c->arena, 1, sizeof *p);
     *p = (PendingBranch){split, *u, f->branches};
     f->branches = p;
