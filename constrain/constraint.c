@@ -76,25 +76,18 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its modes, kind and source.
+// Appends the cache key of a constraint: its kind, modes and source. Unset texts are empty.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    JsonWriter w = {.out = key};
+    const char *kind = "schema";
+    if (s->grammar.data) kind = "grammar";
+    if (s->regex.data) kind = "regex";
+    if (s->n_choices) kind = "choices";
+    buffer_printf(key, "%s %d%d%d ", kind, s->is_ordered, s->is_checked, s->is_closed);
 
-    buffer_printf(key, "%d%d ", s->is_checked, s->is_closed);
-    if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
-    if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
-    if (s->schema_text.data) buffer_put(key, s->schema_text);
-
-    if (s->grammar.data) {
-        buffer_puts(key, "grammar ");
-        buffer_put(key, s->grammar);
-    }
-    if (s->regex.data) {
-        buffer_puts(key, "regex ");
-        buffer_put(key, s->regex);
-    }
-
-    if (s->n_choices) buffer_puts(key, "choices ");
+    if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
+    buffer_put(key, s->schema_text);
+    buffer_put(key, s->grammar);
+    buffer_put(key, s->regex);
     for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
 
@@ -258,10 +251,9 @@ bool constraint_may_think(const ConstraintState *s) { return s->spec.may_think; 
 
 bool constraint_matches(const ConstraintState *s, Str text) {
     if (s->spec.may_think || is_free(s)) return constraint_is_complete(s);
-    ConstraintState *other = constraint_clone(s);
-    bool is_match =
-        matcher_accept(other->matcher, text) == text.len && matcher_is_end(other->matcher);
-    constraint_free(other);
+    Matcher *m = new_matcher(s);
+    bool is_match = matcher_accept(m, text) == text.len && matcher_is_end(m);
+    matcher_free(m);
     return is_match;
 }
 

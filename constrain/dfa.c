@@ -127,7 +127,6 @@ static bool make_classes(SubsetBuilder *b) {
     bool is_new, ok = true;
 
     make_intervals(b);
-    b->classes = xalloc((size_t)n_sets + 1, sizeof *b->classes);
 
     for (int i = 0; i < d->n_bounds && ok; i++) {
         memset(in, 0, n_words * sizeof *in);
@@ -252,12 +251,8 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
 
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
-    if (n->is_full) {
-        dfa_free(d);
-        return fail_too_large(n->budget);
-    }
-
-    bool ok = make_classes(&b);
+    b.classes = xalloc((size_t)n->sets.n + 1, sizeof *b.classes);
+    bool ok = !n->is_full && make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
     b.buckets = xalloc((size_t)b.n_buckets, sizeof *b.buckets);
     b.seen = xalloc((size_t)n->n_states, sizeof(int));

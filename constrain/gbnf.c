@@ -22,9 +22,12 @@ static int find_rule(PatternReader *r, Str name, size_t at) {
     enum { MAX_RULES = 4000 };
     for (int i = 0; i < r->n_rules; i++)
         if (str_eq(r->rules[i].name, name)) return i;
-    if (r->n_rules == MAX_RULES) return pattern_fail(r, at, "too many rules");
+    if (r->n_rules == MAX_RULES) {
+        pattern_fail(r, at, "too many rules");
+        return -1;
+    }
     r->rules = list_grow(r->rules, r->n_rules, sizeof *r->rules);
-    r->rules[r->n_rules] = (GrammarRule){.name = name, .named_at = at, .pattern = -1};
+    r->rules[r->n_rules] = (GrammarRule){.name = name, .named_at = at};
     return r->n_rules++;
 }
 
@@ -37,7 +40,7 @@ static Str read_name(PatternReader *r) {
 // Reads one character of a literal or class.
 static bool read_char(PatternReader *r, uint32_t *code) {
     if (pattern_peek(r) < 0 || pattern_peek(r) == '\n')
-        return pattern_fail_here(r, "the literal or class is not closed; add \" or ]") > 0;
+        return pattern_fail_here(r, "the literal or class is not closed; add \" or ]");
     if (pattern_peek(r) != '\\') return pattern_read_char(r, code);
     Str after = {r->text.data + r->at + 1, r->text.len - r->at - 1};
     size_t n = pattern_escape(after, code);
@@ -46,15 +49,15 @@ static bool read_char(PatternReader *r, uint32_t *code) {
         n = 1;
     }
     r->at += n ? n + 1 : 0;
-    return n ? true : pattern_fail_here(r, "unknown escape; write \\\\ for a backslash") > 0;
+    return n || pattern_fail_here(r, "unknown escape; write \\\\ for a backslash");
 }
 
 // Reads a literal after its opening quote.
 static int read_literal(PatternReader *r) {
-    int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
+    int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = 0;
     uint32_t code;
     while (pattern_peek(r) != '"') {
-        if (!read_char(r, &code)) return -1;
+        if (!read_char(r, &code)) return 0;
         int one = pattern_add(r, PATTERN_SET, nfa_range(&r->nfa, code, code));
         pattern_append(r, sequence, one, &last);
     }
@@ -79,31 +82,31 @@ static int read_item(PatternReader *r) {
     if (c == '<') return pattern_fail(r, at, "tokens in <...> are not supported");
     if (!is_name(c)) return pattern_fail(r, at, "expected a literal, class, group or rule name");
     int rule = find_rule(r, read_name(r), at);
-    return rule < 0 ? -1 : pattern_add(r, PATTERN_CALL, rule);
+    return rule < 0 ? 0 : pattern_add(r, PATTERN_CALL, rule);
 }
 
 static bool read_rule(PatternReader *r) {
     size_t at = r->at;
     Str name = read_name(r);
-    if (!name.len) return pattern_fail(r, at, "expected the name of a rule") > 0;
+    if (!name.len) return pattern_fail(r, at, "expected the name of a rule");
 
     int rule = find_rule(r, name, at);
     if (rule < 0) return false;
-    if (r->rules[rule].pattern >= 0)
-        return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |") > 0;
+    if (r->rules[rule].pattern)
+        return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |");
 
     pattern_skip_space(r, false);
-    if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=") > 0;
+    if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=");
     r->at += 3;
     pattern_skip_space(r, true);
 
     int pattern = pattern_read_choice(r);
-    if (pattern < 0) return false;
+    if (!pattern) return false;
     r->rules[rule].pattern = pattern;
 
     pattern_skip_space(r, false);
     if (pattern_peek(r) >= 0 && pattern_peek(r) != '\n' && pattern_peek(r) != '\r')
-        return pattern_fail_here(r, "expected the end of the line") > 0;
+        return pattern_fail_here(r, "expected the end of the line");
     pattern_skip_space(r, true);
     return true;
 }
@@ -128,12 +131,11 @@ static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
     case PATTERN_CALL: *is_safe &= r->rules[p->arg].is_safe; return r->rules[p->arg].is_nullable;
     case PATTERN_REPEAT: return scan_start(r, p->child, is_safe) || !p->min;
     case PATTERN_SEQUENCE:
-        for (int k = p->child; k >= 0 && is_nullable; k = r->nodes[k].next)
+        for (int k = p->child; k && is_nullable; k = r->nodes[k].next)
             is_nullable = scan_start(r, k, is_safe);
         return is_nullable;
     case PATTERN_CHOICE:
-        for (int k = p->child; k >= 0; k = r->nodes[k].next)
-            is_nullable |= scan_start(r, k, is_safe);
+        for (int k = p->child; k; k = r->nodes[k].next) is_nullable |= scan_start(r, k, is_safe);
         return is_nullable;
     default: return false;
     }
@@ -144,13 +146,12 @@ static bool check_rules(PatternReader *r) {
 
     GrammarRule *end = r->rules + r->n_rules;
     for (GrammarRule *rule = r->rules; rule < end; rule++)
-        if (rule->pattern < 0)
-            return pattern_fail(r, rule->named_at, "the rule is not defined") > 0;
+        if (!rule->pattern) return pattern_fail(r, rule->named_at, "the rule is not defined");
 
     // A rule is nullable if it can match the empty text, possibly through other nullable rules.
     for (bool changed = true; changed;) {
         changed = false;
-        if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex") > 0;
+        if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex");
         for (GrammarRule *rule = r->rules; rule < end; rule++)
             if (!rule->is_nullable && scan_start(r, rule->pattern, &(bool){true}))
                 rule->is_nullable = changed = true;
@@ -171,7 +172,7 @@ static bool check_rules(PatternReader *r) {
         if (!rule->is_safe)
             return pattern_fail(r, rule->named_at,
                                 "the rule can begin with itself (left recursion); put a character "
-                                "or a literal first") > 0;
+                                "or a literal first");
 
     return true;
 }

@@ -77,7 +77,7 @@ typedef struct {
 } Def;
 
 typedef struct {
-    int *alts; // (n_alts) definitions
+    int *alts; // (n_alts) definitions; the DFA of a text or string is not empty
     int n_alts;
     bool is_possible; // some text matches
 } ValueDef;

@@ -268,7 +268,7 @@ static void begin_string(Machine *m, State s, int alternative) {
         State string = state_new(IN_STRING, s.stack, s.style);
         string.string.def = alternative;
         string.string.state = m->grammar->defs[d->dfa].dfa.start;
-        if (string_is_live(d, string.string.state, 0)) put(m, string);
+        put(m, string);
     }
 }
 
@@ -278,10 +278,7 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Def *alt = &g->defs[alternative];
 
     switch (alt->kind) {
-    case DEF_TEXT:
-        if (alt->dfa.start)
-            step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b);
-        break;
+    case DEF_TEXT: step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b); break;
     case DEF_STRING:
         if (b == '"') begin_string(m, s, alternative);
         break;
@@ -619,7 +616,6 @@ Machine *machine_new(const Grammar *g) {
 }
 
 void machine_free(Machine *m) {
-    if (!m) return;
     for (int i = 0; i < m->configs.n; i += CHUNK) free(m->rows[i / CHUNK]);
     stacks_free(&m->stacks);
     intern_free(&m->configs);

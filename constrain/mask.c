@@ -258,20 +258,6 @@ TokenTable *token_table_new(const Str *pieces, int n) {
     return v;
 }
 
-void token_table_free(TokenTable *v) {
-    if (!v) return;
-    free(v->trie.nodes);
-    free(v->trie.groups);
-    free(v->tails.nodes);
-    free(v->tails.groups);
-    free(v->mixed);
-    free(v->tail_begin);
-    free(v->plain);
-    free(v->long_plain);
-    free(v->renaming);
-    free(v);
-}
-
 // Walks.
 
 // Flushes the machine when it is full. Keeps the configurations of all matchers, the pinned one,
@@ -400,12 +386,10 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
 
 // Starts a mask with the tokens of at most max plain characters.
 static void copy_plain(const TokenTable *v, uint32_t max, uint64_t *out) {
-    size_t row = max < N_LENGTHS ? max : N_LENGTHS - 1;
-    if (max == NO_LIMIT) row = N_LENGTHS;
-
+    size_t row = max < N_LENGTHS ? max : N_LENGTHS;
     memcpy(out, v->plain + row * v->n_words, v->n_words * sizeof *out);
-    for (int i = 0; max != NO_LIMIT && i < v->n_long; i++)
-        if (v->long_plain[i].n_plain <= max) set_bit(out, v->long_plain[i].token);
+    for (int i = 0; row == N_LENGTHS && i < v->n_long; i++)
+        if (v->long_plain[i].n_plain > max) clear_bit(out, v->long_plain[i].token);
 }
 
 // Returns the number of the loop, which a flush may have changed.

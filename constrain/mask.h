@@ -9,9 +9,8 @@
 typedef struct TokenTable TokenTable;
 
 // pieces: (n) the bytes of each token, which must outlive the table. Tokens without bytes
-// (control tokens) are never allowed.
+// (control tokens) are never allowed. The table is never freed.
 TokenTable *token_table_new(const Str *pieces, int n);
-void token_table_free(TokenTable *v);
 
 typedef struct Matcher Matcher;
 

@@ -24,6 +24,7 @@ typedef struct {
     bool is_negative;
     int64_t point;
     Buffer digits;
+    Buffer whole, part; // digits before and after the decimal point, see split_digits()
 } Decimal;
 
 enum { MAX_POINT = 400 }; // greatest power of ten that a regular expression spells out
@@ -50,13 +51,20 @@ static Decimal decimal_of(const Json *x) {
     d.point += exponent;
 
     // Remove trailing zeros, and the sign of 0.
-    while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
+    while (d.digits.len && d.digits.data[d.digits.len - 1] == '0')
+        d.digits.data[--d.digits.len] = 0;
     if (!d.digits.len) {
         d.point = 0;
         d.is_negative = false;
     }
 
     return d;
+}
+
+static void decimal_free(Decimal *d) {
+    buffer_free(&d->digits);
+    buffer_free(&d->whole);
+    buffer_free(&d->part);
 }
 
 static int sign_of(const Decimal *d) { return d->is_negative ? -1 : d->digits.len > 0; }
@@ -69,15 +77,15 @@ int number_compare(const Json *a, const Json *b) {
         order = x.point > y.point ? sign : -sign;
     else if (!order)
         order = sign * str_compare(buffer_str(&x.digits), buffer_str(&y.digits));
-    buffer_free(&x.digits);
-    buffer_free(&y.digits);
+    decimal_free(&x);
+    decimal_free(&y);
     return order;
 }
 
 bool number_is_integer(const Json *x) {
     Decimal d = decimal_of(x);
     bool is_integer = d.point >= (int64_t)d.digits.len;
-    buffer_free(&d.digits);
+    decimal_free(&d);
     return is_integer;
 }
 
@@ -89,7 +97,7 @@ static uint64_t whole_of(const Json *m, int64_t *scale) {
     *scale = (int64_t)d.digits.len - d.point;
     for (size_t i = 0; i < d.digits.len && d.digits.len <= MAX_DIGITS; i++)
         whole = whole * 10 + (uint64_t)(d.digits.data[i] - '0');
-    buffer_free(&d.digits);
+    decimal_free(&d);
     return whole;
 }
 
@@ -103,20 +111,21 @@ bool number_is_multiple(const Json *x, const Json *m) {
         rest = (rest * 10 + (i < (int64_t)d.digits.len ? (uint64_t)(d.digits.data[i] - '0') : 0)) %
                whole;
     is_multiple = !d.digits.len || (is_multiple && rest == 0);
-    buffer_free(&d.digits);
+    decimal_free(&d);
     return is_multiple;
 }
 
-// Splits the digits at a point: those before it ("0" or no leading zeros), and those after it
-// (without trailing zeros). False if there are too many.
-static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer *part) {
-    int64_t n = (int64_t)d->digits.len;
+// Sets d->whole, "0" or digits without leading zeros, and d->part, digits without trailing zeros.
+// False if there are too many.
+static bool split_digits(Decimal *d) {
+    const char *digits = d->digits.data;
+    int64_t n = (int64_t)d->digits.len, point = d->point;
     if (n > MAX_POINT || point > MAX_POINT || point < -MAX_POINT) return false;
-    for (int64_t i = 0; i < point; i++) buffer_append(whole, i < n ? d->digits.data + i : "0", 1);
-    if (point <= 0) buffer_puts(whole, "0");
-    for (int64_t i = point < 0 ? point : 0; i < 0; i++) buffer_puts(part, "0");
-    for (int64_t i = point > 0 ? point : 0; i < n; i++) buffer_append(part, d->digits.data + i, 1);
-    buffer_puts(part, "");
+    for (int64_t i = 0; i < point; i++) buffer_append(&d->whole, i < n ? digits + i : "0", 1);
+    if (point <= 0) buffer_puts(&d->whole, "0");
+    for (int64_t i = point < 0 ? point : 0; i < 0; i++) buffer_puts(&d->part, "0");
+    for (int64_t i = point > 0 ? point : 0; i < n; i++) buffer_append(&d->part, digits + i, 1);
+    buffer_puts(&d->part, "");
     return true;
 }
 
@@ -158,33 +167,30 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
 static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
     enum { TINY_FIRST = -323, TINY_LAST = -5, VAST_FIRST = 16, VAST_LAST = 307 };
     Decimal d = decimal_of(x);
-    Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
-    bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
+    bool ok = split_digits(&d);
     int exponent = (int)d.point - 1;
     bool is_tiny = exponent <= TINY_LAST;
     bool is_vast = exponent >= VAST_FIRST;
 
     buffer_puts(out, "(" REGEX_NONE);
-    if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
+    if (ok) put_plain_up_to(out, buffer_str(&d.whole), buffer_str(&d.part), is_excluded);
     if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
 
     // With an exponent: any number with a smaller exponent, or a smaller number with this exponent.
     if (ok && d.digits.len && (is_tiny || is_vast)) {
+        const char first[] = {*d.digits.data, 0};
         buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
         for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)
             buffer_printf(out, is_tiny ? "|-%02d" : "|\\+%02d", is_tiny ? -e : e);
         buffer_puts(out, ")|(" REGEX_NONE);
-        put_plain_up_to(out, buffer_str(&first), buffer_str(&rest), is_excluded);
+        put_plain_up_to(out, str_of(first), (Str){d.digits.data + 1, d.digits.len - 1},
+                        is_excluded);
         buffer_printf(out, is_tiny ? ")e-%02d" : ")e\\+%02d", is_tiny ? -exponent : exponent);
     }
 
     buffer_puts(out, ")");
 
-    buffer_free(&whole);
-    buffer_free(&part);
-    buffer_free(&first);
-    buffer_free(&rest);
-    buffer_free(&d.digits);
+    decimal_free(&d);
     return ok;
 }
 
@@ -303,8 +309,7 @@ static void put_scientific(Buffer *out, const Decimal *d, const char *escape) {
 
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     Decimal d = decimal_of(x);
-    Buffer whole = {0}, part = {0};
-    bool ok = split_digits(&d, d.point, &whole, &part);
+    bool ok = split_digits(&d);
     bool is_plain = has_plain_spelling(&d);
     const char *zeros = is_checked ? "0*" : "";
 
@@ -314,10 +319,10 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
     // Without an exponent.
     if (!d.digits.len)
         buffer_puts(out, is_checked ? "|-?0(\\.0+)?" : "|0");
-    else if (ok && (is_checked || is_plain) && part.len)
-        buffer_printf(out, "|%s\\.%s%s", whole.data, part.data, zeros);
+    else if (ok && (is_checked || is_plain) && d.part.len)
+        buffer_printf(out, "|%s\\.%s%s", d.whole.data, d.part.data, zeros);
     else if (ok && (is_checked || is_plain))
-        buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
+        buffer_printf(out, "|%s%s", d.whole.data, is_checked ? "(\\.0+)?" : "");
 
     // With an exponent.
     if (ok && d.digits.len && !is_plain) {
@@ -327,9 +332,7 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
 
     buffer_puts(out, ")");
 
-    buffer_free(&whole);
-    buffer_free(&part);
-    buffer_free(&d.digits);
+    decimal_free(&d);
     return ok;
 }
 
@@ -338,11 +341,10 @@ bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
 static void spell_out_number(Buffer *out, const Json *x) {
     enum { MAX_SCIENTIFIC = 17 }; // digits
     Decimal d = decimal_of(x);
-    Buffer whole = {0}, part = {0};
 
-    if (has_plain_spelling(&d) && split_digits(&d, d.point, &whole, &part)) {
+    if (has_plain_spelling(&d) && split_digits(&d)) {
         const char *sign = *x->string.data == '-' ? "-" : "";
-        buffer_printf(out, "%s%s.%s", sign, whole.data, part.len ? part.data : "0");
+        buffer_printf(out, "%s%s.%s", sign, d.whole.data, d.part.len ? d.part.data : "0");
     } else if (d.digits.len <= MAX_SCIENTIFIC && d.point <= MAX_POINT && d.point >= -MAX_POINT) {
         buffer_puts(out, d.is_negative ? "-" : "");
         put_scientific(out, &d, "");
@@ -350,9 +352,7 @@ static void spell_out_number(Buffer *out, const Json *x) {
         buffer_put(out, x->string);
     }
 
-    buffer_free(&whole);
-    buffer_free(&part);
-    buffer_free(&d.digits);
+    decimal_free(&d);
 }
 
 void number_spell_out(Buffer *out, Str text, size_t *at) {

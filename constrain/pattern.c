@@ -1,11 +1,11 @@
 // See pattern.h.
 #include "pattern.h"
 
-int pattern_fail(PatternReader *r, size_t at, const char *why) {
+bool pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
     bool is_grammar = r->syntax->is_grammar;
     Error *err = r->nfa.budget->err;
-    if (err->code) return -1;
+    if (err->code) return false;
 
     for (size_t i = 0; i < at; i++) {
         if (is_grammar && r->text.data[i] == '\n') {
@@ -21,10 +21,10 @@ int pattern_fail(PatternReader *r, size_t at, const char *why) {
     else
         error_set(err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
 
-    return -1;
+    return false;
 }
 
-int pattern_fail_here(PatternReader *r, const char *why) { return pattern_fail(r, r->at, why); }
+bool pattern_fail_here(PatternReader *r, const char *why) { return pattern_fail(r, r->at, why); }
 
 Str pattern_rest(const PatternReader *r) {
     return (Str){r->text.data + r->at, r->text.len - r->at};
@@ -48,7 +48,7 @@ void pattern_skip_space(PatternReader *r, bool lines) {
 bool pattern_read_char(PatternReader *r, uint32_t *code) {
     int n = utf8_decode(r->text.data + r->at, r->text.len - r->at, code);
     r->at += (size_t)n;
-    return n ? true : pattern_fail_here(r, "invalid UTF-8") > 0;
+    return n || pattern_fail_here(r, "invalid UTF-8");
 }
 
 // Adds the members of a class to a set.
@@ -67,7 +67,7 @@ static bool read_members(PatternReader *r, CharSet *s) {
         if (lo == UINT32_MAX || hi == UINT32_MAX)
             charset_add(s, '-', '-'); // [\w-x] is not a range
         else if (lo > hi)
-            return pattern_fail(r, at, "the range is out of order") > 0;
+            return pattern_fail(r, at, "the range is out of order");
         else
             charset_add(s, lo, hi);
     }
@@ -82,7 +82,7 @@ int pattern_read_class(PatternReader *r) {
     r->at += is_negated;
     if (!read_members(r, &set)) {
         charset_free(&set);
-        return -1;
+        return 0;
     }
     if (is_negated) charset_invert(&set);
     return pattern_add_set(r, &set);
@@ -145,22 +145,22 @@ static int read_repeat(PatternReader *r, int node) {
 int pattern_read_choice(PatternReader *r) {
     enum { MAX_NODES = 1 << 18 }; // more would exceed the limit of NFA states
     int choice = pattern_add(r, PATTERN_CHOICE, 0);
-    int last_branch = -1, c;
+    int last_branch = 0, c;
 
     for (;;) {
         if (r->n_nodes > MAX_NODES) return pattern_fail_here(r, "too complex");
 
         // A branch is a sequence of items.
-        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
+        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = 0;
         pattern_append(r, choice, sequence, &last_branch);
         while ((c = pattern_peek(r)) >= 0 && c != '|' && c != ')') {
             if (r->syntax->is_grammar && (c == '\n' || c == '\r')) break;
 
             int item = r->syntax->read_item(r);
-            if (item < 0) return -1;
+            if (!item) return 0;
             pattern_skip_space(r, false);
             item = read_repeat(r, item);
-            if (item < 0) return -1;
+            if (!item) return 0;
             pattern_append(r, sequence, item, &last);
             pattern_skip_space(r, false);
         }
@@ -182,7 +182,7 @@ int pattern_read_group(PatternReader *r) {
     pattern_skip_space(r, true);
     int choice = pattern_read_choice(r);
     r->depth--;
-    if (choice < 0) return -1;
+    if (!choice) return 0;
     if (pattern_peek(r) != ')') return pattern_fail_here(r, "the group is not closed; add )");
     r->at++;
     return choice;
@@ -224,9 +224,9 @@ size_t pattern_escape(Str s, uint32_t *code) {
 }
 
 int pattern_add(PatternReader *r, PatternKind kind, int arg) {
+    if (!r->n_nodes) r->n_nodes = 1; // node 0 is no node
     r->nodes = list_grow(r->nodes, r->n_nodes, sizeof *r->nodes);
-    r->nodes[r->n_nodes] =
-        (PatternNode){.kind = kind, .child = -1, .next = -1, .arg = arg, .at = r->at};
+    r->nodes[r->n_nodes] = (PatternNode){.kind = kind, .arg = arg, .at = r->at};
     return r->n_nodes++;
 }
 
@@ -235,7 +235,7 @@ int pattern_add_set(PatternReader *r, CharSet *set) {
 }
 
 void pattern_append(PatternReader *r, int parent, int child, int *last) {
-    *(*last < 0 ? &r->nodes[parent].child : &r->nodes[*last].next) = child;
+    *(*last ? &r->nodes[*last].next : &r->nodes[parent].child) = child;
     *last = child;
 }
 
@@ -268,11 +268,11 @@ int pattern_emit(PatternReader *r, int node, int from) {
     case PATTERN_REPEAT: return emit_repeat(r, p, from);
     case PATTERN_CHOICE:
         to = nfa_state(nfa);
-        for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
+        for (int k = p->child; k && !nfa->is_full; k = r->nodes[k].next)
             nfa_edge(nfa, pattern_emit(r, k, from), to, NFA_EMPTY, 0);
         return to;
     case PATTERN_SEQUENCE:
-        for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
+        for (int k = p->child; k && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
     default: // an edge, and for a rule that can match the empty text an edge that passes it

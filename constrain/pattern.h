@@ -30,7 +30,7 @@ typedef enum {
 
 typedef struct {
     PatternKind kind;
-    int child, next; // first child, next sibling; or -1
+    int child, next; // first child, next sibling; or 0
     int arg;
     int min, max; // max < 0: no maximum
     size_t at;    // offset in the source; for a repetition, that of its operator
@@ -42,12 +42,12 @@ typedef struct PatternReader PatternReader;
 typedef struct {
     Str name;
     size_t named_at;  // offset of the first use of the name
-    int pattern;      // node; -1: not defined
+    int pattern;      // node; 0: not defined
     bool is_nullable; // the empty text matches
     bool is_safe;     // known not to be left-recursive (check_rules)
 } GrammarRule;
 
-// A notation. Functions that read something return false or -1 after pattern_fail().
+// A notation. Functions that read something return false, or 0 for a node, after pattern_fail().
 typedef struct {
     bool is_grammar; // GBNF
     // Reads an item: a literal, class, group or call. Returns its node.
@@ -62,8 +62,8 @@ struct PatternReader {
     const PatternSyntax *syntax;
     Str text;
     size_t at;
-    int depth; // open groups
-    PatternNode *nodes;
+    int depth;          // open groups
+    PatternNode *nodes; // from 1 on
     int n_nodes;
     Nfa nfa; // has the sets of the nodes; pattern_emit() adds states
     GrammarRule *rules;
@@ -71,9 +71,9 @@ struct PatternReader {
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first
-// failure is kept. Returns -1. Functions that return bool use `pattern_fail(...) > 0` for false.
-int pattern_fail(PatternReader *r, size_t at, const char *why);
-int pattern_fail_here(PatternReader *r, const char *why);
+// failure is kept. Returns false, which is also the number of no node.
+bool pattern_fail(PatternReader *r, size_t at, const char *why);
+bool pattern_fail_here(PatternReader *r, const char *why);
 // The next byte, or -1 at the end of the text.
 static inline int pattern_peek(const PatternReader *r) {
     return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
@@ -85,7 +85,7 @@ void pattern_skip_space(PatternReader *r, bool lines);
 // Reads one UTF-8 character. A backslash has no meaning here. False after a failure.
 bool pattern_read_char(PatternReader *r, uint32_t *code);
 // Each reads a construct after its opening bracket, including the closing bracket, and returns the
-// node or -1: the class [...], the group (...).
+// node or 0: the class [...], the group (...).
 int pattern_read_class(PatternReader *r);
 int pattern_read_group(PatternReader *r);
 // Reads alternatives up to the end of the text, of the group, or of the line (GBNF).
@@ -99,7 +99,7 @@ size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code);
 // Adds a node, or a PATTERN_SET node for a set, which is freed.
 int pattern_add(PatternReader *r, PatternKind kind, int arg);
 int pattern_add_set(PatternReader *r, CharSet *set);
-// Appends a child to a node; *last is the child before it, -1 at first.
+// Appends a child to a node; *last is the child before it, 0 at first.
 void pattern_append(PatternReader *r, int parent, int child, int *last);
 
 // Adds the states that read the texts of a node after state `from`, without an edge into `from`.

@@ -16,7 +16,7 @@ static bool read_property(PatternReader *r, CharSet *s) {
     static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
     int i = 0;
     while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]");
 
     UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
     unicode_init();
@@ -29,26 +29,23 @@ static bool read_property(PatternReader *r, CharSet *s) {
     return true;
 }
 
-// Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case.
+// Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case. The
+// class n has the line terminators, which a dot does not match.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
-    static const CodeRange digits[] = {{'0', '9'}};
-    static const CodeRange words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    static const CodeRange space[] = {
-        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     static const struct {
         int letter;
-        const CodeRange *ranges;
-        size_t n;
-    } classes[] = {{'d', digits, sizeof digits / sizeof *digits},
-                   {'w', words, sizeof words / sizeof *words},
-                   {'s', space, sizeof space / sizeof *space}};
+        uint32_t lo, hi;
+    } ranges[] = {{'d', '0', '9'},       {'w', '0', '9'},       {'w', 'A', 'Z'},
+                  {'w', '_', '_'},       {'w', 'a', 'z'},       {'s', 9, 13},
+                  {'s', 32, 32},         {'s', 0xa0, 0xa0},     {'s', 0x1680, 0x1680},
+                  {'s', 0x2000, 0x200a}, {'s', 0x2028, 0x2029}, {'s', 0x202f, 0x202f},
+                  {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff},
+                  {'n', '\n', '\n'},     {'n', '\r', '\r'},     {'n', 0x2028, 0x2029}};
     int lower = letter | 0x20;
     CharSet set = {0};
 
-    for (int k = 0; k < 3; k++)
-        for (size_t i = 0; lower == classes[k].letter && i < classes[k].n; i++)
-            charset_add(&set, classes[k].ranges[i].lo, classes[k].ranges[i].hi);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].letter == lower) charset_add(&set, ranges[i].lo, ranges[i].hi);
     bool ok = lower != 'p' || read_property(r, &set);
 
     if (letter != lower) charset_invert(&set);
@@ -63,7 +60,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     int c = pattern_peek(r);
     Str rest = pattern_rest(r);
     *code = UINT32_MAX;
-    if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
+    if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash");
 
     if (c && strchr("dDwWsSpP", c)) {
         r->at++;
@@ -71,9 +68,9 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     }
 
     if ((c == 'b' && !in_class) || c == 'B')
-        return pattern_fail_here(r, "\\b and \\B are not supported") > 0;
+        return pattern_fail_here(r, "\\b and \\B are not supported");
     if ((c >= '1' && c <= '9') || c == 'k')
-        return pattern_fail_here(r, "back references are not supported") > 0;
+        return pattern_fail_here(r, "back references are not supported");
 
     // Characters: \n, \x41 and \u0041, then \u{41}, control characters, and any punctuation.
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
@@ -92,7 +89,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
         n = (size_t)utf8_decode(rest.data, rest.len, code);
     }
 
-    if (!n) return pattern_fail_here(r, "unknown escape") > 0;
+    if (!n) return pattern_fail_here(r, "unknown escape");
 
     charset_add(s, *code, *code);
     r->at += n;
@@ -104,7 +101,7 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
         r->at++;
         return read_escape(r, s, code, true);
     }
-    if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]") > 0;
+    if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]");
     if (!pattern_read_char(r, code)) return false;
     charset_add(s, *code, *code);
     return true;
@@ -131,7 +128,7 @@ static int read_group(PatternReader *r) {
     }
 
     int node = pattern_read_group(r);
-    if (node < 0 || !is_ahead) return node;
+    if (!node || !is_ahead) return node;
 
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
     r->nodes[ahead].child = node;
@@ -153,12 +150,9 @@ static int read_item(PatternReader *r) {
     case '$': r->at++; return pattern_add(r, PATTERN_END, 0);
     case '(': r->at++; return read_group(r);
     case '[': r->at++; return pattern_read_class(r);
-    case '.': // any character except the line terminators
+    case '.':
         r->at++;
-        charset_add(&set, '\n', '\n');
-        charset_add(&set, '\r', '\r');
-        charset_add(&set, 0x2028, 0x2029);
-        charset_invert(&set);
+        ok = read_class(r, &set, 'N');
         break;
     case '\\':
         r->at++;
@@ -169,7 +163,7 @@ static int read_item(PatternReader *r) {
 
     if (ok) return pattern_add_set(r, &set);
     charset_free(&set);
-    return -1;
+    return 0;
 }
 
 static const PatternSyntax regex_syntax = {
@@ -180,7 +174,7 @@ static const PatternSyntax regex_syntax = {
 static int parse(PatternReader *r) {
     r->nfa.budget->err->code = 0;
     int root = pattern_read_choice(r);
-    return root >= 0 && r->at < r->text.len
+    return root && r->at < r->text.len
                ? pattern_fail_here(r, "unexpected ); write \\) for the character")
                : root;
 }
@@ -194,9 +188,9 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     const PatternNode *part[3] = {NULL}; // the first items of the only branch
     size_t length = 0;
 
-    int k = -1, n = 0;
-    if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
-    for (; k >= 0; k = nodes[k].next, n++)
+    int k = 0, n = 0;
+    if (root && !nodes[nodes[root].child].next) k = nodes[nodes[root].child].child;
+    for (; k; k = nodes[k].next, n++)
         if (n < 3) part[n] = &nodes[k];
 
     if (n == 3 && part[0]->kind == PATTERN_BEGIN && part[1]->kind == PATTERN_REPEAT &&
@@ -232,10 +226,9 @@ static bool check_no_lookahead(PatternReader *r, int node) {
     if (r->nodes[node].kind == PATTERN_LOOKAHEAD)
         return pattern_fail(r, r->nodes[node].at,
                             "a look-ahead is supported only at the beginning of the expression; in "
-                            "a search, after ^") > 0;
+                            "a search, after ^");
     bool ok = true;
-    for (int k = r->nodes[node].child; k >= 0 && ok; k = r->nodes[k].next)
-        ok = check_no_lookahead(r, k);
+    for (int k = r->nodes[node].child; k && ok; k = r->nodes[k].next) ok = check_no_lookahead(r, k);
     return ok;
 }
 
@@ -246,7 +239,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead, both;
     int root = parse(&r);
-    if (root < 0) {
+    if (!root) {
         pattern_free(&r);
         return false;
     }
@@ -255,9 +248,9 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternNode *nodes = r.nodes;
     PatternNode *sequence = &nodes[nodes[root].child];
     int first = sequence->child, rest = first;
-    bool is_anchored = mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
-    bool may_begin = is_anchored && sequence->next < 0;
-    for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
+    bool is_anchored = mode != REGEX_SEARCH || (first && nodes[first].kind == PATTERN_BEGIN);
+    bool may_begin = is_anchored && !sequence->next;
+    for (int k = first; may_begin && k; k = nodes[k].next) {
         if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
         may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
     }

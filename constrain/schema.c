@@ -29,26 +29,17 @@ static const char *const annotations[] = {
     "$comment",   "$recursiveAnchor", "$vocabulary",      "readOnly",     "writeOnly",
     "deprecated", "contentEncoding",  "contentMediaType", "contentSchema"};
 
-static const SchemaKeyword *const keyword_tables[] = {
-    schema_logic_keywords, schema_value_keywords,  schema_number_keywords, schema_string_keywords,
-    schema_array_keywords, schema_object_keywords, other_keywords,         NULL};
-
-static const SchemaEmitter emitters[] = {
-    {TYPE_NULL | TYPE_TRUE | TYPE_FALSE, word_emit, NULL, NULL},
-    {TYPE_NUMBER, number_emit, NULL, NULL},
-    {TYPE_STRING, string_emit, NULL, NULL},
-    {TYPE_ARRAY, array_emit, array_emit_value, array_split_unequal},
-    {TYPE_OBJECT, object_emit, object_emit_value, object_split_unequal},
-    {.types = 0},
-};
+static const SchemaPart other_part = {.keywords = other_keywords};
+static const SchemaPart *const parts[] = {&logic_part, &value_part,  &number_part, &string_part,
+                                          &array_part, &object_part, &other_part,  NULL};
 
 static void emit(SchemaCompiler *c, const Conjunction *f) {
     if (f->n_values != ANY_VALUE) {
         value_emit_listed(c, f);
         return;
     }
-    for (const SchemaEmitter *e = emitters; e->types; e++)
-        if (e->types & f->types) e->emit(c, f);
+    for (int i = 0; parts[i] && !c->failed; i++)
+        if (parts[i]->types & f->types) parts[i]->emit(c, f);
 }
 
 static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
@@ -72,15 +63,15 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .draft = find_draft(schema),
                         .is_checked = modes & SCHEMA_CHECKED,
                         .is_closed = modes & SCHEMA_CLOSED,
-                        .emitters = emitters,
+                        .parts = parts,
                         .emit = emit,
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};
 
     // Register the keywords.
-    for (int i = 0; keyword_tables[i]; i++)
-        for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++) add_keyword(&c, k->name, k);
+    for (int i = 0; parts[i]; i++)
+        for (const SchemaKeyword *k = parts[i]->keywords; k->name; k++) add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         add_keyword(&c, annotations[i], &annotation);
 

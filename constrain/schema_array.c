@@ -62,7 +62,7 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     return true;
 }
 
-const SchemaKeyword schema_array_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items},
     {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, NULL, negate_items, .check = check_items,
      .first = 2020},
@@ -97,11 +97,11 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
     return schema_value(c, assertions, n);
 }
 
-void array_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
     enum { MAX_PREFIX = 10000 };
     ArrayDef d = {.min = f->items.min, .max = f->items.max};
     size_t n_conjuncts = 0;
-    if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
+    if (d.min > d.max) return;
 
     // The first items have their own values. Count them.
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
@@ -124,7 +124,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }
 
-void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+static void split_unequal_arrays(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     uint32_t n = (uint32_t)u->value->n_items;
     Conjunction shorter = f, longer = f;
 
@@ -139,7 +139,7 @@ void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     split_items(c, f, u, ASSERT_UNEQUAL);
 }
 
-void array_emit_value(SchemaCompiler *c, const Json *array) {
+static void emit_array_value(SchemaCompiler *c, const Json *array) {
     uint32_t n = (uint32_t)array->n_items;
     ArrayDef d = {.n_prefix = array->n_items, .min = n, .max = n};
     d.items = arena_alloc(&c->grammar->arena, (size_t)n + 1, sizeof(int));
@@ -149,3 +149,6 @@ void array_emit_value(SchemaCompiler *c, const Json *array) {
         d.items[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }
+
+const SchemaPart array_part = {keywords, TYPE_ARRAY, emit_arrays, emit_array_value,
+                               split_unequal_arrays};

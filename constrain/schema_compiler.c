@@ -134,8 +134,8 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {
     return types[value->kind];
 }
 
-const SchemaEmitter *schema_emitter(const SchemaCompiler *c, unsigned type) {
-    const SchemaEmitter *e = c->emitters;
-    while (e->types && !(e->types & type)) e++;
-    return e;
+const SchemaPart *schema_part(const SchemaCompiler *c, unsigned type) {
+    const SchemaPart *const *part = c->parts;
+    while (!((*part)->types & type)) part++;
+    return *part;
 }

@@ -54,16 +54,21 @@ typedef struct {
     AssertionKind kind; // of the schema, if it holds
 } KeywordUse;
 
-// The functions for a type of value. schema.c has a table with a row per type.
+// Expands branches of a conjunction (schema_expand.h) for an occurrence of a keyword.
+typedef void SchemaSplit(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+
+// A file that implements keywords: their table, and the functions for a type of value. schema.c
+// lists these parts.
 typedef struct {
-    unsigned types;
+    const SchemaKeyword *keywords; // ends with a row without a name
+    unsigned types;                // of the values that the functions below emit; 0: none
     // Adds the values of these types that a conjunction allows to the alternatives of c->target.
     void (*emit)(SchemaCompiler *c, const Conjunction *f);
     // Arrays and objects only. Adds the texts of one value.
     void (*emit_value)(SchemaCompiler *c, const Json *value);
     // Arrays and objects only. Expands the branches of the values that differ from u->value.
-    void (*split_unequal)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-} SchemaEmitter;
+    SchemaSplit *split_unequal;
+} SchemaPart;
 
 // The value of the grammar that is being compiled.
 typedef struct {
@@ -80,7 +85,7 @@ struct SchemaCompiler {
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
     bool is_closed;       // see SCHEMA_CLOSED
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
-    const SchemaEmitter *emitters;                         // ends with a row without types
+    const SchemaPart *const *parts;                        // ends with NULL
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     Languages languages;
     Error *err;
@@ -138,12 +143,12 @@ struct SchemaKeyword {
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     // schema_negate: there is one branch, which assert() describes, see KeywordUse.is_negated.
-    void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *negate;
     // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
     // Instead of `assert`, for a keyword that leaves a choice: expands its branches, see
     // conjunction_postpone().
-    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *split;
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;
@@ -167,8 +172,8 @@ const Json *schema_member(SchemaCompiler *c, const Json *object, Str name);
 const Json *schema_items(const Json *schema, const char *keyword);
 // The type of a value.
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
-// The row of a type in c->emitters.
-const SchemaEmitter *schema_emitter(const SchemaCompiler *c, unsigned type);
+// The part that emits values of a type.
+const SchemaPart *schema_part(const SchemaCompiler *c, unsigned type);
 
 // Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
 // and keyword may be NULL. Returns false.

@@ -9,7 +9,7 @@ struct PendingAssertion {
 };
 
 struct PendingBranch {
-    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    SchemaSplit *split;
     KeywordUse use;
     const PendingBranch *next;
 };
@@ -29,16 +29,15 @@ bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     return schema->kind == JSON_BOOL ? schema->boolean : has_annotations_only(c, schema, NULL);
 }
 
-// Returns the target of a schema that has only a $ref and annotations. Returns other schemas
-// unchanged.
-static const Json *resolve(SchemaCompiler *c, const Json *schema) {
+// Replaces a schema that has only a $ref and annotations by its target. False after a failure.
+static bool resolve(SchemaCompiler *c, SchemaAssertion *a) {
     enum { MAX_STEPS = 64 };
-    for (int i = 0; i < MAX_STEPS && schema; i++) {
-        const Json *ref = json_get_string(schema, "$ref");
-        if (!ref || (c->draft > 7 && !has_annotations_only(c, schema, ref))) return schema;
-        schema = schema_target(c, schema, ref);
+    for (int i = 0; a->kind <= ASSERT_NOT && a->json && i < MAX_STEPS; i++) {
+        const Json *ref = json_get_string(a->json, "$ref");
+        if (!ref || (c->draft > 7 && !has_annotations_only(c, a->json, ref))) break;
+        a->json = schema_target(c, a->json, ref);
     }
-    return schema;
+    return a->json;
 }
 
 // Orders assertions by kind, then by their place in the document, so that the result of a
@@ -56,10 +55,8 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     // Remove assertions that always hold.
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
+        if (!resolve(c, &a)) return 0;
         if (a.kind <= ASSERT_NOT) {
-            a.json = resolve(c, a.json);
-            if (!a.json) return 0;
-
             bool is_true = schema_is_trivial(c, a.json);
             bool is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
             is_never |= a.kind == ASSERT_NOT ? is_true : is_false;
@@ -113,7 +110,7 @@ void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, c
 }
 
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
-                          void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u)) {
+                          SchemaSplit *split) {
     PendingBranch *p = arena_alloc(&c->arena, 1, sizeof *p);
     *p = (PendingBranch){split, *u, f->branches};
     f->branches = p;
@@ -127,7 +124,7 @@ static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, other);
 
     f.types &= type;
-    if (f.types) schema_emitter(c, type)->split_unequal(c, f, u);
+    if (f.types) schema_part(c, type)->split_unequal(c, f, u);
 }
 
 void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,
@@ -193,11 +190,7 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
 // Expands one assertion into the conjunction.
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT;
-    if (!schema_spend(c, 160)) return;
-    if (a.kind <= ASSERT_NOT) {
-        a.json = resolve(c, a.json);
-        if (!a.json) return;
-    }
+    if (!schema_spend(c, 160) || !resolve(c, &a)) return;
 
     if (a.kind == ASSERT_EQUAL) {
         f->values = a.json;

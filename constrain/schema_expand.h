@@ -89,7 +89,7 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json);
 // Postpones a choice: split() is called with the conjunction when only choices are left.
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
-                          void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u));
+                          SchemaSplit *split);
 // Excludes the n values from v on. Values that are arrays or objects become pending branches.
 void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,
                          int n);

@@ -291,7 +291,7 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
     return !consequence || schema_holds(c, consequence, value);
 }
 
-const SchemaKeyword schema_logic_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"$ref", TYPE_ANY, VALUE_STRING, assert_all_of, negate_all_of, .check = check_parts,
      .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
     {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, schema_negate, .check = check_type,
@@ -308,3 +308,5 @@ const SchemaKeyword schema_logic_keywords[] = {
      .first = 7, .role = KEYWORD_APPLICATOR},
     {.name = NULL},
 };
+
+const SchemaPart logic_part = {.keywords = keywords};

@@ -61,7 +61,7 @@ static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *v
     return has_multiple(c, u) && number_is_multiple(value, u->value);
 }
 
-const SchemaKeyword schema_number_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"minimum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, schema_negate, .check = check_bound},
     {"maximum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, schema_negate, .check = check_bound,
      .is_max = true},
@@ -74,12 +74,11 @@ const SchemaKeyword schema_number_keywords[] = {
     {.name = NULL},
 };
 
-void number_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {
     NumberRange r = f->number;
     Languages *l = &c->languages;
     Buffer excluded = {0};
     bool ok = true;
-    if (!(f->types & TYPE_NUMBER) || c->failed) return;
 
     r.has_integers = f->types & TYPE_INTEGER;
     r.has_fractions = f->types & TYPE_FRACTION;
@@ -113,3 +112,5 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!c->failed && !dfa_is_empty(&c->grammar->defs[dfa].dfa)) schema_add_alt(c, dfa);
     buffer_free(&excluded);
 }
+
+const SchemaPart number_part = {keywords, TYPE_NUMBER, emit_numbers, NULL, NULL};

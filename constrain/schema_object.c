@@ -14,6 +14,12 @@ static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUs
     return a;
 }
 
+// Expands the branch in which a property is absent.
+static void expand_without(SchemaCompiler *c, Conjunction f, const KeywordUse *u, Str name) {
+    add_presence(c, &f, u, name, false);
+    schema_expand(c, f);
+}
+
 // The schemas that apply to a property.
 
 enum { MAX_PATTERNS = 12 };
@@ -108,13 +114,9 @@ static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse 
         add_presence(c, f, u, name->string, true);
 }
 
-// Expands one branch for each name, in which this property is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
-        Conjunction branch = f;
-        add_presence(c, &branch, u, name->string, false);
-        schema_expand(c, branch);
-    }
+    for (const Json *name = u->value->child; name && !c->failed; name = name->next)
+        expand_without(c, f, u, name->string);
 }
 
 static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -143,9 +145,7 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 // Expands the branch without the property, and the branch with the property and the properties that
 // it requires.
 static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    Conjunction without = f;
-    add_presence(c, &without, u, u->value->key, false);
-    schema_expand(c, without);
+    expand_without(c, f, u, u->value->key);
 
     f.types &= TYPE_OBJECT;
     add_presence(c, &f, u, u->value->key, true);
@@ -185,7 +185,7 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
     return true;
 }
 
-const SchemaKeyword schema_object_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
      .check = check_properties},
     {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
@@ -423,10 +423,10 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     o->other = grammar_add_dfa(c->grammar, d);
 }
 
-void object_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
-    if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
+    if (o.min > o.max) return;
 
     // Add the listed names, each with its value, then all other names.
     list_names(f, &l);
@@ -437,16 +437,14 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     add_object(c, o, &l);
 }
 
-void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+static void split_unequal_objects(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction more = f;
     uint32_t n = (uint32_t)u->value->n_items;
 
     // Branches in which a member is absent, or has a different value.
     for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
-        Conjunction without = f, differs = f;
-        add_presence(c, &without, u, m->key, false);
-        schema_expand(c, without);
-
+        Conjunction differs = f;
+        expand_without(c, f, u, m->key);
         add_presence(c, &differs, u, m->key, true)->assertion =
             (SchemaAssertion){ASSERT_UNEQUAL, m};
         schema_expand(c, differs);
@@ -459,7 +457,7 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, more);
 }
 
-void object_emit_value(SchemaCompiler *c, const Json *object) {
+static void emit_object_value(SchemaCompiler *c, const Json *object) {
     uint32_t n = (uint32_t)object->n_items, order = 0;
     PropertyList l = {0};
 
@@ -471,3 +469,6 @@ void object_emit_value(SchemaCompiler *c, const Json *object) {
     sort_properties(&l);
     add_object(c, (ObjectDef){.other = NONE, .min = n, .max = n}, &l);
 }
+
+const SchemaPart object_part = {keywords, TYPE_OBJECT, emit_objects, emit_object_value,
+                                split_unequal_objects};

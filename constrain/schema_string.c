@@ -65,7 +65,7 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
             (!format || utf8_length(value->string.data, value->string.len) <= format->max_length));
 }
 
-const SchemaKeyword schema_string_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
@@ -119,26 +119,24 @@ static bool is_star(const Dfa *d) {
     return d->n_states == 2 && d->start == 1 && d->accept[1];
 }
 
-// The index of the string with a language and a length; negative if no text matches, or after a
-// failure.
+// The index of the string with a language and a length; -1 after a failure, NO_TEXT if no text
+// matches.
 static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
+    enum { NO_TEXT = -2 };
     uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
-    if (dfa_is_empty(&c->grammar->defs[dfa].dfa) || length.min > length.max) return -1;
+    const Dfa *d = &c->grammar->defs[dfa].dfa;
+    if (dfa_is_empty(d) || length.min > length.max) return NO_TEXT;
     int *string = language_find(&c->languages, key, sizeof key);
     if (*string != -1) return *string;
 
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
 
-    if (!is_star(&c->grammar->defs[dfa].dfa) && (s.min > 0 || s.max != NO_LIMIT)) {
-        if (!fill_live(c, &s)) return -1;
-        if (!string_is_live(&s, c->grammar->defs[dfa].dfa.start, 0)) {
-            *string = -2;
-            return -2;
-        }
-    }
-
-    *string = grammar_add(c->grammar, (Def){DEF_STRING, .string = s});
+    bool is_limited = s.min > 0 || s.max != NO_LIMIT;
+    if (is_limited && !is_star(d) && !fill_live(c, &s)) return -1;
+    *string = string_is_live(&s, d->start, 0)
+                  ? grammar_add(c->grammar, (Def){DEF_STRING, .string = s})
+                  : NO_TEXT;
     return *string;
 }
 
@@ -187,10 +185,11 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
     return schema_language(c, NULL, NULL, language);
 }
 
-void string_emit(SchemaCompiler *c, const Conjunction *f) {
+static void emit_strings(SchemaCompiler *c, const Conjunction *f) {
     CountRange length = f->length;
-    if (!(f->types & TYPE_STRING) || c->failed) return;
     int language = find_language(c, f, &length);
     int string = language < 0 ? -1 : add_string(c, language, length);
     if (string >= 0) schema_add_alt(c, string);
 }
+
+const SchemaPart string_part = {keywords, TYPE_STRING, emit_strings, NULL, NULL};

@@ -38,7 +38,7 @@ static unsigned find_listed_types(SchemaCompiler *c, const KeywordUse *u) {
     return types;
 }
 
-const SchemaKeyword schema_value_keywords[] = {
+static const SchemaKeyword keywords[] = {
     {"enum", TYPE_ANY, VALUE_LIST, assert_listed, schema_negate, .check = check_listed,
      .find_types = find_listed_types},
     {"const", TYPE_ANY, VALUE_ANY, assert_listed, schema_negate, .check = check_listed, .first = 6,
@@ -62,7 +62,10 @@ static void emit_words(SchemaCompiler *c, unsigned types) {
     buffer_free(&words);
 }
 
-void word_emit(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
+static void emit_allowed_words(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
+
+const SchemaPart value_part = {keywords, TYPE_NULL | TYPE_TRUE | TYPE_FALSE, emit_allowed_words,
+                               NULL, NULL};
 
 static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
@@ -98,7 +101,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         case JSON_BOOL: words |= schema_type_of(c, v); break;
         case JSON_STRING: strings[n_strings++] = v->string; break;
         case JSON_ARRAY:
-        case JSON_OBJECT: schema_emitter(c, schema_type_of(c, v))->emit_value(c, v); break;
+        case JSON_OBJECT: schema_part(c, schema_type_of(c, v))->emit_value(c, v); break;
         case JSON_NUMBER:
             if (!number_put_pattern(&numbers, v, c->is_checked))
                 schema_fail(c, NULL, NULL, "%.*s has too many digits", SHOWN(v->string));

@@ -90,6 +90,7 @@ struct Loop {
 
 typedef enum { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } Flow;
 
+// Both restore the scope. Functions that they call can therefore set h->scope and leave it set.
 static Value eval(Heap *h, const JinjaNode *n);
 static Flow exec(Heap *h, const JinjaNode *list);
 
@@ -170,7 +171,6 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
 
 // Returns the text of a macro. `caller`: the body of a {% call %} block as a macro, or NULL.
 static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *caller) {
-    Scope *before = h->scope;
     size_t start = h->out.len;
     bool is_used[MAX_ARGS] = {false};
     int i = 0;
@@ -214,7 +214,6 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
 
-    h->scope = before;
     h->depth--;
     return heap_pop_string(h, start);
 }
@@ -243,12 +242,10 @@ static Value loop_fetch(Heap *h, struct Loop *l) {
         if (!l->node->c || l->length >= 0) return v;
         if (l->is_fetching) heap_fail(h, "the condition of a loop uses this loop");
         l->is_fetching = true;
-        Scope *before = h->scope;
         h->scope = new_scope(h, l->outer);
         v = unpacked_item(h, l->node->a, v);
         assign(h, h->scope, l->node->a, v);
         bool passes = value_truth(eval(h, l->node->c));
-        h->scope = before;
         l->is_fetching = false;
         if (passes) return v;
     }
@@ -298,8 +295,9 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
 }
 
 static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int depth) {
-    Scope *before = h->scope;
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // not on the stack: the template can store it
+    Flow flow = FLOW_NEXT;
+    bool is_complete = false; // an iteration has reached the end of the body
     Value v;
 
     heap_enter(h);
@@ -307,7 +305,7 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     l->length = n->c ? -1 : items->n; // unknown if there is a condition
 
     // Each iteration has its own scope.
-    while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
+    while (flow != FLOW_BREAK && (v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
         l->following = (Value){0};
         l->previous = l->item;
@@ -317,13 +315,14 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
         h->scope = new_scope(h, outer);
         declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = l});
         assign(h, h->scope, n->a, v);
-        if (exec(h, n->body) == FLOW_BREAK) break;
+        flow = exec(h, n->body);
+        is_complete |= flow == FLOW_NEXT;
     }
 
+    // As in Jinja, "else" also follows a loop of which break or continue ended every iteration.
     h->scope = outer;
-    if (l->index < 0) exec(h, n->other);
+    if (!is_complete) exec(h, n->other);
 
-    h->scope = before;
     h->depth--;
 }
 
@@ -470,10 +469,10 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
 
     // Sequences.
-    if (n->op == '*' && b.kind == VALUE_INT && !value_is_number(a))
-        return repeat_sequence(h, a, b.integer);
-    if (n->op == '*' && a.kind == VALUE_INT && !value_is_number(b))
-        return repeat_sequence(h, b, a.integer);
+    if (n->op == '*' && is_int_or_bool(b) && !value_is_number(a))
+        return repeat_sequence(h, a, value_integer(h, b));
+    if (n->op == '*' && is_int_or_bool(a) && !value_is_number(b))
+        return repeat_sequence(h, b, value_integer(h, a));
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
     // Numbers. Two integers give an integer, except for "/" and for a negative exponent.
@@ -558,10 +557,12 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
 }
 
 static Value eval(Heap *h, const JinjaNode *n) {
+    Scope *scope = h->scope;
     int line = h->line, n_args = h->n_args;
     heap_enter(h);
     h->line = n->line;
     Value v = eval_kind(h, n);
+    h->scope = scope;
     h->line = line;
     h->n_args = n_args;
     h->depth--;
@@ -620,7 +621,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
             assign(h, inner, set->a, eval(h, set->b));
         h->scope = inner;
         exec(h, n->body);
-        h->scope = before;
         break;
     case STMT_BREAK: return FLOW_BREAK;
     case STMT_CONTINUE: return FLOW_CONTINUE;
@@ -631,12 +631,14 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
 }
 
 static Flow exec(Heap *h, const JinjaNode *list) {
+    Scope *scope = h->scope;
     Flow flow = FLOW_NEXT;
     heap_enter(h);
     for (; list && flow == FLOW_NEXT; list = list->next) {
         heap_spend(h, 1);
         h->line = list->line;
         flow = exec_one(h, list);
+        h->scope = scope;
     }
     h->depth--;
     return flow;

@@ -9,7 +9,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdio.h>
 #include <strings.h>
 #include <time.h>
 
@@ -380,10 +379,11 @@ static Value str_format(Heap *h, const Args *a) {
 Value library_escape(Heap *h, Value v) {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    if (v.is_markup) return v;
+
     Text t = value_str(h, v);
     size_t start = h->out.len;
-
-    while (t.len && !v.is_markup) {
+    while (t.len) {
         Text c = text_next(&t);
         const char *found = *c.data ? strchr(from, *c.data) : NULL;
         if (found)
@@ -392,10 +392,8 @@ Value library_escape(Heap *h, Value v) {
             heap_put(h, c);
     }
 
-    if (v.is_markup) heap_put(h, t);
     v = heap_pop_string(h, start);
     v.is_markup = true;
-
     return v;
 }
 
@@ -768,11 +766,12 @@ static Value call_raise_exception(Heap *h, const Args *a) {
 }
 
 static Value call_strftime_now(Heap *h, const Args *a) {
-    char format[64], text[256];
-    snprintf(format, sizeof format, "%.*s", SHOWN(text_str(value_string(h, a->values[0]))));
-    size_t n = strftime(text, sizeof text, format, h->now), start = h->out.len;
-    heap_put(h, (Text){text, NULL, n});
-    return heap_pop_string(h, start);
+    Text t = value_string(h, a->values[0]);
+    size_t cap = 32 * t.len + 1; // enough for conversions: %c has 24 characters
+    char *format = memcpy(heap_alloc(h, t.len + 1, 1), t.data, t.len);
+    char *text = heap_alloc(h, cap, 1);
+    heap_touch(h, cap);
+    return value_text((Text){text, NULL, strftime(text, cap, format, h->now)});
 }
 
 // Tests

@@ -162,12 +162,6 @@ static void lex_tag(JinjaParser *p, bool is_block) {
     }
 }
 
-// Offset of the first s at or after `at`; p->n if there is none.
-static size_t find_in_source(const JinjaParser *p, size_t at, const char *s) {
-    while (at < p->n && !is_at(p, at, s)) at++;
-    return at;
-}
-
 // If the tag {% word %} is at `at`, returns the offset of its end and sets *sign to the sign before
 // %}, or to 0. Otherwise returns 0.
 static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char *sign) {
@@ -187,11 +181,8 @@ static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char 
 static void lex_raw(JinjaParser *p, size_t at, char sign) {
     p->at = sign == '-' ? skip_spaces(p, at) : at;
 
-    size_t end = find_in_source(p, p->at, "{%"), after = 0;
-    while (end < p->n && !after) {
-        after = match_tag(p, end, "endraw", &sign);
-        if (!after) end = find_in_source(p, end + 1, "{%");
-    }
+    size_t end = p->at, after = 0;
+    while (end < p->n && !(after = match_tag(p, end, "endraw", &sign))) end++;
     if (!after) heap_fail(p->heap, "expected 'endraw'");
 
     push_text(p, end, true);
@@ -212,7 +203,8 @@ static void lex_template(JinjaParser *p) {
         char sign;
         size_t after = match_tag(p, at, "raw", &sign);
         if (p->source[at + 1] == '#') {
-            size_t end = find_in_source(p, at + 2, "#}");
+            size_t end = at + 2;
+            while (end < p->n && !is_at(p, end, "#}")) end++;
             if (end == p->n) heap_fail(p->heap, "a comment has no end");
             skip_close(p, end + 2, p->source[end - 1], true);
         } else if (after) {
@@ -343,14 +335,13 @@ static JinjaNode *parse_quoted(JinjaParser *p) {
 }
 
 static JinjaNode *parse_numeral(JinjaParser *p) {
-    char digits[64];
-    size_t n = 0;
     Str s = next_token(p)->s;
+    char *digits = heap_alloc(p->heap, s.len + 1, 1);
+    size_t n = 0;
     double x;
     int64_t integer;
-    for (size_t i = 0; i < s.len && n < sizeof digits - 1; i++)
+    for (size_t i = 0; i < s.len; i++)
         if (s.data[i] != '_') digits[n++] = s.data[i];
-    digits[n] = 0;
     bool is_int = strspn(digits, "0123456789") == n;
     if (is_int && parse_i64(digits, &integer)) return new_const(p, value_int(integer));
     if (is_int || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);

@@ -40,11 +40,16 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return (h->chunk += bytes) - bytes;
 }
 
+// Copies an array of n items to one with room for `cap`.
+static void *enlarge(Heap *h, const void *items, int n, int cap, size_t size) {
+    void *more = heap_alloc(h, (size_t)cap, size);
+    return n ? memcpy(more, items, (size_t)n * size) : more;
+}
+
 // The capacity is a power of two, at least 2. The array is full if n is 0 or such a power.
 void *heap_grow(Heap *h, void *items, int n, size_t size) {
     if (n == 1 || (n & (n - 1))) return items;
-    void *more = heap_alloc(h, n ? 2 * (size_t)n : 2, size);
-    return n ? memcpy(more, items, (size_t)n * size) : more;
+    return enlarge(h, items, n, n ? 2 * n : 2, size);
 }
 
 void heap_spend(Heap *h, size_t n_steps) {
@@ -71,14 +76,9 @@ void heap_free(Heap *h) {
 
 void heap_push_arg(Heap *h, Value v, Str name) {
     if (h->n_args == h->max_args) {
-        size_t n = h->max_args ? 2 * (size_t)h->max_args : 64;
-        Value *args = heap_alloc(h, n, sizeof *args);
-        Str *names = heap_alloc(h, n, sizeof *names);
-        if (h->n_args) memcpy(args, h->args, (size_t)h->n_args * sizeof *args);
-        if (h->n_args) memcpy(names, h->arg_names, (size_t)h->n_args * sizeof *names);
-        h->args = args;
-        h->arg_names = names;
-        h->max_args = (int)n;
+        h->max_args = h->max_args ? 2 * h->max_args : 64;
+        h->args = enlarge(h, h->args, h->n_args, h->max_args, sizeof v);
+        h->arg_names = enlarge(h, h->arg_names, h->n_args, h->max_args, sizeof name);
     }
     h->args[h->n_args] = v;
     h->arg_names[h->n_args++] = name;
@@ -453,14 +453,11 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 // Python's repr(): the shortest digits that read back as x, with an exponent if |x| >= 1e16 or
 // |x| < 1e-4.
 OWN_FRAME static void put_float(Heap *h, double x, bool is_json) {
+    static const char *const not_finite[2][2] = {{"inf", "nan"}, {"Infinity", "NaN"}};
     char text[400];
-    if (isnan(x)) {
-        heap_puts(h, is_json ? "NaN" : "nan");
-        return;
-    }
-    if (isinf(x)) {
+    if (!isfinite(x)) {
         if (x < 0) heap_puts(h, "-");
-        heap_puts(h, is_json ? "Infinity" : "inf");
+        heap_puts(h, not_finite[is_json][isnan(x) != 0]);
         return;
     }
 
@@ -572,14 +569,13 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
     const ValueStyle *inner = style ? style : &repr; // of items
     bool is_json = inner->is_json;
     bool is_list = v.kind == VALUE_LIST || is_json;
-    const char *no = is_json ? "false" : "False";
-    const char *yes = is_json ? "true" : "True";
+    static const char *const words[2][3] = {{"None", "False", "True"}, {"null", "false", "true"}};
     char digits[24];
 
     heap_enter(h);
     switch (v.kind) {
-    case VALUE_NONE: heap_puts(h, is_json ? "null" : "None"); break;
-    case VALUE_BOOL: heap_puts(h, v.boolean ? yes : no); break;
+    case VALUE_NONE: heap_puts(h, words[is_json][0]); break;
+    case VALUE_BOOL: heap_puts(h, words[is_json][1 + v.boolean]); break;
     case VALUE_INT:
         snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
         heap_puts(h, digits);

@@ -118,10 +118,13 @@ static inline float nearest_level(float v, float lo, float hi, bool is_iq4) {
 // True if float16 can represent f with full precision: neither denormal nor overflow.
 static bool is_normal_f16(float f) { return fabsf(f) >= 0x1p-14f && fabsf(f) < 65504; }
 
+// 1 / x, or 0 where that could overflow.
+static inline float inverse(float x) { return fabsf(x) > 1e-30f ? 1 / x : 0; }
+
 // Computes inv = 1 / s and base = m / s, so that q = round(x inv + base). Both are 0 where s is 0.
 static void invert_scales(const float *scale, const float *min, float *inv, float *base) {
     for (int g = 0; g < LANES; g++) {
-        inv[g] = fabsf(scale[g]) > 1e-30f ? 1 / scale[g] : 0;
+        inv[g] = inverse(scale[g]);
         base[g] = min[g] * inv[g];
     }
 }
@@ -191,8 +194,7 @@ static void fit_affine(WeightGroups *f, const QuantLevels *levels) {
     enum { TRIALS = 6 }; // 4 leave 0.6 % more error (Q4_K)
     float inv[LANES], base[LANES], per_range[LANES];
     for (int g = 0; g < LANES; g++) {
-        float range = f->high[g] - f->low[g];
-        per_range[g] = range > 1e-30f ? 1 / range : 0;
+        per_range[g] = inverse(f->high[g] - f->low[g]);
         float mean = f->sum_c[g] > 0 ? f->sum_cx[g] / f->sum_c[g] : 0; // the fit with s = 0
         f->min[g] = mean < 0 || levels->min_sign == MIN_OF_ANY_SIGN ? -mean : 0;
         f->gain[g] = -f->min[g] * f->sum_cx[g];
@@ -217,7 +219,7 @@ static void fit_symmetric(WeightGroups *f, const QuantLevels *levels, float reac
                       reach * (2 * (float)(trial / 2) / (float)(n_trials - 1) - 1);
         for (int g = 0; g < LANES; g++) {
             float extreme = f->high[g] > -f->low[g] ? f->high[g] : f->low[g];
-            inv[g] = (fabsf(extreme) > 1e-30f ? 1 / extreme : 0) * level;
+            inv[g] = inverse(extreme) * level;
         }
         try_scales(f, levels, inv, zero);
     }

@@ -3,7 +3,6 @@
 #include "../family.h"
 #include "../kernels/quant.h"
 
-#include <stdio.h>
 #include <strings.h>
 
 // clang-format off
@@ -20,54 +19,53 @@ static const Mixture mixtures[] = {
 // clang-format on
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
-// The layers, or the models, that a rule applies to.
-typedef enum {
-    ALWAYS,
+// What a rule applies to: layers, and conditions that must all be true.
+enum {
+    ALL_LAYERS,
     FIRST_2,          // layers 0 and 1
     FIRST_4,          // layers 0 to 3
     FIRST_16TH,       // the first sixteenth of the layers
     FIRST_8TH,        // the first eighth
     SPREAD,           // the first and last eighth, and every third layer between them
-    SPREAD_IF_8,      // the same layers, in models with exactly 8 experts (Mixtral)
-    IF_8,             // all layers of these models
-    IF_GQA,           // all layers, if four or more query heads share a KV head
-    NO_IMATRIX,       // all layers, without an importance matrix
-    NO_IMATRIX_8TH,   // the first eighth, without an importance matrix
-    WITH_IMATRIX_8TH, // the first eighth, with one
-} RuleScope;
+    LAYERS = 7,       // the bits of the above
+    IF_8 = 8,         // the model has exactly 8 experts (Mixtral)
+    IF_GQA = 16,      // four or more query heads share a KV head
+    NO_IMATRIX = 32,  // there is no importance matrix
+    WITH_IMATRIX = 64 // there is one
+};
 
 // Rules of mixtures for tensors whose name contains one of `parts`; names are separated by a space.
 // The first rule that applies wins. The part ffn_down includes the experts (ffn_down_exps).
 static const struct {
     const char *mixtures, *parts; // mixtures NULL: all
-    RuleScope scope;
+    unsigned scope;
     Type type;
 } rules[] = {
     {NULL, "attn_v attn_qkv attn_k", IF_8, TYPE_Q8_0},
     {"Q3_K_L", "attn_output", IF_8, TYPE_Q3_K},
     {"Q4_K_M Q4_K_S IQ4_NL IQ4_XS Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS Q2_K", "attn_output", IF_8,
      TYPE_Q5_K},
-    {"IQ3_M", "ffn_down", SPREAD_IF_8, TYPE_Q4_K},
+    {"IQ3_M", "ffn_down", SPREAD | IF_8, TYPE_Q4_K},
     {"Q5_K_M Q4_K_M", "attn_v attn_qkv ffn_down", SPREAD, TYPE_Q6_K},
-    {"Q5_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q5_1},
+    {"Q5_0", "ffn_down", FIRST_8TH | WITH_IMATRIX, TYPE_Q5_1},
     {"Q4_K_S", "attn_v attn_qkv", FIRST_4, TYPE_Q5_K},
     {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
-    {"Q4_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q4_1},
+    {"Q4_0", "ffn_down", FIRST_8TH | WITH_IMATRIX, TYPE_Q4_1},
     {"IQ4_NL IQ4_XS", "attn_v attn_qkv", IF_GQA, TYPE_Q5_K},
-    {"IQ4_NL IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
-    {"Q3_K_L", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q5_K},
+    {"IQ4_NL IQ4_XS", "ffn_down", FIRST_8TH | NO_IMATRIX, TYPE_Q5_K},
+    {"Q3_K_L", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q5_K},
     {"Q3_K_M", "attn_v attn_qkv", FIRST_2, TYPE_Q5_K},
     {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K},
-    {"Q3_K_M", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q4_K},
-    {"IQ3_M", "attn_v attn_qkv attn_output", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q4_K},
+    {"IQ3_M", "attn_v attn_qkv attn_output", ALL_LAYERS, TYPE_Q4_K},
     {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},
     {"IQ3_S IQ3_XXS Q2_K", "attn_v attn_qkv", IF_GQA, TYPE_Q4_K},
-    {"IQ3_XXS", "token_embd attn_output", ALWAYS, TYPE_IQ3_S},
-    {"IQ3_XXS", "attn_q.weight attn_k.weight", ALWAYS, TYPE_IQ2_S},
+    {"IQ3_XXS", "token_embd attn_output", ALL_LAYERS, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_q.weight attn_k.weight", ALL_LAYERS, TYPE_IQ2_S},
     {"IQ3_XXS", "attn_v attn_qkv", NO_IMATRIX, TYPE_IQ3_S},
-    {"IQ3_XXS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q4_K},
+    {"IQ3_XXS", "ffn_down", FIRST_8TH | NO_IMATRIX, TYPE_Q4_K},
     {"IQ3_XXS", "ffn_down", NO_IMATRIX, TYPE_Q3_K},
-    {"Q2_K", "attn_v attn_qkv attn_output ffn_down", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "attn_v attn_qkv attn_output ffn_down", ALL_LAYERS, TYPE_Q3_K},
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
@@ -93,32 +91,20 @@ const Mixture *mixture_find(const char *name, Error *err) {
     return NULL;
 }
 
-int tensor_layer(Str name) {
-    char text[64]; // GGUF names are at most 63 bytes
-    unsigned layer;
-    int end = 0;
-    snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
-    return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
-}
-
-static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
+static bool rule_applies(const RuleInput *in, unsigned scope, int layer) {
     int n = in->n_layers;
-    switch (scope) {
-    case ALWAYS: return true;
+    bool has_gqa = in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
+    if ((scope & IF_8 && in->n_experts != 8) || (scope & IF_GQA && !has_gqa)) return false;
+    if (scope & (in->has_imatrix ? NO_IMATRIX : WITH_IMATRIX)) return false;
+
+    switch (scope & LAYERS) {
     case FIRST_2: return layer < 2;
     case FIRST_4: return layer < 4;
     case FIRST_16TH: return layer < n / 16;
     case FIRST_8TH: return layer < n / 8;
     case SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-    case SPREAD_IF_8: return in->n_experts == 8 && rule_applies(in, SPREAD, layer);
-    case IF_8: return in->n_experts == 8;
-    case IF_GQA: return in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
-    case NO_IMATRIX: return !in->has_imatrix;
-    case NO_IMATRIX_8TH: return !in->has_imatrix && layer < n / 8;
-    case WITH_IMATRIX_8TH: return in->has_imatrix && layer < n / 8;
+    default: return true;
     }
-
-    return false;
 }
 
 static bool contains_one_of(Str name, const char *parts) {
@@ -129,7 +115,7 @@ static bool contains_one_of(Str name, const char *parts) {
 
 static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
-    int layer = tensor_layer(t->name);
+    int layer = gguf_tensor_layer(t->name);
 
     // The output matrix gets more bits than other tensors.
     if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
@@ -155,16 +141,10 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
 }
 
 // The type with blocks of 32 that replaces a type with superblocks.
-static Type type_of_32(Type type) {
-    switch (type) {
-    case TYPE_Q2_K:
-    case TYPE_Q3_K: return TYPE_Q4_0;
-    case TYPE_Q4_K: return TYPE_Q5_0;
-    case TYPE_Q5_K: return TYPE_Q5_1;
-    case TYPE_Q6_K: return TYPE_Q8_0;
-    default: return TYPE_IQ4_NL;
-    }
-}
+static const Type type_of_32[TYPE_COUNT] = {
+    [TYPE_Q2_K] = TYPE_Q4_0,      [TYPE_Q3_K] = TYPE_Q4_0,    [TYPE_Q4_K] = TYPE_Q5_0,
+    [TYPE_Q5_K] = TYPE_Q5_1,      [TYPE_Q6_K] = TYPE_Q8_0,    [TYPE_IQ2_S] = TYPE_IQ4_NL,
+    [TYPE_IQ3_XXS] = TYPE_IQ4_NL, [TYPE_IQ3_S] = TYPE_IQ4_NL, [TYPE_IQ4_XS] = TYPE_IQ4_NL};
 
 // Vectors (also a matrix of one row), norms and the router of a mixture of experts keep their type.
 // If the row length is not a multiple of 256, the tensor gets a type with blocks of 32; if it is
@@ -176,7 +156,7 @@ static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
     if (!quant_is_integer(in->mixture->type)) return in->mixture->type;
 
     Type type = rule_type(in, t);
-    if (t->dims[0] % 256 && type_info(type)->block == 256) type = type_of_32(type);
+    if (t->dims[0] % 256 && type_info(type)->block == 256) type = type_of_32[type];
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 
@@ -192,7 +172,7 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Ggu
     if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
     if (!gguf_get_u64(g, experts.text, &in.n_experts, &ignored)) in.n_experts = 0;
     for (int i = 0; i < g->n_tensors; i++) {
-        int layer = tensor_layer(g->tensors[i].name);
+        int layer = gguf_tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;
     }
 

@@ -18,5 +18,3 @@ const Mixture *mixture_find(const char *name, Error *err);
 // Copies the tensors of g (g->n_tensors) and sets the types that they get. Some rules depend on
 // whether the encoders have an importance matrix.
 void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, GgufTensor *tensors);
-// The layer number of a tensor named "blk.N. ...", or -1.
-int tensor_layer(Str name);

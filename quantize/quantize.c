@@ -168,7 +168,7 @@ static void report_types(const Quantizer *q) {
         is_requantized |= quant_is_integer(t->type);
 
         // Importance matrices lack the embedding and the output matrix.
-        if (tensor_layer(t->name) < 0) continue;
+        if (gguf_tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
         if (q->columns && !q->columns[i] && !n_unknown++) unknown = t->name;
         if (!q->columns || !q->columns[i] || imatrix_n_matrices(t) == 1) continue;

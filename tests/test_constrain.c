@@ -115,31 +115,34 @@ static const char *const tokens[] = {"{",
                                      "\":1,\"b",
                                      "b\":1,\"ab\":1",
                                      "{\"a\":1,\"a\":",
-                                     "\":{\"a\":1},\""};
+                                     "\":{\"a\":1},\"",
+                                     "bcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbc"};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
-static TokenTable *small_tokens(void) {
+static const TokenTable *small_tokens(void) {
     static Str pieces[N_TOKENS];
+    static const TokenTable *table;
     for (int i = 0; i < N_TOKENS; i++) pieces[i] = str_of(tokens[i]);
-    return token_table_new(pieces, N_TOKENS);
+    if (!table) table = token_table_new(pieces, N_TOKENS);
+    return table;
 }
 
-static TokenTable *byte_tokens(void) {
+static const TokenTable *byte_tokens(void) {
     static char bytes[256];
     static Str pieces[256];
+    static const TokenTable *table;
     for (int i = 0; i < 256; i++) {
         bytes[i] = (char)i;
         pieces[i] = (Str){bytes + i, 1};
     }
-    return token_table_new(pieces, 256);
+    if (!table) table = token_table_new(pieces, 256);
+    return table;
 }
 
 static bool accepts(const Grammar *g, Str text) {
-    TokenTable *v = small_tokens();
-    Matcher *m = matcher_new(g, v, NULL);
+    Matcher *m = matcher_new(g, small_tokens(), NULL);
     bool ok = matcher_accept(m, text) == text.len && matcher_is_end(m);
     matcher_free(m);
-    token_table_free(v);
     return ok;
 }
 
@@ -397,14 +400,9 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
 // Generates a random text of a constraint. At each byte, checks the mask, and that the text is
 // complete or can be continued.
 static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
-    static TokenTable *small, *bytes;
-    if (!small) {
-        small = small_tokens();
-        bytes = byte_tokens();
-    }
-
+    const TokenTable *small = small_tokens();
     Masks t = {g, small, matcher_new(g, small, NULL), what};
-    Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, bytes, NULL);
+    Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, byte_tokens(), NULL);
     Buffer text = {0};
     for (int n_bytes = 0; n_bytes < 60; n_bytes++) {
         const uint64_t *mask = matcher_mask(b, false);
@@ -455,24 +453,27 @@ static void masks(void) {
     CHECK(g, "%s", err.text);
     for (int k = 0; g && k < 10; k++) check_random_text(g, "regex", &mask_seed);
     grammar_free(g);
+    g = schema_of("{\"type\":\"string\",\"minLength\":2,\"maxLength\":45}", 0);
+    for (int k = 0; k < 10; k++) check_random_text(g, "counted string", &mask_seed);
+    grammar_free(g);
 }
 
 // skips_space: the space that SentencePiece puts before a text is not part of the text.
 static void skipped_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
-    TokenTable *v = token_table_new(pieces, 4);
+    static const TokenTable *v;
+    v = token_table_new(pieces, 4);
     Grammar *g = schema_of("{\"type\":\"object\"}", 0);
     Matcher *m = matcher_new(g, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
     matcher_free(m);
     grammar_free(g);
-    token_table_free(v);
 }
 
 // Forced text: the rest of a property name, and of a constant.
 static void forced_text(void) {
-    TokenTable *v = small_tokens();
+    const TokenTable *v = small_tokens();
     Grammar *g = schema_of(
         "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
         "\"additionalProperties\":false}",
@@ -494,7 +495,6 @@ static void forced_text(void) {
     buffer_free(&out);
     matcher_free(m);
     grammar_free(g);
-    token_table_free(v);
 }
 
 // Fills the machine's tables, which are then flushed, several times. Masks must stay correct.
@@ -504,7 +504,7 @@ static void flushes(void) {
         grammar_gbnf(str_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n"), &err);
     CHECK(g, "%s", err.text);
     if (!g) return;
-    TokenTable *v = small_tokens();
+    const TokenTable *v = small_tokens();
     Matcher *m = matcher_new(g, v, NULL), *other = matcher_new(g, v, m);
     Buffer text = {0};
 
@@ -528,7 +528,6 @@ static void flushes(void) {
     matcher_free(m);
     matcher_free(other);
     grammar_free(g);
-    token_table_free(v);
 }
 
 // Constraints on a tokenizer's texts.
