@@ -195,18 +195,11 @@ bool constraint_is_requested(const ConstraintSpec *s) {
 static void write_parameters(JsonWriter *w, const Json *parameters, int i) {
     Buffer text = {0};
     json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
-    if (parameters->kind != JSON_OBJECT || json_get(parameters, "$id") ||
-        !str_contains(buffer_str(&text), "\"$ref\"")) {
+    bool has_references = str_contains(buffer_str(&text), "\"$ref\"");
+    if (has_references && parameters->kind == JSON_OBJECT && !json_get(parameters, "$id"))
+        json_write_format(w, NULL, "{\"$id\":\"tool:/%d\",%s", i, text.data + 1); // after its brace
+    else
         json_write_format(w, NULL, "%s", text.data);
-    } else {
-        json_begin_object(w, NULL);
-        json_write_format(w, "$id", "\"tool:/%d\"", i);
-        for (const Json *m = parameters->child; m; m = m->next) {
-            json_write_key(w, m->key);
-            json_write_value(w, NULL, m, NULL);
-        }
-        json_end_object(w);
-    }
     buffer_free(&text);
 }
 
@@ -225,7 +218,7 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function");
         const Json *name = json_get_string(function, "name");
-        const Json *parameters = json_get(function, "parameters");
+        const Json *parameters = json_get_value(function, "parameters");
         if (wanted && !str_eq(*wanted, name->string)) continue;
 
         json_begin_object(&w, NULL);
@@ -235,7 +228,7 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
         json_write_string(&w, "const", name->string);
         json_end_object(&w);
         json_write_key(&w, str_of(key));
-        if (parameters && parameters->kind != JSON_NULL)
+        if (parameters)
             write_parameters(&w, parameters, n);
         else
             json_write_format(&w, NULL, "{\"type\":\"object\"}");
@@ -358,7 +351,9 @@ static bool size_parse(const char *text, uint64_t *bytes) {
     return true;
 }
 
-PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
+// The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
+// if there is none or, with a warning, if it cannot be used.
+static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
     uint64_t max_bytes = (uint64_t)8 << 30;
     Error err;
