@@ -16,6 +16,10 @@ bool file_read(const char *path, Buffer *out, Error *err);
 uint64_t random_number(void);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
 void file_register_input(const char *path);
+// The part of a path after its last slash.
+const char *file_name(const char *path);
+// The directory of a path, with a slash at its end, or "."; owned by the caller.
+char *file_directory(const char *path);
 // The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
 // caller; NULL with err.
 char *file_resolve_links(const char *path, Error *err);

@@ -13,7 +13,7 @@ bool argument_is_model(const char *arg) {
 // True if a name without blanks begins, after its last slash, with a family (in any case) and
 // continues with a number, a dash or a tag, or not at all.
 static bool is_of_family(const char *name, const char *family) {
-    const char *slash = strrchr(name, '/'), *at = slash ? slash + 1 : name;
+    const char *at = file_name(name);
     size_t n = strlen(family);
     return !strncasecmp(at, family, n) && strchr("-:0123456789", at[n]) && !strpbrk(name, " \n");
 }

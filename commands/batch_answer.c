@@ -1,5 +1,6 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
 #include "score_record.h"
+#include "../base/files.h"
 #include "../cli/completion.h"
 
 #include <math.h>
@@ -190,8 +191,6 @@ static void write_choices(JsonWriter *w, const Record *r) {
 
 static void write_openai_response(JsonWriter *w, const Record *r) {
     bool is_chat = r->form == FORM_CHAT;
-    const char *path = r->pipeline->model.file.path;
-    const char *slash = strrchr(path, '/');
 
     json_begin_object(w, "response");
     json_write_int(w, "status_code", 200);
@@ -201,7 +200,7 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
     json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
     json_write_int(w, "created", (int64_t)time(NULL));
-    json_write_string(w, "model", str_of(slash ? slash + 1 : path));
+    json_write_string(w, "model", str_of(file_name(r->pipeline->model.file.path)));
     write_choices(w, r);
 
     json_begin_object(w, "usage");
