@@ -103,7 +103,6 @@ static void repair(BatchOutput *out, const Options *o) {
     if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
     if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
     if (!out->n_retry) return;
-    buffer_puts(&kept, "");
     read_results(out, &kept);
     if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
     buffer_free(&kept);

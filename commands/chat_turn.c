@@ -55,7 +55,6 @@ void chat_save(Chat *c, bool is_appended) {
     bool by_line = session && is_appended && !c->is_unsaved;
 
     if (!session && !c->last_path) return;
-    buffer_puts(&text, "");
 
     bool ok;
     if (by_line) {
