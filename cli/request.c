@@ -295,8 +295,7 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
     if (has_answer && o->ignore_eos)
         return error_set(err, EXIT_USAGE,
                          "expected either --ignore-eos or a constraint, which ends its text");
-    if (!has_answer &&
-        json_parse(&doc, tools.data ? tools.data : "[]", tools.data ? tools.len : 2, &(Error){0}) &&
+    if (!has_answer && tools.len && json_parse(&doc, tools.data, tools.len, &(Error){0}) &&
         doc.root->n_items) {
         constrain_calls(tpl, doc.root, bans_calls, spec, &schema);
         if (!tpl->n_call_forms)
