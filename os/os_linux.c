@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>

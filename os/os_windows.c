@@ -4,7 +4,6 @@
 #include "os.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <windows.h>
 #include <shellapi.h>
 

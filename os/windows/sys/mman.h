@@ -1,1 +1,1 @@
-#include "../posix.h"
+// Declared in posix.h, which is included before every file.
