@@ -361,15 +361,11 @@ void chat_add(Chat *c, Message m, bool wants_answer) {
 }
 
 void chat_say(Chat *c, const char *role, Str text) {
-    Buffer whole = {0};
-    if (c->attached.len) {
-        buffer_put(&whole, buffer_str(&c->attached));
-        buffer_puts(&whole, "\n\n");
-        c->attached.len = 0;
-    }
-    buffer_put(&whole, text);
-    chat_add(c, message_make(str_of(role), buffer_str(&whole)), true);
-    buffer_free(&whole);
+    if (c->attached.len) buffer_puts(&c->attached, "\n\n");
+    buffer_put(&c->attached, text);
+    Message m = message_make(str_of(role), buffer_str(&c->attached));
+    c->attached.len = 0;
+    chat_add(c, m, true);
 }
 
 bool chat_undo(Chat *c) {
