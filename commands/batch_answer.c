@@ -43,31 +43,30 @@ static AnswerTokens answer_tokens(const Record *r) {
 // several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
 // best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
-    Buffer seen = {0}, name = {0}; // seen: the quoted names so far, each between commas
+    InternTable names = {0}; // quoted
+    Buffer name = {0};
     if (!l->top) {
         json_write_null(w, NULL);
         return;
     }
-    buffer_puts(&seen, "");
     json_begin_object(w, NULL);
 
     for (int i = 0; i < n; i++) {
         Str piece = tokenizer_piece(t, l->top[i].id, true);
 
         // Skip a name that a more likely token has used.
+        bool is_new;
         name.len = 0;
-        buffer_puts(&name, ",");
         json_quote(&name, piece);
-        buffer_puts(&name, ",");
-        if (strstr(seen.data, name.data)) continue;
-        buffer_put(&seen, buffer_str(&name));
+        intern_add(&names, name.data, name.len, &is_new);
+        if (!is_new) continue;
 
         json_write_key(w, piece);
         json_write_number(w, NULL, (double)l->top[i].logprob);
     }
 
     json_end_object(w);
-    buffer_free(&seen);
+    intern_free(&names);
     buffer_free(&name);
 }
 
