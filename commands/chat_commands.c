@@ -22,7 +22,7 @@ static void show_settings(const Chat *c, bool is_all) {
     if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
     options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
     buffer_puts(&shown, is_all ? "" : "options   ");
-    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len);
+    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns());
     note(NULL, "%s", shown.data);
 
     buffer_free(&settings);
