@@ -242,11 +242,11 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     if (code >= 0x20 && code < 0x7f)
         memcpy(shown, (char[2]){*s}, 2);
     else if (code == '\t')
-        strcpy(shown, "    ");
+        snprintf(shown, 8, "    ");
     else if (len == 1)
         snprintf(shown, 8, "^%c", *s ^ 0x40);
     else if (width < 0)
-        strcpy(shown, "?");
+        snprintf(shown, 8, "?");
     else
         snprintf(shown, 8, "%.*s", len, s);
 
