@@ -136,16 +136,14 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
 // Options
 
-// Takes the next word of a comma-separated list. Returns NULL at the end or without a list, else
-// the word in static memory.
-static const char *next_word(const char **list) {
-    static Buffer word;
-    if (!*list || !**list) return NULL;
+// Sets *word to the next word of a comma-separated list and advances *list. False at the end.
+static bool next_word(const char **list, Buffer *word) {
+    if (!**list) return false;
     size_t n = strcspn(*list, ",");
-    word.len = 0;
-    buffer_append(&word, *list, n);
+    word->len = 0;
+    buffer_append(word, *list, n);
     *list += n + ((*list)[n] == ',');
-    return word.data;
+    return true;
 }
 
 // The options that a column needs, for error messages.
@@ -160,6 +158,7 @@ static void choose_columns(RopeTable *t) {
     bool is_all = list && !strcmp(list, "all");
     bool is_list = list && !is_all;
     bool is_comparison = t->options->compare && !list && t->kind == PAIRS;
+    Buffer word = {0};
 
     // Without --columns, choose the default columns; with "all", every column of this kind of row.
     // A list is added to the key columns.
@@ -169,16 +168,18 @@ static void choose_columns(RopeTable *t) {
         t->is_shown[i] = (kinds & (int)t->kind) && !is_extra;
     }
 
-    for (const char *word; is_list && (word = next_word(&list));) {
+    while (is_list && next_word(&list, &word)) {
         int i = 0;
-        while (i < N_COLUMNS && strcmp(columns[i].name, word)) i++;
+        while (i < N_COLUMNS && strcmp(columns[i].name, word.data)) i++;
         if (i == N_COLUMNS)
-            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word,
-                did_you_mean(word, &columns->name, sizeof *columns, N_COLUMNS));
+            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word.data,
+                did_you_mean(word.data, &columns->name, sizeof *columns, N_COLUMNS));
         if (!(columns[i].kinds & (int)t->kind))
-            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word, needed_options(i));
+            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word.data, needed_options(i));
         t->is_shown[i] = true;
     }
+
+    buffer_free(&word);
 }
 
 // Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). The default is position 0 for
@@ -219,16 +220,18 @@ static void choose_positions(RopeTable *t) {
 
 // Reads the values of --rotate; missing values are 0.
 static void read_vector(RopeTable *t) {
-    const char *list = t->options->rotate, *word;
+    const char *list = t->options->rotate;
+    Buffer word = {0};
     double x;
     t->vector = xalloc((size_t)t->params.dim, sizeof *t->vector);
-    for (int n = 0; (word = next_word(&list)); n++) {
-        if (!parse_f64(word, &x))
-            die(EXIT_USAGE, "--rotate: expected a number, found \"%s\"", word);
+    for (int n = 0; list && next_word(&list, &word); n++) {
+        if (!parse_f64(word.data, &x))
+            die(EXIT_USAGE, "--rotate: expected a number, found \"%s\"", word.data);
         if (n == t->params.dim)
             die(EXIT_USAGE, "--rotate: expected at most %d numbers", t->params.dim);
         t->vector[n] = (float)x;
     }
+    buffer_free(&word);
 }
 
 // The parameters of the model or, with --dim, of the command line alone.
@@ -254,22 +257,26 @@ static void choose_params(RopeTable *t) {
 static void init_ropes(RopeTable *t) {
     const char *list = t->options->compare;
     RopeParams p = t->params;
+    Buffer rule = {0};
     Error err;
 
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
     if (list && p.factor == 1)
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
-    for (const char *rule; (rule = next_word(&list));) {
+    while (list && next_word(&list, &rule)) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
-        if (rope_rule_from_name(rule) < 0) die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
-        if (!rope_params_override(&p, rule, 0, 0, 0, &err)) die_error(&err);
+        if (rope_rule_from_name(rule.data) < 0)
+            die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
+        if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
 
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);
+
+    buffer_free(&rule);
 }
 
 // Output
