@@ -2,6 +2,7 @@
 #include "os.h"
 
 #include <pthread.h>
+#include <stdint.h>
 #include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // os.h has services that are missing here

@@ -4,6 +4,7 @@
 #include "os.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <windows.h>
 #include <shellapi.h>
 

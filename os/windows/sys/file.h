@@ -1,1 +1,1 @@
-// Declared in posix.h, which is included before every file.
+#include "../posix.h"
