@@ -44,10 +44,12 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
         {"expert_group_count", 0, MAX_EXPERTS, &c->n_groups, true, false},
         {"expert_group_used_count", 0, MAX_EXPERTS, &c->n_groups_used, true, false},
     };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i].is_read && !(keys[i].is_required ? family_count : family_optional_count)(
-                                   g, keys[i].name, keys[i].min, keys[i].max, keys[i].value, err))
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool is_present = gguf_find_value(g, family_key(g, keys[i].name).text) != NULL;
+        if (!keys[i].is_read || !(is_present || keys[i].is_required)) continue;
+        if (!family_count(g, keys[i].name, keys[i].min, keys[i].max, keys[i].value, err))
             return false;
+    }
 
     // Widths that the file does not say follow from others.
     if (!has_dim_key) dim = hidden_dim;

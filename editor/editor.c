@@ -235,13 +235,13 @@ static size_t row_edge(const Editor *e, int by) {
 // Returns the length of the character at s in bytes, its printable form, and the width of that form
 // in columns. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
-    uint32_t code = 0;
+    uint32_t code;
     int len = utf8_decode(s, n, &code); // 0: not UTF-8
     int width = len > 1 ? wcwidth((wchar_t)code) : -1;
 
-    if (code >= 0x20 && code < 0x7f)
-        memcpy(shown, (char[2]){*s}, 2);
-    else if (code == '\t')
+    if (*s >= 0x20 && *s < 0x7f)
+        snprintf(shown, 8, "%c", *s);
+    else if (*s == '\t')
         snprintf(shown, 8, "    ");
     else if (len == 1)
         snprintf(shown, 8, "^%c", *s ^ 0x40);
