@@ -56,9 +56,8 @@ void checksum_combine(const GgufTensor *tensors, const ChecksumLeaf *leaves, int
         const GgufTensor *t = &tensors[leaf->tensor];
         if (leaf->first_row == 0) {
             buffer_put(&all, t->name);
-            for (int k = 0; k < 4; k++) buffer_append(&all, &(char){(char)(t->type >> 8 * k)}, 1);
-            for (int k = 0; k < 32; k++)
-                buffer_append(&all, &(char){(char)(t->dims[k / 8] >> k % 8 * 8)}, 1);
+            buffer_append(&all, &t->type, sizeof t->type);
+            buffer_append(&all, t->dims, sizeof t->dims);
         }
         buffer_append(&all, leaf->digest, sizeof leaf->digest);
     }

@@ -7,22 +7,11 @@
 
 // Metadata.
 
-// Groups of experts, of which only some are candidates for a token.
-static bool read_groups(ExpertConfig *c, const Gguf *g, Error *err) {
-    int n_groups = 0, n_used = 0;
-    if (!family_optional_count(g, "expert_group_count", 0, MAX_EXPERTS, &n_groups, err) ||
-        !family_optional_count(g, "expert_group_used_count", 0, MAX_EXPERTS, &n_used, err))
-        return false;
-    if (n_groups <= 1) return true;
-
-    c->n_groups = n_groups;
-    c->n_groups_used = n_used;
-    if (c->n_experts % n_groups == 0 && n_used >= 1 && n_used < n_groups &&
-        c->n_used <= n_used * (c->n_experts / n_groups))
-        return true;
-    return error_set(err, EXIT_MODEL,
-                     "%s: %d of %d expert groups are not a valid choice of %d of %d experts",
-                     g->path, n_used, n_groups, c->n_used, c->n_experts);
+// True if the groups have the same size, and those that are candidates have enough experts.
+static bool has_valid_groups(const ExpertConfig *c) {
+    return c->n_experts % c->n_groups == 0 && c->n_groups_used >= 1 &&
+           c->n_groups_used < c->n_groups &&
+           c->n_used <= c->n_groups_used * (c->n_experts / c->n_groups);
 }
 
 bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_dim, Error *err) {
@@ -33,7 +22,7 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
     int dim = 0, shared_dim = 0, n_shared = 1, gate = 1;
     double scale = 1;
 
-    *c = (ExpertConfig){.layer_step = 1, .n_groups = 1, .is_normalized = t->is_normalized};
+    *c = (ExpertConfig){.layer_step = 1, .is_normalized = t->is_normalized};
     if (t->presence == EXPERTS_NONE) return true;
     if (is_required ? !family_count(g, "expert_count", 1, MAX_EXPERTS, &c->n_experts, err)
                     : !family_optional_count(g, "expert_count", 0, MAX_EXPERTS, &c->n_experts, err))
@@ -52,6 +41,8 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
         {"expert_gating_func", 1, 2, &gate, t->has_router_keys, true},
         {"leading_dense_block_count", 0, MAX_LAYER, &c->n_dense_layers, t->has_dense_layers, false},
         {"interleave_moe_layer_step", 1, MAX_LAYER, &c->layer_step, t->has_layer_step, true},
+        {"expert_group_count", 0, MAX_EXPERTS, &c->n_groups, true, false},
+        {"expert_group_used_count", 0, MAX_EXPERTS, &c->n_groups_used, true, false},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool is_present = gguf_find_value(g, family_key(g, keys[i].name).text) != NULL;
@@ -80,7 +71,10 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
         return false;
     c->weight_scale = (float)scale;
 
-    return read_groups(c, g, err);
+    return c->n_groups <= 1 || has_valid_groups(c) ||
+           error_set(err, EXIT_MODEL,
+                     "%s: %d of %d expert groups are not a valid choice of %d of %d experts",
+                     g->path, c->n_groups_used, c->n_groups, c->n_used, c->n_experts);
 }
 
 bool experts_in_layer(const ExpertConfig *c, int layer) {

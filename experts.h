@@ -21,7 +21,7 @@ enum { MAX_EXPERTS = 1024 };
 typedef struct {
     int n_experts;               // E; 0: all layers have a dense FFN
     int n_used;                  // k
-    int n_groups, n_groups_used; // 1: no groups
+    int n_groups, n_groups_used; // 0 or 1: no groups
     int dim;                     // width of an expert
     int shared_dim;              // width of the shared expert, which computes every token; 0: none
     int n_dense_layers;          // the first layers have a dense FFN

@@ -164,10 +164,7 @@ static void link_prefixes(Tokenizer *t) {
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;
         int k = i - 1;
-        for (; k >= 0; k = t->specials[k].prefix) {
-            Str p = t->specials[k].text;
-            if (p.len <= s.len && !memcmp(p.data, s.data, p.len)) break;
-        }
+        while (k >= 0 && !str_has_prefix(s, t->specials[k].text)) k = t->specials[k].prefix;
         t->specials[i].prefix = k;
         bool is_found = k < 0 || t->type[t->specials[k].id] == TOKEN_USER_DEFINED;
         t->specials[i].user_defined_prefix = is_found ? k : t->specials[k].user_defined_prefix;

@@ -47,6 +47,16 @@ void file_register_input(const char *path) {
     if ((is_stdin ? fstat(STDIN_FILENO, &st) : stat(path, &st)) == 0) mark_in_use(&st);
 }
 
+const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *file_directory(const char *path) {
+    int n = (int)(file_name(path) - path);
+    return text_format("%.*s", n ? n : 1, n ? path : ".");
+}
+
 bool file_wait(int fd, short events) {
     if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
     return poll(&(struct pollfd){.fd = fd, .events = events}, 1, -1) > 0 || errno == EINTR;
@@ -141,8 +151,7 @@ char *file_resolve_links(const char *path, Error *err) {
         if (n == sizeof link) break;
 
         // A relative target starts at the directory of the link.
-        char *slash = strrchr(at.data, '/');
-        at.len = *link == '/' || !slash ? 0 : (size_t)(slash + 1 - at.data);
+        at.len = *link == '/' ? 0 : (size_t)(file_name(at.data) - at.data);
         buffer_append(&at, link, (size_t)n);
     }
 
@@ -192,9 +201,7 @@ static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Erro
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);
     f->target = file_resolve_links(f->path, err);
     if (!f->target) return false;
-    const char *slash = strrchr(f->target, '/');
-    int n = slash ? (int)(slash + 1 - f->target) : 1;
-    f->directory = text_format("%.*s", n, slash ? f->target : ".");
+    f->directory = file_directory(f->target);
     mode_t mode = flags & FILE_PRIVATE ? 0600 : 0666;
     if (!f->is_new) mode = st->st_mode & 0777;
     bool ok = create_temporary(f, mode, err);
@@ -220,9 +227,7 @@ bool outfile_is_same(const OutFile *a, const OutFile *b) {
     struct stat in_a, in_b;
     if (!a->target || !b->target || stat(a->directory, &in_a) || stat(b->directory, &in_b))
         return false;
-    const char *slash_a = strrchr(a->target, '/'), *slash_b = strrchr(b->target, '/');
-    return is_same_file(&in_a, &in_b) &&
-           !strcmp(slash_a ? slash_a + 1 : a->target, slash_b ? slash_b + 1 : b->target);
+    return is_same_file(&in_a, &in_b) && !strcmp(file_name(a->target), file_name(b->target));
 }
 
 // Moves the file to its target. link() never replaces a file, but some file systems lack it.
@@ -286,11 +291,9 @@ void outfile_discard(OutFile *f) {
 
 void outfile_remove_leftovers(const char *path) {
     enum { MIN_AGE_SEC = 60 };
-    const char *slash = strrchr(path, '/');
-    int n_directory = slash ? (int)(slash + 1 - path) : 0;
-    const char *name = path + n_directory;
+    const char *name = file_name(path);
     size_t n = strlen(name);
-    char *directory = text_format("%.*s", slash ? n_directory : 1, slash ? path : ".");
+    char *directory = file_directory(path);
     int64_t newest_ns = ((int64_t)time(NULL) - MIN_AGE_SEC) * 1000000000;
     DIR *d = opendir(directory);
 
@@ -301,7 +304,7 @@ void outfile_remove_leftovers(const char *path) {
         if (*end != '.' || strspn(end + 1, "0123456789abcdef") != 16 || strcmp(end + 17, ".tmp"))
             continue;
 
-        char *leftover = text_format("%.*s%s", n_directory, path, e->d_name);
+        char *leftover = text_format("%.*s%s", (int)(name - path), path, e->d_name);
         if (stat(leftover, &st) == 0 && os_mtime_ns(&st) < newest_ns) unlink(leftover);
         free(leftover);
     }

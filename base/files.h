@@ -18,6 +18,10 @@ uint64_t random_number(void);
 void file_register_input(const char *path);
 // False with err (EXIT_USAGE) if standard output is such a file.
 bool file_check_stdout(Error *err);
+// The part of a path after its last slash.
+const char *file_name(const char *path);
+// The directory of a path, with a slash at its end, or "."; owned by the caller.
+char *file_directory(const char *path);
 // The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
 // caller; NULL with err.
 char *file_resolve_links(const char *path, Error *err);

@@ -40,10 +40,10 @@ size_t str_find(Str text, Str part) {
 
 bool str_contains(Str text, const char *part) { return str_find(text, str_of(part)) != SIZE_MAX; }
 
-bool str_begins_with(Str s, const char *start) {
-    size_t n = strlen(start);
-    return s.len >= n && !memcmp(s.data, start, n);
+bool str_has_prefix(Str s, Str prefix) {
+    return s.len >= prefix.len && str_eq((Str){s.data, prefix.len}, prefix);
 }
+bool str_begins_with(Str s, const char *start) { return str_has_prefix(s, str_of(start)); }
 
 bool str_ends_with(Str s, const char *end) {
     size_t n = strlen(end);

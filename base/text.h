@@ -21,6 +21,7 @@ bool str_is_one_of(Str s, const char *words); // `words` are separated by a spac
 int str_compare(Str a, Str b);                // bytewise, like strcmp
 size_t str_find(Str text, Str part);          // offset of the first occurrence, or SIZE_MAX
 bool str_contains(Str text, const char *part);
+bool str_has_prefix(Str s, Str prefix);
 bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);
 // True if s begins with `start` or `start` begins with s.

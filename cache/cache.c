@@ -247,13 +247,10 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     int n = 0;
     *files = NULL;
 
-    if (!d || fstat(dirfd(d), &own)) {
-        n = -1;
-        error_file(err, dir);
-    }
-    if (n == 0 && !check_trust(&own, dir, err)) n = -1;
-    if (n < 0 && d) closedir(d);
-    if (n < 0) return n;
+    bool is_open = d && fstat(dirfd(d), &own) == 0;
+    bool ok = is_open ? check_trust(&own, dir, err) : error_file(err, dir);
+    if (!ok && d) closedir(d);
+    if (!ok) return -1;
 
     // Lists pages (32 hexadecimal digits and ".kv") and temporary files. Other files are ignored.
     for (struct dirent *e; (e = readdir(d));) {
@@ -311,18 +308,17 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
 
 // The cache of a model.
 
+// Creates the directory if it does not exist.
+static bool prepare_directory(const char *dir, Error *err) {
+    struct stat st;
+    if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir);
+    if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir);
+    return check_trust(&st, dir, err);
+}
+
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk,
                         Error *err) {
-    struct stat st;
-    if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) {
-        error_file(err, dir);
-        return NULL;
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        error_set(err, EXIT_RUNTIME, "%s: not a directory", dir);
-        return NULL;
-    }
-    if (!check_trust(&st, dir, err)) return NULL;
+    if (!prepare_directory(dir, err)) return NULL;
 
     PrefixCache *c = xalloc(1, sizeof *c);
     *c = (PrefixCache){.dir = dir,

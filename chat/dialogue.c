@@ -37,10 +37,9 @@ void dialogue_drop(Dialogue *d, int from, int to) {
 void dialogue_set_system(Dialogue *d, Str text) {
     if (dialogue_has(d, 0, "system")) dialogue_remove(d, 0, 1);
     if (text.len == 0) return;
-    dialogue_push(d, message_make(str_of("system"), text));
-    Message system = d->messages[d->n - 1];
-    memmove(d->messages + 1, d->messages, (size_t)(d->n - 1) * sizeof system);
-    d->messages[0] = system;
+    dialogue_push(d, (Message){0});
+    memmove(d->messages + 1, d->messages, (size_t)(d->n - 1) * sizeof *d->messages);
+    d->messages[0] = message_make(str_of("system"), text);
 }
 
 // The dropped messages were between the system prompt and the others.

@@ -67,8 +67,8 @@ static bool put_arguments(Buffer *out, const Json *v) {
 
 bool message_read(const Json *object, Message *out, Error *err) {
     const Json *role = json_get_string(object, "role");
-    const Json *content = json_get(object, "content");
-    const Json *calls = json_get(object, "tool_calls");
+    const Json *content = json_get_value(object, "content");
+    const Json *calls = json_get_value(object, "tool_calls");
 
     if (!role)
         return error_set(err, EXIT_RUNTIME,
@@ -78,17 +78,16 @@ bool message_read(const Json *object, Message *out, Error *err) {
                          "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
                          SHOWN(role->string));
 
-    if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
+    if (calls && calls->kind != JSON_ARRAY)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
 
     // A message with tool calls needs no content.
     bool has_calls = calls && calls->n_items;
-    bool has_content = content && content->kind != JSON_NULL;
-    if (has_content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
+    if (content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
 
     Buffer json = {0}, text = {0};
-    if (has_content && !read_content(content, &text, err)) {
+    if (content && !read_content(content, &text, err)) {
         buffer_free(&text);
         return false;
     }
@@ -102,7 +101,7 @@ bool message_read(const Json *object, Message *out, Error *err) {
         if (m == role) continue;
 
         json_write_key(&w, m->key);
-        if (m == content && has_content)
+        if (m == content)
             json_write_string(&w, NULL, buffer_str(&text));
         else
             json_write_value(&w, NULL, m, m == calls ? put_arguments : NULL);

@@ -238,15 +238,11 @@ bool template_set(Template *tpl, const char *text, Error *err) {
               error_set(err, EXIT_USAGE,
                         "--template-var %.*s: %s; a string needs quotes, as in NAME='\"text\"'",
                         SHOWN(name), why.text);
-    JsonWriter w = {all, all->len > 0};
 
-    if (all->len)
-        all->len--; // removes the closing brace
-    else
-        json_begin_object(&w, NULL);
-    json_write_key(&w, name);
-    json_write_format(&w, NULL, "%s", value);
-    json_end_object(&w);
+    if (all->len) all->len--; // removes the closing brace
+    buffer_puts(all, all->len ? "," : "{");
+    json_quote(all, name);
+    buffer_printf(all, ":%s}", value);
     ok = ok && (json_parse(&doc, all->data, all->len, &why) ||
                 error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name)));
     json_free(&doc);

@@ -15,9 +15,7 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
     Str rest = {text.data + s->text.len, text.len - s->text.len}, found = content_skip_space(rest);
     int i = 0;
 
-    while (i < 2 &&
-           (found.len < forms[i].len || !str_eq((Str){found.data, forms[i].len}, forms[i])))
-        i++;
+    while (i < 2 && !str_has_prefix(found, forms[i])) i++;
     if (i == 2) return;
     if (forms[i].len) extend_text(s, text, mask, rest.len - found.len + forms[i].len);
     for (int k = 0; k < s->answer_ids.len; k++) ids_push(&s->ids, s->answer_ids.data[k]);
@@ -26,8 +24,9 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
     int eom = tokenizer_special_id(t, "<|eom_id|>"), eot = tokenizer_special_id(t, "<|eot_id|>");
     Str end = tokenizer_piece(t, eot, true);
 
-    if (eom >= 0 && s->answer_stop == eom && eot >= 0 && text.len - s->text.len >= end.len &&
-        mask[s->text.len] && !memcmp(text.data + s->text.len, end.data, end.len)) {
+    rest = (Str){text.data + s->text.len, text.len - s->text.len};
+    if (eom >= 0 && s->answer_stop == eom && eot >= 0 && str_has_prefix(rest, end) &&
+        mask[s->text.len]) {
         extend_text(s, text, mask, end.len);
         ids_push(&s->ids, eom);
     }
@@ -51,11 +50,11 @@ void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const cha
     }
 
     s->has_answer = false;
-    while (s->n_resume_points && s->resume_points[s->n_resume_points - 1].text > same)
-        s->n_resume_points--;
-
-    ResumePoint from =
-        s->n_resume_points ? s->resume_points[s->n_resume_points - 1] : (ResumePoint){0};
+    ResumePoint from = {0};
+    int n_valid = 0;
+    while (n_valid < s->n_resume_points && s->resume_points[n_valid].text <= same)
+        from = s->resume_points[n_valid++];
+    s->n_resume_points = n_valid;
     s->ids.len = from.ids;
     s->text.len = s->mask.len = from.text;
 

@@ -114,10 +114,13 @@ void options_put_settings(const Options *o, const Options *defaults, Buffer *out
     }
 }
 
-void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent) {
+size_t terminal_columns(void) {
     struct winsize size = {0};
-    size_t columns = 80, column = indent;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) columns = size.ws_col;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent, size_t columns) {
+    size_t column = indent;
 
     // One iteration per part of the text, up to and without the space of a separator.
     while (text.len) {
@@ -148,10 +151,8 @@ void warn_wrapped(const char *fmt, ...) {
     va_end(ap);
 
     buffer_puts(&shown, "llama31: ");
-    if (isatty(STDERR_FILENO))
-        put_wrapped(&shown, buffer_str(&text), " ", shown.len);
-    else
-        buffer_put(&shown, buffer_str(&text));
+    size_t columns = isatty(STDERR_FILENO) ? terminal_columns() : SIZE_MAX;
+    put_wrapped(&shown, buffer_str(&text), " ", shown.len, columns);
     note(NULL, "%s", shown.data);
 
     buffer_free(&text);

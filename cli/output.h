@@ -25,10 +25,12 @@ const char *scaled(char out[24], double n, const char *unit);
 void options_put_settings(const Options *o, const Options *defaults, Buffer *out);
 // Prints a warning as warn() does. On a terminal, its lines break at spaces.
 void warn_wrapped(const char *fmt, ...) PRINTF_LIKE(1, 2);
-// Appends a text whose lines fit the terminal of stderr. Lines are broken after `separator`, whose
-// last character is a space. `indent` is the width of a label before the text, in columns; the
-// other lines are indented by it.
-void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent);
+// Width of the terminal of stderr; 80 if it is unknown.
+size_t terminal_columns(void);
+// Appends a text whose lines fit this many columns. Lines are broken after `separator`, whose last
+// character is a space. `indent` is the width of a label before the text, in columns; the other
+// lines are indented by it.
+void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent, size_t columns);
 // s with control characters escaped, for one line; static memory.
 const char *printable(Str s);
 

@@ -40,13 +40,11 @@ static void add_input(PathList *p, const char *path) {
 static void add_output(PathList *p, const char *path) {
     struct stat st;
     Error err;
-    char *target = file_resolve_links(path, &err), *slash = target ? strrchr(target, '/') : NULL;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    char *target = file_resolve_links(path, &err);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         add_path(p, path, S_ISDIR(st.st_mode) ? SANDBOX_READ : SANDBOX_WRITE);
-    } else if (target) {
-        if (slash) slash[1] = 0;
-        add_path(p, text_format("%s", slash ? target : "."), SANDBOX_WRITE);
-    }
+    else if (target)
+        add_path(p, file_directory(target), SANDBOX_WRITE);
     free(target);
 }
 

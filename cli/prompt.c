@@ -3,6 +3,7 @@
 #include "../base/files.h"
 
 #include <errno.h>
+#include <strings.h>
 #include <unistd.h>
 
 bool argument_is_model(const char *arg) {
@@ -12,12 +13,9 @@ bool argument_is_model(const char *arg) {
 // True if a name without blanks begins, after its last slash, with a family (in any case) and
 // continues with a number, a dash or a tag, or not at all.
 static bool is_of_family(const char *name, const char *family) {
-    const char *slash = strrchr(name, '/'), *at = slash ? slash + 1 : name;
-    while (*family && (*at | 0x20) == *family) {
-        at++;
-        family++;
-    }
-    return !*family && strchr("-:0123456789", *at) && !strpbrk(name, " \n");
+    const char *at = file_name(name);
+    size_t n = strlen(family);
+    return !strncasecmp(at, family, n) && strchr("-:0123456789", at[n]) && !strpbrk(name, " \n");
 }
 
 void model_take_argument(Options *o) {

@@ -194,65 +194,44 @@ bool constraint_is_requested(const ConstraintSpec *s) {
     return s->schema || s->schema_text.data || s->grammar.data || s->regex.data || s->choices;
 }
 
-// Writes the parameters of a tool. A reference like "#/$defs/x" is one within the parameters, so
-// they get a base URI of their own.
-static void write_parameters(JsonWriter *w, const Json *parameters, int i) {
+// Appends the schema of a tool's parameters; NULL: any object. A reference like "#/$defs/x" is one
+// within the parameters, so they get a base URI of their own.
+static void put_parameters(Buffer *out, const Json *parameters, int i) {
     Buffer text = {0};
-    json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
-    if (parameters->kind != JSON_OBJECT || json_get(parameters, "$id") ||
-        !str_contains(buffer_str(&text), "\"$ref\"")) {
-        json_write_format(w, NULL, "%s", text.data);
-    } else {
-        json_begin_object(w, NULL);
-        json_write_format(w, "$id", "\"tool:/%d\"", i);
-        for (const Json *m = parameters->child; m; m = m->next) {
-            json_write_key(w, m->key);
-            json_write_value(w, NULL, m, NULL);
-        }
-        json_end_object(w);
-    }
+    if (parameters)
+        json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
+    else
+        buffer_puts(&text, "{\"type\":\"object\"}");
+
+    bool has_references = str_contains(buffer_str(&text), "\"$ref\"");
+    if (has_references && parameters->kind == JSON_OBJECT && !json_get(parameters, "$id"))
+        buffer_printf(out, "{\"$id\":\"tool:/%d\",%s", i, text.data + 1); // after its brace
+    else
+        buffer_put(out, buffer_str(&text));
     buffer_free(&text);
 }
 
 int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
                      bool is_list) {
-    JsonWriter w = json_object(out);
     int n = 0;
-    if (is_list) {
-        json_write_string(&w, "type", str_of("array"));
-        json_write_int(&w, "minItems", 1);
-        json_begin_object(&w, "items");
-    }
-    json_begin_array(&w, "anyOf");
+    if (is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
+    buffer_puts(out, "{\"anyOf\":[");
 
     // {"name": NAME, KEY: PARAMETERS}
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function");
         const Json *name = json_get_string(function, "name");
-        const Json *parameters = json_get(function, "parameters");
         if (wanted && !str_eq(*wanted, name->string)) continue;
 
-        json_begin_object(&w, NULL);
-        json_write_string(&w, "type", str_of("object"));
-        json_begin_object(&w, "properties");
-        json_begin_object(&w, "name");
-        json_write_string(&w, "const", name->string);
-        json_end_object(&w);
-        json_write_key(&w, str_of(key));
-        if (parameters && parameters->kind != JSON_NULL)
-            write_parameters(&w, parameters, n);
-        else
-            json_write_format(&w, NULL, "{\"type\":\"object\"}");
-        json_end_object(&w);
-        json_write_format(&w, "required", "[\"name\",\"%s\"]", key);
-        json_write_bool(&w, "additionalProperties", false);
-        json_end_object(&w);
-        n++;
+        buffer_puts(out, n ? "," : "");
+        buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
+        json_quote(out, name->string);
+        buffer_printf(out, "},\"%s\":", key);
+        put_parameters(out, json_get_value(function, "parameters"), n++);
+        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}", key);
     }
 
-    json_end_array(&w);
-    if (is_list) json_end_object(&w);
-    json_end_object(&w);
+    buffer_puts(out, is_list ? "]}}" : "]}");
     return n;
 }
 
@@ -306,8 +285,7 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
     if (has_answer && o->ignore_eos)
         return error_set(err, EXIT_USAGE,
                          "expected either --ignore-eos or a constraint, which ends its text");
-    if (!has_answer &&
-        json_parse(&doc, tools.data ? tools.data : "[]", tools.data ? tools.len : 2, &(Error){0}) &&
+    if (!has_answer && tools.len && json_parse(&doc, tools.data, tools.len, &(Error){0}) &&
         doc.root->n_items) {
         constrain_calls(tpl, doc.root, bans_calls, spec, &schema);
         if (!tpl->n_call_forms)
@@ -362,7 +340,9 @@ static bool size_parse(const char *text, uint64_t *bytes) {
     return true;
 }
 
-PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
+// The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
+// if there is none or, with a warning, if it cannot be used.
+static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
     uint64_t max_bytes = (uint64_t)8 << 30;
     Error err;

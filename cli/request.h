@@ -66,8 +66,5 @@ bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, 
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
-// The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
-// if there is none or, with a warning, if it cannot be used.
-PrefixCache *prefix_cache_open(const Pipeline *p, int chunk);
 // Dies unless `other`, the model of `option`, has the same vocabulary as m.
 void same_vocabulary_check(const Model *other, const Model *m, const char *option);

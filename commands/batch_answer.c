@@ -1,5 +1,6 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
 #include "score_record.h"
+#include "../base/files.h"
 #include "../cli/completion.h"
 
 #include <math.h>
@@ -45,31 +46,30 @@ static AnswerTokens answer_tokens(const Record *r) {
 // several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
 // best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
-    Buffer seen = {0}, name = {0}; // seen: the quoted names so far, each between commas
+    InternTable names = {0}; // quoted
+    Buffer name = {0};
     if (!l->top) {
         json_write_null(w, NULL);
         return;
     }
-    buffer_puts(&seen, "");
     json_begin_object(w, NULL);
 
     for (int i = 0; i < n; i++) {
         Str piece = tokenizer_piece(t, l->top[i].id, true);
 
         // Skip a name that a more likely token has used.
+        bool is_new;
         name.len = 0;
-        buffer_puts(&name, ",");
         json_quote(&name, piece);
-        buffer_puts(&name, ",");
-        if (strstr(seen.data, name.data)) continue;
-        buffer_put(&seen, buffer_str(&name));
+        intern_add(&names, name.data, name.len, &is_new);
+        if (!is_new) continue;
 
         json_write_key(w, piece);
         json_write_number(w, NULL, (double)l->top[i].logprob);
     }
 
     json_end_object(w);
-    buffer_free(&seen);
+    intern_free(&names);
     buffer_free(&name);
 }
 
@@ -193,8 +193,6 @@ static void write_choices(JsonWriter *w, const Record *r) {
 
 static void write_openai_response(JsonWriter *w, const Record *r) {
     bool is_chat = r->form == FORM_CHAT;
-    const char *path = r->pipeline->model.file.path;
-    const char *slash = strrchr(path, '/');
 
     json_begin_object(w, "response");
     json_write_int(w, "status_code", 200);
@@ -204,7 +202,7 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
     json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
     json_write_int(w, "created", (int64_t)time(NULL));
-    json_write_string(w, "model", str_of(slash ? slash + 1 : path));
+    json_write_string(w, "model", str_of(file_name(r->pipeline->model.file.path)));
     write_choices(w, r);
 
     int n_prompt = r->prompt.len; // tokens

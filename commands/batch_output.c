@@ -103,7 +103,6 @@ static void repair(BatchOutput *out, const Options *o) {
     if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
     if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
     if (!out->n_retry) return;
-    buffer_puts(&kept, "");
     read_results(out, &kept);
     if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
     buffer_free(&kept);
@@ -168,14 +167,9 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     buffer_put(&input, p->system);
     if (o->may_think || o->no_think) buffer_printf(&input, "|think %d|", o->may_think);
     if (o->reasoning_message) buffer_printf(&input, "|message %s|", o->reasoning_message);
-    for (int i = 0; i < o->n_stops; i++) {
-        buffer_put(&input, o->stops[i]);
-        buffer_puts(&input, "|");
-    }
-    for (int i = 0; i < o->sample.dry.n_breakers; i++) {
-        buffer_put(&input, o->sample.dry.breakers[i]);
-        buffer_puts(&input, "|");
-    }
+    for (int i = 0; i < o->n_stops; i++) buffer_printf(&input, "%s|", o->stops[i].data);
+    for (int i = 0; i < o->sample.dry.n_breakers; i++)
+        buffer_printf(&input, "%s|", o->sample.dry.breakers[i].data);
     if (!strcmp(o->command, "score"))
         buffer_printf(&input, "|score %s|", o->rerank ? o->rerank : "");
     if (o->instruction) buffer_printf(&input, "|instruction %s|", o->instruction);

@@ -8,7 +8,6 @@
 #include "../base/bits.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
-#include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/team.h"
 
@@ -40,17 +39,10 @@ typedef struct {
 // Arithmetic operations of a forward pass over n tokens at a depth, with the logits of n_logits of
 // them: two per weight, and 4 * depth * q for the products q.k and the weighted sum of values.
 static double pass_operations(const Model *m, int n, int n_logits, double depth) {
-    const Config *c = &m->config;
-    double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim;
-    double weights = 0; // of all layers, that a token is multiplied with
-
-    for (const Layer *l = m->layers; l < m->layers + c->n_layers; l++) {
-        weights += dim * (2 * q + 2 * kv + 3.0 * l->w_gate.rows);
-        if (l->router.rows)
-            weights += dim * (c->experts.n_experts + 3.0 * c->experts.n_used * c->experts.dim);
-    }
-
-    return n * (2 * weights + 4 * q * depth * c->n_layers) + 2.0 * n_logits * dim * c->vocab_size;
+    double q = m->config.n_heads * m->config.head_dim;
+    double output = (double)m->output.rows * m->output.cols;
+    double layers = model_pass_size(m, 1).weights - output;
+    return n * (2 * layers + 4 * q * depth * m->config.n_layers) + 2 * n_logits * output;
 }
 
 // Bytes read by a forward pass over n tokens: the weights once, and the KV cache of every sequence.

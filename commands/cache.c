@@ -2,6 +2,7 @@
 // (--empty).
 #include "commands.h"
 #include "../cache/cache.h"
+#include "../cli/output.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -62,7 +63,7 @@ int command_cache(const Options *o) {
     print_models(models, n_models);
     printf("%.1f MiB in all\n", (double)bytes / (1 << 20));
     if (o->is_empty || o->is_verify)
-        printf("removed %d file%s, %.1f MiB\n", n_removed, n_removed == 1 ? "" : "s",
+        printf("removed %s, %.1f MiB\n", count_of(n_removed, "file"),
                (double)bytes_removed / (1 << 20));
     free(models);
     free(files);

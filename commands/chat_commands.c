@@ -22,7 +22,7 @@ static void show_settings(const Chat *c, bool is_all) {
     if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
     options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
     buffer_puts(&shown, is_all ? "" : "options   ");
-    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len);
+    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns());
     note(NULL, "%s", shown.data);
 
     buffer_free(&settings);
@@ -118,7 +118,7 @@ static bool has_prefix_of(const char *path, Str text) {
     Buffer old = {0};
     bool is_prefix = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
                      (size_t)st.st_size <= text.len && file_read(path, &old, &(Error){0}) &&
-                     old.len <= text.len && !memcmp(old.data, text.data, old.len);
+                     str_has_prefix(text, buffer_str(&old));
     buffer_free(&old);
     return is_prefix;
 }
@@ -130,7 +130,6 @@ static void command_save(Chat *c, const char *path) {
 
     if (is_forced) path += 8 + strspn(path + 8, " ");
 
-    buffer_puts(&text, "");
     if (str_ends_with(str_of(path), ".md"))
         transcript_put_markdown(&c->dialogue, &text);
     else

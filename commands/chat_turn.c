@@ -55,7 +55,6 @@ void chat_save(Chat *c, bool is_appended) {
     bool by_line = session && is_appended && !c->is_unsaved;
 
     if (!session && !c->last_path) return;
-    buffer_puts(&text, "");
 
     bool ok;
     if (by_line) {
@@ -245,17 +244,16 @@ static void stream_answer(Chat *c, const Sequence *s) {
     const Tokenizer *t = c->pipeline.tokenizer;
     Ids ids = {0};
     Buffer raw = {0};
-    size_t bytes = 0, len;
+    bool has_stop_string = s->finish == FINISH_STOP && s->stop_token < 0;
+    size_t bytes = 0;
+    int n = 0;
 
     completion_ids(s, &ids);
-    for (int i = 0; i < ids.len; i++) bytes += tokenizer_piece(t, ids.data[i], false).len;
-    for (; s->finish == FINISH_STOP && s->stop_token < 0 && ids.len > 0; ids.len--, bytes -= len) {
-        len = tokenizer_piece(t, ids.data[ids.len - 1], false).len;
-        if (bytes - len < s->text.len) break;
-    }
+    while (n < ids.len && !(has_stop_string && bytes >= s->text.len))
+        bytes += tokenizer_piece(t, ids.data[n++], false).len;
 
-    reply_put_raw(t, ids.data, ids.len, &raw);
-    token_stream_add_answer(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text),
+    reply_put_raw(t, ids.data, n, &raw);
+    token_stream_add_answer(&c->stream, ids.data, n, buffer_str(&raw), buffer_str(&s->text),
                             s->stop_token);
     buffer_free(&raw);
     free(ids.data);
@@ -362,15 +360,11 @@ void chat_add(Chat *c, Message m, bool wants_answer) {
 }
 
 void chat_say(Chat *c, const char *role, Str text) {
-    Buffer whole = {0};
-    if (c->attached.len) {
-        buffer_put(&whole, buffer_str(&c->attached));
-        buffer_puts(&whole, "\n\n");
-        c->attached.len = 0;
-    }
-    buffer_put(&whole, text);
-    chat_add(c, message_make(str_of(role), buffer_str(&whole)), true);
-    buffer_free(&whole);
+    if (c->attached.len) buffer_puts(&c->attached, "\n\n");
+    buffer_put(&c->attached, text);
+    Message m = message_make(str_of(role), buffer_str(&c->attached));
+    c->attached.len = 0;
+    chat_add(c, m, true);
 }
 
 bool chat_undo(Chat *c) {

@@ -1,6 +1,7 @@
 // help: describes commands and options, on the terminal or as a manual page. Everything comes from
 // command_table and option_table.
 #include "commands.h"
+#include "../cli/output.h"
 
 #include <stdio.h>
 
@@ -30,22 +31,15 @@ static const Definition variables[] = {
     {"NO_COLOR", "if set and not empty, disables dim and colored text"},
     {NULL, NULL}};
 
-// Prints text wrapped at COLUMNS and indented to column `indent`; the cursor is at `column`.
-static void print_wrapped(const char *text, int column, int indent) {
-    for (size_t n; *text; text += n + (text[n] == ' ')) {
-        n = strcspn(text, " ");
-        if (column > indent && column + 1 + (int)n > COLUMNS) column = printf("\n") - 1;
-        if (column > indent) column += printf(" ");
-        if (column < indent) column += printf("%*s", indent - column, "");
-        column += printf("%.*s", (int)n, text);
-    }
-    printf("\n");
-}
-
 static void print_definition(const char *term, const char *text) {
-    int column = printf("  %s", term);
-    if (column > INDENT - 2) column = printf("\n") - 1;
-    print_wrapped(text, column, INDENT);
+    Buffer out = {0};
+    if (strlen(term) > INDENT - 4) // the text begins on the next line
+        buffer_printf(&out, "  %s\n%*s", term, INDENT, "");
+    else
+        buffer_printf(&out, "  %-*s", INDENT - 2, term);
+    put_wrapped(&out, str_of(text), " ", INDENT, COLUMNS);
+    puts(out.data);
+    buffer_free(&out);
 }
 
 // "-n, --n-predict N"
@@ -60,8 +54,9 @@ static const char *option_synopsis(const Option *option) {
 
 void command_print_help(const Command *command) {
     const char *group = NULL;
-    printf("usage: llama31 %s %s\n", command->name, command->usage);
-    print_wrapped(command->summary, 0, 0);
+    Buffer summary = {0};
+    put_wrapped(&summary, str_of(command->summary), " ", 0, COLUMNS);
+    printf("usage: llama31 %s %s\n%s\n", command->name, command->usage, summary.data);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
         if (!row->names[0]) group = row->help;
         if (!row->names[0] || !(row->commands & command->flag)) continue;

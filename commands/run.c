@@ -20,29 +20,26 @@ enum { MAX_COMPLETIONS = 64 }; // -N
 
 // Writes a completion as members of a JSON object: its text and how it ended, tool calls, counts,
 // times and, if requested, the log-probabilities of its tokens.
-static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s) {
-    Reply r;
-    completion_parse(&r, p->options->is_raw ? NULL : &p->tpl, p->tokenizer, s, p->tools.data, 0);
-    completion_write(w, "text", &r, s, s->request.n_prompt);
+static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s, const Reply *r) {
+    completion_write(w, "text", r, s, s->request.n_prompt);
     json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
     json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
     if (s->request.n_logprobs)
         completion_write_logprobs(w, "logprobs", p->tokenizer, s->logprobs, s->n_generated,
                                   s->request.n_logprobs, false);
-    reply_free(&r);
 }
 
 // One completion is the object itself; several are items of "choices".
-static void print_json(const Pipeline *p, const Sequence *s, int n) {
+static void print_json(const Pipeline *p, const Sequence *s, const Reply *replies, int n) {
     Buffer out = {0};
     JsonWriter w = json_object(&out);
     if (n == 1) {
-        write_completion(&w, p, s);
+        write_completion(&w, p, s, replies);
     } else {
         json_begin_array(&w, "choices");
         for (int i = 0; i < n; i++) {
             json_begin_object(&w, NULL);
-            write_completion(&w, p, &s[i]);
+            write_completion(&w, p, &s[i], &replies[i]);
             json_end_object(&w);
         }
         json_end_array(&w);
@@ -90,6 +87,7 @@ int command_run(const Options *given) {
     static Ids ids;
     static Generator g;
     static Sequence completions[MAX_COMPLETIONS], *s = completions;
+    static Reply replies[MAX_COMPLETIONS];
     ConstraintState *constraint;
     Request request;
     Error err;
@@ -135,22 +133,20 @@ int command_run(const Options *given) {
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
 
+    int n_reasoning = 0, n_answer = 0;
+    for (int i = 0; i < n; i++) {
+        const Template *tpl = o->is_raw ? NULL : &p.tpl;
+        completion_parse(&replies[i], tpl, p.tokenizer, &completions[i], p.tools.data, 0);
+        n_reasoning += replies[i].n_reasoning;
+        n_answer += replies[i].n_answer;
+    }
+
     if (o->is_json)
-        print_json(&p, completions, n);
+        print_json(&p, completions, replies, n);
     else if (n > 1)
         print_completions(o, completions, n);
     else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
-
-    int n_reasoning = 0, n_answer = 0;
-    for (int i = 0; i < n; i++) {
-        Reply r;
-        completion_parse(&r, o->is_raw ? NULL : &p.tpl, p.tokenizer, &completions[i], p.tools.data,
-                         0);
-        n_reasoning += r.n_reasoning;
-        n_answer += r.n_answer;
-        reply_free(&r);
-    }
 
     if (n == 1) note_ending(o, &g, s);
     note_unread_stdin(o);

@@ -87,8 +87,7 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
         }
     }
 
-    if (out.len) fwrite(out.data, 1, out.len, stdout);
-    buffer_free(&out);
+    text_print(&out);
 }
 
 // --decode: the bytes of the ids, without the leading space of a SentencePiece text.

@@ -236,36 +236,22 @@ static size_t row_edge(const Editor *e, int by) {
 // in columns. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
-    unsigned char byte = (unsigned char)*s;
+    int len = utf8_decode(s, n, &code); // 0: not UTF-8
+    int width = len > 1 ? wcwidth((wchar_t)code) : -1;
 
-    if (byte >= 0x20 && byte < 0x7f) {
-        shown[0] = *s;
-        shown[1] = 0;
-        *columns = 1;
-        return 1;
-    }
-    if (byte == '\t') {
+    if (*s >= 0x20 && *s < 0x7f)
+        snprintf(shown, 8, "%c", *s);
+    else if (*s == '\t')
         snprintf(shown, 8, "    ");
-        *columns = 4;
-        return 1;
-    }
-    if (byte < 0x20 || byte == 0x7f) { // ^A
-        snprintf(shown, 8, "^%c", byte ^ 0x40);
-        *columns = 2;
-        return 1;
-    }
-
-    int len = utf8_decode(s, n, &code);
-    int width = len > 0 ? wcwidth((wchar_t)code) : -1;
-    if (width < 0) { // not UTF-8, or not printable
+    else if (len == 1)
+        snprintf(shown, 8, "^%c", *s ^ 0x40);
+    else if (width < 0)
         snprintf(shown, 8, "?");
-        *columns = 1;
-        return len ? len : 1;
-    }
+    else
+        snprintf(shown, 8, "%.*s", len, s);
 
-    snprintf(shown, 8, "%.*s", len, s);
-    *columns = width;
-    return len;
+    *columns = width < 0 ? (int)strlen(shown) : width;
+    return len ? len : 1;
 }
 
 // Offset of the end of the character at `at`, including combining characters and joined emoji. A
@@ -531,19 +517,14 @@ static bool is_continued(Buffer *text) {
 
 // Sets `out` to the text without the """ around it.
 static void unquote(const Buffer *text, Buffer *out) {
-    const char *s = text->data;
-    size_t n = text->len;
+    Str s = buffer_str(text);
     if (is_quoted(text)) {
-        s += 3;
-        n -= 6;
-        if (n && *s == '\n') {
-            s++;
-            n--;
-        }
-        if (n && s[n - 1] == '\n') n--;
+        s = (Str){s.data + 3, s.len - 6};
+        if (str_begins_with(s, "\n")) s = (Str){s.data + 1, s.len - 1};
+        if (str_ends_with(s, "\n")) s.len--;
     }
     out->len = 0;
-    buffer_append(out, s, n);
+    buffer_put(out, s);
 }
 
 // Search and completion

@@ -23,7 +23,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -147,12 +146,9 @@ enum {
 // Landlock accepts no rule for a pipe and does not restrict pipes. A path that does not exist gets
 // no rule.
 static void add_rule(int rules, SandboxPath path, uint64_t handled) {
-    static const unsigned rights[] = {[SANDBOX_READ] = RIGHTS_READ,
-                                      [SANDBOX_READ_TREE] = RIGHTS_READ,
-                                      [SANDBOX_WRITE] = RIGHTS_WRITE};
     struct stat st;
     struct landlock_path_beneath_attr rule = {
-        .allowed_access = handled & rights[path.access],
+        .allowed_access = handled & (path.access == SANDBOX_WRITE ? RIGHTS_WRITE : RIGHTS_READ),
         .parent_fd = open(path.path, O_PATH | O_CLOEXEC),
     };
     if (rule.parent_fd < 0) return;
