@@ -81,10 +81,8 @@ const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 static void unpack_iq4(int8_t *q, const uint8_t *qs) {
-    for (int i = 0; i < 16; i++) {
-        q[i] = kvalues_iq4nl[qs[i] & 15];
-        q[i + 16] = kvalues_iq4nl[qs[i] >> 4];
-    }
+    unpack_nibbles(q, qs, 16, 0);
+    for (int i = 0; i < 32; i++) q[i] = kvalues_iq4nl[q[i]];
 }
 
 static void unpack_iq4_nl(const void *block, QuantBlock *out) {
