@@ -312,8 +312,7 @@ void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
-    SpecialMode mode = provenance ? SPECIAL_IN_TEMPLATE : SPECIAL_EVERYWHERE;
-    encode_with_mask(t, text, n, mode, provenance, is_continued, out);
+    encode_with_mask(t, text, n, SPECIAL_IN_TEMPLATE, provenance, is_continued, out);
 }
 
 // Reserved special tokens.
