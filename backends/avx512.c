@@ -542,8 +542,6 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
     DEFINE_ROWS_AS(gemm_##name, vnni_gemm_##name, SUMS)                                            \
     DEFINE_ROWS_AS(gemm_large_##name, vnni_gemm_##name, 1)
 INTEGER_TYPES(DEFINE_VNNI, )
-FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
 // Transposes 16 keys of float16 to out [n][KEY_TILE]. A dword of a row holds two dimensions.
 INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {

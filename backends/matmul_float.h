@@ -1,7 +1,6 @@
 // Products of F32, F16 and BF16 weights with float32 activations, for all vector backends: decode,
 // GEMM, and the tile that attention_float.h uses as well.
-#ifndef BACKENDS_MATMUL_FLOAT_H
-#define BACKENDS_MATMUL_FLOAT_H
+#pragma once
 
 #include "activations_float.h"
 #include "matmul.h"
@@ -216,4 +215,5 @@ INLINE void float_gemm_rows(const Matmul *p, Type type) {
          type);
 }
 
-#endif
+FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
+FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
