@@ -18,14 +18,6 @@ enum {
     FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
 };
 
-// Activations of decode: float32, the tokens one after another.
-static void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols,
-                              int token_begin, int token_end) {
-    (void)n_tokens;
-    size_t begin = (size_t)token_begin * (size_t)cols, end = (size_t)token_end * (size_t)cols;
-    memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
-}
-
 // Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 and NEON there are two
 // such sums, for even and odd multiples of WIDTH; the first also adds the columns that remain after
 // the last full step of 2 * WIDTH. At the end the two sums are added, then the lanes.

@@ -22,6 +22,10 @@
 #define FLOAT_TYPES(X, ...) X(F32, f32, __VA_ARGS__) X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__)
 // clang-format on
 
+// The encoding of activations as float32, the tokens one after another (MatmulKernel.encode).
+void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                       int token_end);
+
 // AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h).
 extern const Kernels kernels_scalar;
 extern const Kernels kernels_avx2_0, kernels_avx2_1, kernels_avx2_2; // AVX2, FMA, F16C
