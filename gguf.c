@@ -294,13 +294,15 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
     return place_tensors(c, all->tensors + first, all->n_tensors - first, alignment);
 }
 
-// Checks that the shard number in the metadata is the one in the file name.
-static bool check_shard_number(const Gguf *shard, int expected, Error *err) {
-    uint64_t number = 0;
-    if (!gguf_get_u64(shard, "split.no", &number, err)) return false;
-    if (number == (uint64_t)expected) return true;
-    return error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", shard->path, expected,
-                     (size_t)number);
+// Checks a number in the metadata against the expected one, which was counted or comes from a file
+// name (`source`).
+static bool check_number(const Gguf *g, const char *key, int expected, const char *source,
+                         Error *err) {
+    uint64_t found;
+    if (!gguf_get_u64(g, key, &found, err)) return false;
+    return found == (uint64_t)expected ||
+           error_set(err, EXIT_MODEL, "%s: %s: expected %d%s, found %zu", g->path, key, expected,
+                     source, (size_t)found);
 }
 
 // Parses one file and appends its tensors to g, which then owns the mapping. The metadata of the
@@ -312,7 +314,8 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     if (g->n_shards == 1) return parse_contents(&c, g, g);
 
     Gguf other = {.path = name};
-    bool ok = parse_contents(&c, &other, g) && check_shard_number(&other, g->n_shards - 1, err);
+    bool ok =
+        parse_contents(&c, &other, g) && check_number(&other, "split.no", g->n_shards - 1, "", err);
     free(other.values);
     free(other.value_index);
     return ok;
@@ -340,7 +343,6 @@ void gguf_put_shard_path(Buffer *out, const char *path, unsigned no, unsigned n)
 // Opens shards 2 to N, and checks that file name and metadata agree on the number of shards.
 static bool open_shards(Gguf *g, Error *err) {
     uint64_t count = 1;
-    uint64_t n_tensors = (uint64_t)g->n_tensors; // value of split.tensors.count
     unsigned no = 1;
     unsigned n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
 
@@ -364,12 +366,8 @@ static bool open_shards(Gguf *g, Error *err) {
     }
 
     // The metadata of the first shard may contain the total number of tensors.
-    if (n == 1 || !gguf_find_value(g, "split.tensors.count")) return true;
-    return gguf_get_u64(g, "split.tensors.count", &n_tensors, err) &&
-           (n_tensors == (uint64_t)g->n_tensors ||
-            error_set(err, EXIT_MODEL,
-                      "%s: split.tensors.count: expected %d as in the shards, found %zu", g->path,
-                      g->n_tensors, (size_t)n_tensors));
+    return n == 1 || !gguf_find_value(g, "split.tensors.count") ||
+           check_number(g, "split.tensors.count", g->n_tensors, " as in the shards", err);
 }
 
 static bool open_mapping(Gguf *g, FileMapping file, const char *name, Error *err) {

@@ -37,15 +37,10 @@ static int pages_of(int n_positions) { return div_up(n_positions, KV_PAGE); }
 // Allocates a page with one owner; NULL if memory is short. The page is not zeroed: unused
 // positions need no memory. is_filled: all positions will be written.
 static KvPage *page_new(const KvShape *shape, bool is_filled) {
-    KvPage *page = calloc(1, sizeof *page);
     void *data = large_alloc(KV_PAGE * kv_position_bytes(shape), is_filled);
-    if (!page || !data) {
-        free(page);
-        free(data);
-        return NULL;
-    }
-    page->n_owners = 1;
-    page->data = data;
+    if (!data) return NULL;
+    KvPage *page = xalloc(1, sizeof *page);
+    *page = (KvPage){.n_owners = 1, .data = data};
     return page;
 }
 

@@ -312,8 +312,7 @@ void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
-    SpecialMode mode = provenance ? SPECIAL_IN_TEMPLATE : SPECIAL_EVERYWHERE;
-    encode_with_mask(t, text, n, mode, provenance, is_continued, out);
+    encode_with_mask(t, text, n, SPECIAL_IN_TEMPLATE, provenance, is_continued, out);
 }
 
 // Reserved special tokens.
@@ -424,8 +423,6 @@ bool tokenizer_is_control(const Tokenizer *t, int id) {
 bool tokenizer_is_special(const Tokenizer *t, int id) {
     return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
 }
-
-bool tokenizer_is_stop(const Tokenizer *t, int id) { return vocabulary_is_stop(t, id); }
 
 const int *tokenizer_stops(const Tokenizer *t, int *n) {
     *n = t->n_stops;

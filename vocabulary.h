@@ -103,8 +103,6 @@ static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
 
 // Loads the vocabulary from the metadata. t->path must be set. False with err.
 bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err);
-// True if the token ends an answer.
-bool vocabulary_is_stop(const Tokenizer *t, int id);
 // The longest special token that s (n bytes) begins with, or -1. A token that is not user-defined
 // must end within the first n_template bytes, which a chat template wrote.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template);

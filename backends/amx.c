@@ -352,10 +352,10 @@ static void store_acc(float *acc, const float *sums, int dim) {
     }
 }
 
-// The rows [first, first + 32) of K or V (`kv`), clipped to the first n.
-static Submatrix kv_rows(const void *kv, Type type, int head_dim, int first, int n) {
+// The rows [first, first + 32) of Q, K or V, clipped to the first n.
+static Submatrix rows_of_32(const void *begin, Type type, int head_dim, int first, int n) {
     size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
-    return (Submatrix){(const char *)kv + (size_t)first * row_bytes, row_bytes, row_bytes,
+    return (Submatrix){(const char *)begin + (size_t)first * row_bytes, row_bytes, row_bytes,
                        min_int(n - first, AMX_PANEL), head_dim};
 }
 
@@ -364,8 +364,8 @@ static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, AMX_TILE_K) / AMX_TILE_K,
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
     for (int i = 0; i < n_key_tiles; i++) {
-        Submatrix keys = kv_rows(a->k, a->k_type, a->head_dim, i * AMX_PANEL, n),
-                  values = kv_rows(a->v, a->v_type, a->head_dim, i * AMX_PANEL, n);
+        Submatrix keys = rows_of_32(a->k, a->k_type, a->head_dim, i * AMX_PANEL, n);
+        Submatrix values = rows_of_32(a->v, a->v_type, a->head_dim, i * AMX_PANEL, n);
         decode_panel[a->k_type](m->attend.rows, &keys, &values);
         keys_to_b(m->attend.keys + 2 * i * n_dim_tiles * AMX_TILE_LEN, m->attend.rows, n_dim_tiles);
         decode_panel[a->v_type](m->attend.rows, &values, &(Submatrix){0});
@@ -381,8 +381,7 @@ static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, i
     int n_dim_tiles = round_up(dim, AMX_TILE_K) / AMX_TILE_K;
     int n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
     int n_keys = n_key_tiles * AMX_PANEL;
-    Submatrix queries = {(const char *)(a->q + (size_t)first * (size_t)dim), (size_t)dim * 4,
-                         (size_t)dim * 4, min_int(a->n_q - first, AMX_PANEL), dim};
+    Submatrix queries = rows_of_32(a->q, TYPE_F32, dim, first, a->n_q);
 
     // scores = Q K^T
     decode_panel[TYPE_F32](m->attend.queries, &queries, &(Submatrix){0});

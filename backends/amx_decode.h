@@ -83,7 +83,8 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
     for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
         const uint8_t *p = (const uint8_t *)row;
         superblock_pad(&p, 1, padded, n - k, type);
-        Avx512Row u = unpack_row_512(type, p);
+        Avx512Row u = unpack_decode_row(type, p);
+        if (codebook_info(type)->entry_len) in_column_order(u.q);
 
         // w = scale * v - base with v = one + u, which is formed by inserting u into the bits of
         // `one`.
@@ -146,7 +147,7 @@ INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n) {
     const __m512 values = bytes_to_floats(kvalues_iq4nl);
     for (int k = 0; k < n; k += SUPERBLOCK, b++) {
         float scale[SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
-        _mm512_store_ps(scale, unpack_row_512(TYPE_IQ4_XS, (const uint8_t *)b).scale);
+        _mm512_store_ps(scale, unpack_decode_row(TYPE_IQ4_XS, (const uint8_t *)b).scale);
         IN_MEMORY(scale);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++, tile += AMX_TILE_LEN)

@@ -409,8 +409,6 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
 
 INTEGER_TYPES(DEFINE_ROWS, gemv, gemv_rows)
 INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     float_scores(a, key, n, prefetch);

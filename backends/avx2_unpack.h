@@ -108,13 +108,6 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     }
 }
 
-// The integers of four columns of eight rows, for c < 8: dword r has columns [k + 4 c, k + 4 c + 4)
-// of row r. The superblocks of the rows are transposed: bytes[i] has bytes 4 i to 4 i + 3 of each
-// row.
-INLINE __m256i integers_of_8_rows(Type type, const __m256i *bytes, int k, int c) {
-    return bit_fields_32(type, (const uint8_t *)(bytes + c), k, 8);
-}
-
 // Codebook types (kernels/codebook.h describes their blocks). Entries are loaded one by one,
 // because gathers are slow on many CPUs with AVX2; signs and scales are unpacked for all eight
 // groups of 32 together.
@@ -277,7 +270,7 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
 // bytes.
 INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) {
     const TypeInfo *info = type_info(type);
-    __m256i bytes[SUPERBLOCK_MAX_BYTES / 4];
+    __m256i bytes[SUPERBLOCK_MAX_BYTES / 4]; // [i]: bytes 4 i to 4 i + 3 of each row
 
     switch (type) {
     case TYPE_Q8_0:
@@ -294,7 +287,7 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
         for (int c = 0; c < 8; c++)
 #pragma GCC unroll 8
             for (int s = 0; s < 8; s++)
-                panel[8 * s + c] = integers_of_8_rows(type, bytes, 32 * s, c);
+                panel[8 * s + c] = bit_fields_32(type, (const uint8_t *)(bytes + c), 32 * s, 8);
         return true;
     default: break;
     }

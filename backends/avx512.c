@@ -408,20 +408,6 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
     }
 }
 
-// Loading and storing the sums of a tile: nt tokens with 32 rows each, which are two registers.
-// `stride`: floats from one token to the next.
-INLINE void load_sums(__m512 sum[2][GEMM_TILE_TOKENS], const float *from, int stride, int nt) {
-#pragma GCC unroll 6
-    for (int t = 0; t < nt; t++)
-        for (int h = 0; h < 2; h++) sum[h][t] = _mm512_load_ps(from + t * stride + 16 * h);
-}
-
-INLINE void store_sums(float *to, __m512 sum[2][GEMM_TILE_TOKENS], int stride, int nt) {
-#pragma GCC unroll 6
-    for (int t = 0; t < nt; t++)
-        for (int h = 0; h < 2; h++) _mm512_store_ps(to + t * stride + 16 * h, sum[h][t]);
-}
-
 // Adds the products of slice i to the sums. Slice i consists of 32 columns of each superblock,
 // beginning at column 64 (i % 4) + 32 (i / 4).
 INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
@@ -457,11 +443,19 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     float *sums = m->sums[r / PANEL_ROWS] + token * stride;
 
     for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
-        __m512 sum[2][GEMM_TILE_TOKENS] = {{{0}}};
-        if (step->k > 0) load_sums(sum, sums, stride, nt);
+        __m512 sum[2][GEMM_TILE_TOKENS];
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++)
+                sum[h][t] = step->k > 0 ? _mm512_load_ps(sums + t * stride + 16 * h) : splat(0);
+
         for (int i = s * slices_per_sum; i < (s + 1) * slices_per_sum; i++)
             gemm_slice(sum, step, panel, x, i, nt, group, has_min);
-        store_sums(sums, sum, stride, nt);
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++) _mm512_store_ps(sums + t * stride + 16 * h, sum[h][t]);
     }
 }
 
@@ -542,8 +536,6 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
     DEFINE_ROWS_AS(gemm_##name, vnni_gemm_##name, SUMS)                                            \
     DEFINE_ROWS_AS(gemm_large_##name, vnni_gemm_##name, 1)
 INTEGER_TYPES(DEFINE_VNNI, )
-FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
 // Transposes 16 keys of float16 to out [n][KEY_TILE]. A dword of a row holds two dimensions.
 INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {

@@ -305,10 +305,3 @@ INLINE void unpack_two_decode_rows(Avx512Row u[2], Type type, const uint8_t *a, 
     codebook_pairs_of_two(u[0].q, u[1].q, type, a, b);
 #endif
 }
-
-// A row whose integers are in the order of the columns.
-INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
-    Avx512Row u = unpack_decode_row(type, p);
-    if (codebook_info(type)->entry_len) in_column_order(u.q);
-    return u;
-}

@@ -1,7 +1,6 @@
 // Products of F32, F16 and BF16 weights with float32 activations, for all vector backends: decode,
 // GEMM, and the tile that attention_float.h uses as well.
-#ifndef BACKENDS_MATMUL_FLOAT_H
-#define BACKENDS_MATMUL_FLOAT_H
+#pragma once
 
 #include "activations_float.h"
 #include "matmul.h"
@@ -18,14 +17,6 @@ enum {
     FLOAT_GEMV_SUMS = WIDTH == 16 ? 1 : 2,
     FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
 };
-
-// Activations of decode: float32, the tokens one after another.
-static void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols,
-                              int token_begin, int token_end) {
-    (void)n_tokens;
-    size_t begin = (size_t)token_begin * (size_t)cols, end = (size_t)token_end * (size_t)cols;
-    memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
-}
 
 // Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 and NEON there are two
 // such sums, for even and odd multiples of WIDTH; the first also adds the columns that remain after
@@ -216,4 +207,5 @@ INLINE void float_gemm_rows(const Matmul *p, Type type) {
          type);
 }
 
-#endif
+FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
+FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)

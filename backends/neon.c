@@ -44,7 +44,7 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
 
         float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
         acc = vfmaq_f32(acc, sum, w->scale[g / 4] * vld1q_f32(x->scale + g));
-        if (info->has_min) acc = vfmsq_f32(acc, w->min[g / 4], vld1q_f32(x->sum + g));
+        if (info->has_min) acc = vfmaq_f32(acc, w->minus_min[g / 4], vld1q_f32(x->sum + g));
     }
 
     return acc;
@@ -109,19 +109,17 @@ INLINE void add_products(int32x4_t (*dot)[UNIT_SUMS], const int8_t *w, const Gem
     }
 }
 
-// sum + v * scale and sum - v * scale, rounded once.
+// sum + v * scale, rounded once.
 INLINE float32x4_t add_scaled(float32x4_t sum, float32x4_t v, const UnitScale *scale) {
     return vfmaq_n_f32(sum, v, *scale);
-}
-INLINE float32x4_t subtract_scaled(float32x4_t sum, float32x4_t v, const UnitScale *scale) {
-    return vfmsq_n_f32(sum, v, *scale);
 }
 #endif
 enum { LANE_ROWS = PANEL_ROWS / UNIT_SUMS }; // rows of a register of sums
 
 typedef struct {
     int8_t q[SUPERBLOCK / 16][16 * PANEL_ROWS];
-    float scale[UNIT_SUMS][SUPERBLOCK_GROUPS][4], min[UNIT_SUMS][SUPERBLOCK_GROUPS][4]; // by lane
+    float scale[UNIT_SUMS][SUPERBLOCK_GROUPS][4]; // by lane, as minus_min
+    float minus_min[UNIT_SUMS][SUPERBLOCK_GROUPS][4];
     float32x4_t base[UNIT_SUMS][SUPERBLOCK_GROUPS]; // -BASE * scale, see scale_based_dot()
 } NeonPanel;
 
@@ -144,10 +142,10 @@ INLINE void pack_panel(NeonPanel *p, const Tensor *w, int row, int row_end, int 
     for (int h = 0; h < UNIT_SUMS; h++)
         for (int g = 0; g < SUPERBLOCK / info->group; g += 4) {
             const NeonRow *rows = b + h * LANE_ROWS;
-#define SCALE(i) rows[i % LANE_ROWS].scale[g / 4]
-#define MIN(i)   rows[i % LANE_ROWS].min[g / 4]
+#define SCALE(i)     rows[i % LANE_ROWS].scale[g / 4]
+#define MINUS_MIN(i) rows[i % LANE_ROWS].minus_min[g / 4]
             vst4q_f32(p->scale[h][g], FOUR_LANES(SCALE));
-            if (info->has_min) vst4q_f32(p->min[h][g], FOUR_LANES(MIN));
+            if (info->has_min) vst4q_f32(p->minus_min[h][g], FOUR_LANES(MINUS_MIN));
             for (int i = g; i < g + 4; i++)
                 p->base[h][i] = scale_based_dot(vdupq_n_s32(0), vld1q_f32(p->scale[h][i]));
         }
@@ -167,7 +165,7 @@ INLINE void panel_tile(float (*sums)[UNIT_SUMS][4], const NeonPanel *p, const Ge
 
     for (int g = 0; g < n_groups; g++) {
         int32x4_t dot[GEMM_TILE_TOKENS][UNIT_SUMS];
-        float32x4_t scale[UNIT_SUMS], min[UNIT_SUMS];
+        float32x4_t scale[UNIT_SUMS], minus_min[UNIT_SUMS];
 
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < UNIT_SUMS; h++) dot[t][h] = LOAD_OPERAND(start);
@@ -180,7 +178,7 @@ INLINE void panel_tile(float (*sums)[UNIT_SUMS][4], const NeonPanel *p, const Ge
 
         for (int h = 0; h < UNIT_SUMS; h++) {
             scale[h] = vld1q_f32(p->scale[h][g]);
-            min[h] = vld1q_f32(p->min[h][g]);
+            minus_min[h] = vld1q_f32(p->minus_min[h][g]);
         }
 
         // fma(dot + BASE, scale, -BASE * scale) = dot * scale, rounded once.
@@ -189,7 +187,7 @@ INLINE void panel_tile(float (*sums)[UNIT_SUMS][4], const NeonPanel *p, const Ge
                 float32x4_t d = vfmaq_f32(LOAD_OPERAND(p->base[h][g]),
                                           vreinterpretq_f32_s32(dot[t][h]), scale[h]);
                 sum[t][h] = add_scaled(sum[t][h], d, x[t].scale + g);
-                if (info->has_min) sum[t][h] = subtract_scaled(sum[t][h], min[h], x[t].sum + g);
+                if (info->has_min) sum[t][h] = add_scaled(sum[t][h], minus_min[h], x[t].sum + g);
             }
     }
 
@@ -260,8 +258,6 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
 
 INTEGER_TYPES(DEFINE_ROWS, gemv, gemv_rows)
 INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
-FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     float_scores(a, key, n, prefetch);

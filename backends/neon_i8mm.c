@@ -73,12 +73,9 @@ INLINE void add_products(int32x4_t (*dot)[UNIT_SUMS], const int8_t *w, const Gem
         }
 }
 
-// sum + v * scale and sum - v * scale, rounded once.
+// sum + v * scale, rounded once.
 INLINE float32x4_t add_scaled(float32x4_t sum, float32x4_t v, const UnitScale *scale) {
     return vfmaq_f32(sum, v, vld1q_f32(*scale));
-}
-INLINE float32x4_t subtract_scaled(float32x4_t sum, float32x4_t v, const UnitScale *scale) {
-    return vfmsq_f32(sum, v, vld1q_f32(*scale));
 }
 
 #include "neon.c"

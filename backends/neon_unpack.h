@@ -1,6 +1,6 @@
 // NEON: a superblock of one row in registers, for every integer type: 256 signed bytes, with a
-// scale and a minimum for each group of the type. The integers of Q4_0 and Q6_K stay in the high
-// bits of a byte, where the sign is; their scales are divided by 16 and 4.
+// scale and a negated minimum for each group of the type. The integers of Q4_0 and Q6_K stay in the
+// high bits of a byte, where the sign is; their scales are divided by 16 and 4.
 #pragma once
 
 #include "vector.h"
@@ -16,7 +16,8 @@
 
 typedef struct {
     int8x16_t q[SUPERBLOCK / 16];
-    float32x4_t scale[SUPERBLOCK_GROUPS / 4], min[SUPERBLOCK_GROUPS / 4]; // 16 values, or 8
+    float32x4_t scale[SUPERBLOCK_GROUPS / 4];     // 16 values, or 8
+    float32x4_t minus_min[SUPERBLOCK_GROUPS / 4]; // the same, where the type has minima
 } NeonRow;
 
 // Eight float16 that are `step` bytes apart, times `by`.
@@ -49,7 +50,7 @@ INLINE void k_scales(const uint8_t *p, NeonRow *out) {
     uint8x16_t high = vshrq_n_u8(vqtbl1q_u8(v, high_at), 2) & vdupq_n_u8(0x30);
     int8x16_t s = vreinterpretq_s8_u8((low & mask) | high);
     int8_scales(vget_low_s8(s), f16_at(p), out->scale);
-    int8_scales(vget_high_s8(s), f16_at(p + 2), out->min);
+    int8_scales(vget_high_s8(s), -f16_at(p + 2), out->minus_min);
 }
 
 INLINE void iq4_xs_scales(const uint8_t *p, NeonRow *out) {
@@ -99,7 +100,7 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
 
     if (is_k) k_scales(p, out);
     if (block < SUPERBLOCK) f16_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
-    if (type == TYPE_Q4_1) f16_scales(p + 2, bytes / 8, -1, out->min);
+    if (type == TYPE_Q4_1) f16_scales(p + 2, bytes / 8, 1, out->minus_min);
     if (type == TYPE_IQ4_XS) iq4_xs_scales(p, out);
 }
 
@@ -188,7 +189,7 @@ INLINE void unpack_generic(Type type, const uint8_t *p, NeonRow *out) {
         memcpy((int8_t *)out->q + k, b.q, (size_t)block);
         for (int g = 0; g < block / group; g++) {
             ((float *)out->scale)[k / group + g] = b.scale[g * group / QUANT_GROUP];
-            ((float *)out->min)[k / group + g] = b.min[g * group / QUANT_GROUP];
+            ((float *)out->minus_min)[k / group + g] = -b.min[g * group / QUANT_GROUP];
         }
     }
 }

@@ -27,7 +27,7 @@
 //                               holds dword d of rows 0 to WIDTH - 1
 //   transpose_dwords(...)       the same for any number of columns
 //
-// Only x86, with SignedWords, a register of int32 as a vector of the compiler:
+// SignedWords is the same register with int32 as a vector of the compiler. Only x86:
 //
 //   round_pairs(a, b)           the nearest int16 of a in the low half of each dword, those of b in
 //                               the high half; ties to even
@@ -38,14 +38,20 @@
 #include "superblock.h"
 #include "../kernels/blocks.h"
 
+enum { WIDTH = VECTOR_BITS / 32 };
+typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));
+
+// Limits of x in exp_floats(): the powers of two between them are normal numbers. On AVX-512, where
+// ldexp_floats() handles subnormal numbers and overflow, e^x is 0 and infinity at the limits.
+static const float EXP_MIN = VECTOR_BITS < 512 ? -87 : -105;
+static const float EXP_MAX = VECTOR_BITS < 512 ? 88 : 89;
+
 #if VECTOR_BITS == 128
 
 #include <arm_neon.h>
 
 typedef float32x4_t Floats;
 typedef int32x4_t Integers;
-enum { WIDTH = 4 };
-static const float EXP_MIN = -87, EXP_MAX = 88; // powers of two that are normal numbers
 
 INLINE float f16_at(const void *p) {
     __fp16 h;
@@ -145,9 +151,6 @@ INLINE float f16_at(const void *p) { return _cvtsh_ss(load_u16(p)); }
 
 typedef __m256 Floats;
 typedef __m256i Integers;
-typedef int32_t SignedWords __attribute__((vector_size(32)));
-enum { WIDTH = 8 };
-static const float EXP_MIN = -87, EXP_MAX = 88; // powers of two that are normal numbers
 
 // Mask of the first n lanes.
 INLINE __m256i first_lanes(int n) {
@@ -276,10 +279,6 @@ INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t of
 
 typedef __m512 Floats;
 typedef __m512i Integers;
-typedef int32_t SignedWords __attribute__((vector_size(64)));
-enum { WIDTH = 16 };
-// exp of these is 0 and infinity: ldexp_floats handles subnormal numbers and overflow.
-static const float EXP_MIN = -105, EXP_MAX = 89;
 
 // Mask of the first n lanes.
 INLINE __mmask16 first_lanes(int n) {

@@ -104,6 +104,22 @@ static const TypeInfo type_table[TYPE_COUNT + 1] = {
     [36] = {.name = "IQ4_NL_4_4"},  [37] = {.name = "IQ4_NL_4_8"},  [38] = {.name = "IQ4_NL_8_8"},
     [TYPE_COUNT] = {.name = "unknown"},
 };
+
+// X(type, name, ...) for each type that can be decoded; further arguments are passed on. Integer
+// types are listed by the size of their groups. The tables of kernels and of functions by type are
+// generated from these lists.
+#define TYPES_OF_16(X, ...) \
+    X(Q2_K, q2_k, __VA_ARGS__) X(Q3_K, q3_k, __VA_ARGS__) X(Q6_K, q6_k, __VA_ARGS__) \
+    X(IQ2_XS, iq2_xs, __VA_ARGS__) X(IQ2_S, iq2_s, __VA_ARGS__) X(IQ1_M, iq1_m, __VA_ARGS__)
+#define TYPES_OF_32(X, ...) \
+    X(Q8_0, q8_0, __VA_ARGS__) X(Q4_0, q4_0, __VA_ARGS__) X(Q4_1, q4_1, __VA_ARGS__) \
+    X(Q5_0, q5_0, __VA_ARGS__) X(Q5_1, q5_1, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__) \
+    X(Q5_K, q5_k, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__) X(IQ4_XS, iq4_xs, __VA_ARGS__) \
+    X(IQ2_XXS, iq2_xxs, __VA_ARGS__) X(IQ3_XXS, iq3_xxs, __VA_ARGS__) X(IQ3_S, iq3_s, __VA_ARGS__) \
+    X(IQ1_S, iq1_s, __VA_ARGS__) X(TQ1_0, tq1_0, __VA_ARGS__) X(TQ2_0, tq2_0, __VA_ARGS__) \
+    X(Q1_0, q1_0, __VA_ARGS__) X(Q2_0, q2_0, __VA_ARGS__)
+#define INTEGER_TYPES(X, ...) TYPES_OF_16(X, __VA_ARGS__) TYPES_OF_32(X, __VA_ARGS__)
+#define FLOAT_TYPES(X, ...) X(F32, f32, __VA_ARGS__) X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__)
 // clang-format on
 
 // Never NULL: unknown numbers have the name "unknown" and no size. If the type is a compile-time

@@ -81,10 +81,8 @@ const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 static void unpack_iq4(int8_t *q, const uint8_t *qs) {
-    for (int i = 0; i < 16; i++) {
-        q[i] = kvalues_iq4nl[qs[i] & 15];
-        q[i + 16] = kvalues_iq4nl[qs[i] >> 4];
-    }
+    unpack_nibbles(q, qs, 16, 0);
+    for (int i = 0; i < 32; i++) q[i] = kvalues_iq4nl[q[i]];
 }
 
 static void unpack_iq4_nl(const void *block, QuantBlock *out) {
@@ -260,16 +258,8 @@ static void unpack_q2_0(const void *block, QuantBlock *out) {
 
 // All types.
 
-static const QuantUnpack unpackers[TYPE_COUNT] = {
-    [TYPE_Q8_0] = unpack_q8_0,       [TYPE_Q4_0] = unpack_q4_0,     [TYPE_Q4_1] = unpack_q4_1,
-    [TYPE_Q5_0] = unpack_q5_0,       [TYPE_Q5_1] = unpack_q5_1,     [TYPE_IQ4_NL] = unpack_iq4_nl,
-    [TYPE_Q2_K] = unpack_q2_k,       [TYPE_Q3_K] = unpack_q3_k,     [TYPE_Q4_K] = unpack_q4_k,
-    [TYPE_Q5_K] = unpack_q5_k,       [TYPE_Q6_K] = unpack_q6_k,     [TYPE_IQ4_XS] = unpack_iq4_xs,
-    [TYPE_IQ2_XXS] = unpack_iq2_xxs, [TYPE_IQ2_XS] = unpack_iq2_xs, [TYPE_IQ2_S] = unpack_iq2_s,
-    [TYPE_IQ3_XXS] = unpack_iq3_xxs, [TYPE_IQ3_S] = unpack_iq3_s,   [TYPE_IQ1_S] = unpack_iq1_s,
-    [TYPE_IQ1_M] = unpack_iq1_m,     [TYPE_TQ1_0] = unpack_tq1_0,   [TYPE_TQ2_0] = unpack_tq2_0,
-    [TYPE_Q1_0] = unpack_q1_0,       [TYPE_Q2_0] = unpack_q2_0,
-};
+#define UNPACKER(type, name, ...) [TYPE_##type] = unpack_##name,
+static const QuantUnpack unpackers[TYPE_COUNT] = {INTEGER_TYPES(UNPACKER, )};
 
 QuantUnpack quant_unpack(Type type) { return unpackers[type]; }
 

@@ -32,8 +32,8 @@ static size_t copy_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)cols * sizeof(float);
 }
 
-static void copy_activations(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                             int token_end) {
+void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                       int token_end) {
     (void)n_tokens;
     size_t first = (size_t)token_begin * (size_t)cols;
     memcpy((float *)encoded + first, x + first, copy_bytes(token_end - token_begin, cols));
@@ -140,7 +140,7 @@ static double scalar_peak(int rounds) {
                      .row_step = 1,                                                                \
                      .token_step = 1,                                                              \
                      .encoded_bytes = copy_bytes,                                                  \
-                     .encode = copy_activations,                                                   \
+                     .encode = float_encode_rows,                                                  \
                      .rows = scalar_rows},
 
 const Kernels kernels_scalar = {
