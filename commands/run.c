@@ -155,7 +155,8 @@ int command_run(const Options *given) {
     if (n == 1) note_ending(o, &g, s);
     note_unread_stdin(o);
     note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
-    if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
+    for (int i = 0; i < n; i++)
+        if (completions[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
     // The warning is printed even with -q: no script may take an incomplete text for an answer.
     int n_incomplete = 0;

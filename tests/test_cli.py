@@ -556,6 +556,19 @@ def interrupt():
 
 
 @test
+def interrupt_of_several_completions(cli):
+    """The exit status is 130 if the first completion is complete and another one is not."""
+    args = ["--raw", "-N", 2, "-s", 1, "--temp", 1, "--ignore-eos", "-c", 60000, "Once upon a time"]
+    texts = [c["text"] for c in json.loads(cli.run("run", "--json", "-n", 60, *args)[0])["choices"]]
+    p = subprocess.Popen(cli.command("run", "-n", 50000, "--stop", texts[0], *args), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate(timeout=20)[1]
+    same(p.returncode, 130, err)
+
+
+@test
 def not_a_number():
     norm = (1, 16, struct.pack("<16f", *[float("nan")] * 16))
     path = path_of("nan.gguf", damaged({}, dict(TENSORS, **{"output_norm.weight": norm})))
