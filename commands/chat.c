@@ -121,8 +121,10 @@ int command_chat(const Options *o) {
         if (str_is_blank(buffer_str(&text))) continue;
 
         // Pasted or multi-line text is a message, even if it begins with a slash.
-        if (is_editing) chat_undo(&c);
-        if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
+        bool is_message = text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED;
+        if (is_message && is_editing)
+            chat_replace(&c, dialogue_last(&c.dialogue, "user"), buffer_str(&text));
+        else if (is_message)
             chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))
             break;

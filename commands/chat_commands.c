@@ -202,8 +202,10 @@ static void command_edit(Chat *c, const char *text) {
     int i = dialogue_last(d, "user");
     if (i >= 0 && c->is_terminal && !*text)
         buffer_put(&c->edited, d->messages[i].content);
-    else if (chat_undo(c) && *text)
-        chat_say(c, "user", str_of(text));
+    else if (i >= 0 && *text)
+        chat_replace(c, i, str_of(text));
+    else
+        chat_undo(c);
 }
 
 static void command_regen(Chat *c, const char *text) {
@@ -212,11 +214,7 @@ static void command_regen(Chat *c, const char *text) {
         chat_error(c, "there is no message to answer");
         return;
     }
-    if (dialogue_has(d, d->n - 1, "assistant")) {
-        dialogue_remove(d, d->n - 1, d->n);
-        chat_save(c, false);
-    }
-    if (chat_fits(c)) chat_answer(c);
+    chat_replace(c, d->n - dialogue_has(d, d->n - 1, "assistant"), (Str){0});
 }
 
 static void command_clear(Chat *c, const char *text) {

@@ -622,6 +622,30 @@ def context_full():
 
 
 @test
+def replaced_messages():
+    """A message or an answer that /edit or /regen cannot replace stays in the dialogue and in the session."""
+    with open(path("refuse.jinja"), "w") as f:
+        f.write("{% if fails %}{{ raise_exception('as you say') }}{% endif %}{{ messages[-1].content }}")
+    long, session, refuse = "Once upon a time " * 40, path("replaced.jsonl"), ["--template", path("refuse.jinja")]
+    _, err = piped(BUILT_IN, ["Once upon", "There was", "/edit " + long], "-n", "3", "-c", "200", "--session", session, code=4)
+    before = transcript("replaced.jsonl")
+    same((len(before), before[2]["content"]), (4, "There was"), err)
+    piped(BUILT_IN, ["/regen"], "-c", "30", "--session", session, code=4)
+    piped(BUILT_IN, ["/regen"], *refuse, "--template-var", "fails=true", "--session", session, code=1)
+    same(transcript("replaced.jsonl"), before)
+    piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
+    after = transcript("replaced.jsonl")
+    same((before[:2], after[2]["content"], len(after)), (after[:2], "There is", 4))
+
+    t = chat(BUILT_IN, "-n", "3", "-c", "200", "--session", session)
+    t.send("/edit\r")
+    assert t.wait("> There is"), t.text()
+    ask(t, "\x15\x1b[200~" + long + "\x1b[201~")
+    same(transcript("replaced.jsonl"), after)
+    t.close()
+
+
+@test
 def status_of_failures():
     """The exit status is that of the first failed turn; the following lines are answered."""
     with open(path("moody.jinja"), "w") as f:
