@@ -101,26 +101,39 @@ static int update_stream(Chat *c) {
 }
 
 // Drops the oldest turns, but not the system prompt, until the dialogue takes at most half of the
-// context or only one turn is left. Returns the number of tokens of the dialogue.
-static int drop_turns(Chat *c) {
-    Dialogue *d = &c->dialogue;
+// context or only one turn is left. If that turn exceeds `limit`, nothing is dropped. Returns the
+// number of tokens of the dialogue.
+static int drop_turns(Chat *c, int limit) {
+    Dialogue *d = &c->dialogue, whole = *d;
     int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = update_stream(c);
+
+    // Shorten a copy of the list of messages.
+    d->messages = NULL;
+    d->n = 0;
+    for (int i = 0; i < whole.n; i++) dialogue_push(d, whole.messages[i]);
     for (; n > c->options.ctx / 2; n = update_stream(c), n_dropped++) {
         int next = first + 1;
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
-        dialogue_drop(d, first, next);
+        d->n -= next - first;
+        memmove(d->messages + first, d->messages + next,
+                (size_t)(d->n - first) * sizeof *d->messages);
     }
-    if (n_dropped)
-        note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
-             count_of(n_dropped, "turn"), n, c->options.ctx);
+
+    int n_removed = whole.n - d->n;
+    free(d->messages);
+    *d = whole;
+    if (!n_dropped || n < 0 || n > limit) return n;
+    dialogue_drop(d, first, first + n_removed);
+    note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
+         count_of(n_dropped, "turn"), n, c->options.ctx);
     return n;
 }
 
 bool chat_fits(Chat *c) {
     int limit = c->options.ctx - 8; // leaves a few tokens for the answer
     int n = update_stream(c), most = c->pipeline.model.config.max_context;
-    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
+    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
     const char *larger = c->options.ctx < most ? ", or restart with a larger -c" : "";
     if (n > limit) {
         chat_error(c,

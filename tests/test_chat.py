@@ -732,6 +732,8 @@ def dropped_turns():
     assert "context full: dropped the oldest" in err and "does not fit" not in err, err
     _, err = piped(BUILT_IN, lines, "-c", "96", "-n", "16", code=4)
     assert "does not fit the context" in err and "dropped" not in err, err
+    _, err = piped(BUILT_IN, [lines[0], lines[0] * 20, "/show"], "-c", "96", "-n", "16", "--keep-going", code=4)
+    assert "does not fit the context" in err and "dropped" not in err and ", 2 messages" in err, err
 
 
 @test
