@@ -67,6 +67,7 @@ static void chat_open(Chat *c, const Options *o) {
     c->is_terminal = editor_is_terminal(c->editor);
     if (c->is_terminal || o->is_continued) c->last_path = history_beside(o, ".last-chat");
     if (c->last_path) outfile_remove_leftovers(c->last_path);
+    if (o->session_file) outfile_remove_leftovers(o->session_file);
 
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);

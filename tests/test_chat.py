@@ -545,7 +545,7 @@ def warned_once():
 
 @test
 def leftovers():
-    """Temporary files of --continue that a killed chat left are removed; young ones and other names stay."""
+    """Temporary files that a killed chat left are removed; young ones and other names stay."""
     folder = os.path.join(STATE, "llama31")
     os.makedirs(folder, exist_ok=True)
     for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
@@ -558,6 +558,12 @@ def leftovers():
     chat(BUILT_IN).close()
     same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
          "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
+    session, left = path("left.jsonl"), path("left.jsonl.0123456789abcdef.tmp")
+    with open(left, "w"):
+        pass
+    os.utime(left, (0, 0))
+    piped(BUILT_IN, [], "--session", session)
+    assert not os.path.exists(left), "a temporary file of --session is left"
 
 
 @test
