@@ -307,6 +307,12 @@ static void command_list(Chat *c, const char *text) {
          "A space before \"/\" sends it as text. Tab completes, Ctrl-R searches the history.");
 }
 
+// True for a pipe or a device: reading it could block, and Ctrl-C would not end the wait.
+static bool is_stream(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 bool chat_command(Chat *c, const char *text) {
     char word[40];
     size_t n = strcspn(text, " \t");
@@ -318,8 +324,10 @@ bool chat_command(Chat *c, const char *text) {
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
 
-        if (commands[i].takes_file && !*text)
+        if (commands[i].takes_file && (!*text || !strcmp(text, "-")))
             chat_error(c, "%s: expected a file name", word);
+        else if (commands[i].takes_file && is_stream(text))
+            chat_error(c, "%s: expected a file, found a pipe or device", text);
         else if (commands[i].run)
             commands[i].run(c, text);
         return commands[i].run;

@@ -415,6 +415,16 @@ def huge_files():
 
 
 @test
+def streams_are_refused():
+    """Commands read no pipe, device or standard input, where Ctrl-C could not end the wait."""
+    os.mkfifo(path("fifo"))
+    lines = ["/%s %s" % (command, name) for command in ("file", "load") for name in ("-", path("fifo"), "/dev/zero")]
+    answer, *errors = turns(BUILT_IN, ["Once"] + lines + ["/regen"], "-n", "2")
+    same([e["error"].count("expected a file") for e in errors[:-1]], [1] * 6, errors)
+    assert answer["content"] and errors[-1]["content"], (answer, errors)
+
+
+@test
 def built_in_model():
     """Without -n, an answer of the built-in model is one paragraph."""
     for options, n_lines in ([], 1), (["-n", "-1"], 3):
