@@ -440,6 +440,8 @@ def several_completions(cli):
     alone = [cli.run("run", "--seed", 5 + i, *args)[0].rstrip(b"\n") for i in range(3)]
     check(len(set(alone)) == 3, alone)
     same(cli.run("run", "-N", 3, "--seed", 5, *args)[0], b"".join(text + b"\n" for text in alone))
+    echoed = b"".join(b"Once upon a time" + text + b"\n" for text in alone)
+    same(cli.run("run", "-N", 3, "--seed", 5, "--echo", *args)[0], echoed)
     choices = json.loads(cli.run("run", "-N", 3, "--seed", 5, "--json", *args)[0])["choices"]
     same([c["text"].encode() for c in choices], alone)
     same([c["seed"] for c in choices], [5, 6, 7])
