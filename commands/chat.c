@@ -18,6 +18,7 @@ static void open_transcript(Chat *c) {
     if (session && c->options.is_continued)
         die(EXIT_USAGE, "expected either --session or --continue");
     if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
+    if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
     if ((session && !journal_open(&c->journal, path, FILE_PRIVATE, &err)) ||
         !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
         (session && !journal_repair(&c->journal, n_truncated, &err)))
