@@ -136,10 +136,11 @@ bool chat_fits(Chat *c) {
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
     const char *larger = c->options.ctx < most ? ", or restart with a larger -c" : "";
     if (n > limit) {
-        chat_error(c,
-                   "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
-                   "--keep-going%s; the model's limit is %d)",
-                   n, c->options.ctx, larger, most);
+        chat_error(
+            c,
+            "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
+            "model's limit is %d)",
+            n, c->options.ctx, c->options.keep_going ? "" : ", --keep-going", larger, most);
         if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
     } else if (n > limit * 9 / 10)
         note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,

@@ -750,6 +750,7 @@ def dropped_turns():
     assert "does not fit the context" in err and "dropped" not in err, err
     _, err = piped(BUILT_IN, [lines[0], lines[0] * 20, "/show"], "-c", "96", "-n", "16", "--keep-going", code=4)
     assert "does not fit the context" in err and "dropped" not in err and ", 2 messages" in err, err
+    assert "--keep-going" not in err, err
 
 
 @test
