@@ -401,7 +401,10 @@ void chat_replace(Chat *c, int from, Str text) {
 
     bool ok = text.data ? chat_say(c, "user", text) : chat_fits(c) && chat_answer(c);
     for (int i = 0; i < old.n && !ok; i++) dialogue_push(d, old.messages[i]);
-    if (ok) dialogue_remove(&old, 0, old.n);
+    if (ok)
+        dialogue_remove(&old, 0, old.n);
+    else if (old.n)
+        note(&c->options, "(not changed)");
     free(old.messages);
     c->is_replacing = false;
 }

@@ -657,6 +657,7 @@ def replaced_messages():
     t.send("/edit\r")
     assert t.wait("> There is"), t.text()
     ask(t, "\x15\x1b[200~" + long + "\x1b[201~")
+    assert "(not changed)" in t.text(), t.text()
     same(transcript("replaced.jsonl"), after)
     t.close()
 
