@@ -18,6 +18,7 @@ static void open_transcript(Chat *c) {
     if (session && c->options.is_continued)
         die(EXIT_USAGE, "expected either --session or --continue");
     if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
+    if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
     if ((session && !journal_open(&c->journal, path, FILE_PRIVATE, &err)) ||
         !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
         (session && !journal_repair(&c->journal, n_truncated, &err)))
@@ -67,6 +68,7 @@ static void chat_open(Chat *c, const Options *o) {
     c->is_terminal = editor_is_terminal(c->editor);
     if (c->is_terminal || o->is_continued) c->last_path = history_beside(o, ".last-chat");
     if (c->last_path) outfile_remove_leftovers(c->last_path);
+    if (o->session_file) outfile_remove_leftovers(o->session_file);
 
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
@@ -121,8 +123,10 @@ int command_chat(const Options *o) {
         if (str_is_blank(buffer_str(&text))) continue;
 
         // Pasted or multi-line text is a message, even if it begins with a slash.
-        if (is_editing) chat_undo(&c);
-        if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
+        bool is_message = text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED;
+        if (is_message && is_editing)
+            chat_replace(&c, dialogue_last(&c.dialogue, "user"), buffer_str(&text));
+        else if (is_message)
             chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))
             break;

@@ -25,6 +25,7 @@ typedef struct {
     int n_answers;      // added to the seed: each answer has its own random numbers
     Journal journal;    // the file of --session
     bool is_unsaved;    // the last write to the journal failed
+    bool is_replacing;  // the journal also has the messages that chat_replace() replaces
     char *last_path;    // file of --continue; NULL: none
     Buffer attached;    // text of /file, for the next message
     Buffer edited;      // the last user message, which the next text replaces; empty: none
@@ -45,12 +46,16 @@ bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
 // True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
-// Generates an answer, and adds it to the dialogue.
-void chat_answer(Chat *c);
-// Adds a message (takes ownership), unless it does not fit, and answers it if wants_answer.
-void chat_add(Chat *c, Message m, bool wants_answer);
-// Adds a message made of the attached file and a text, and answers it.
-void chat_say(Chat *c, const char *role, Str text);
+// Generates an answer, and adds it to the dialogue. False if there is none.
+bool chat_answer(Chat *c);
+// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit.
+bool chat_add(Chat *c, Message m, bool wants_answer);
+// Adds a message made of the attached file and a text, and answers it. False if it does not fit.
+bool chat_say(Chat *c, const char *role, Str text);
+// Replaces the messages from index `from` on with a message of the user and its answer or, if
+// text.data is NULL, with an answer. If the new message does not fit, or there is no answer, the
+// old messages stay in the dialogue and in its file.
+void chat_replace(Chat *c, int from, Str text);
 // Removes the last user message and all messages after it. False if there is no user message.
 bool chat_undo(Chat *c);
 

@@ -201,8 +201,10 @@ static void command_edit(Chat *c, const char *text) {
     int i = dialogue_last(d, "user");
     if (i >= 0 && c->is_terminal && !*text)
         buffer_put(&c->edited, d->messages[i].content);
-    else if (chat_undo(c) && *text)
-        chat_say(c, "user", str_of(text));
+    else if (i >= 0 && *text)
+        chat_replace(c, i, str_of(text));
+    else
+        chat_undo(c);
 }
 
 static void command_regen(Chat *c, const char *text) {
@@ -211,11 +213,7 @@ static void command_regen(Chat *c, const char *text) {
         chat_error(c, "there is no message to answer");
         return;
     }
-    if (dialogue_has(d, d->n - 1, "assistant")) {
-        dialogue_remove(d, d->n - 1, d->n);
-        chat_save(c, false);
-    }
-    if (chat_fits(c)) chat_answer(c);
+    chat_replace(c, d->n - dialogue_has(d, d->n - 1, "assistant"), (Str){0});
 }
 
 static void command_clear(Chat *c, const char *text) {
@@ -308,6 +306,12 @@ static void command_list(Chat *c, const char *text) {
          "A space before \"/\" sends it as text. Tab completes, Ctrl-R searches the history.");
 }
 
+// True for a pipe or a device: reading it could block, and Ctrl-C would not end the wait.
+static bool is_stream(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 bool chat_command(Chat *c, const char *text) {
     char word[40];
     size_t n = strcspn(text, " \t");
@@ -319,8 +323,10 @@ bool chat_command(Chat *c, const char *text) {
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
 
-        if (commands[i].takes_file && !*text)
+        if (commands[i].takes_file && (!*text || !strcmp(text, "-")))
             chat_error(c, "%s: expected a file name", word);
+        else if (commands[i].takes_file && is_stream(text))
+            chat_error(c, "%s: expected a file, found a pipe or device", text);
         else if (commands[i].run)
             commands[i].run(c, text);
         return commands[i].run;

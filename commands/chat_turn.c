@@ -52,7 +52,7 @@ void chat_save(Chat *c, bool is_appended) {
     Error err;
     Buffer text = {0};
     const char *session = c->options.session_file;
-    bool by_line = session && is_appended && !c->is_unsaved;
+    bool by_line = session && is_appended && !c->is_unsaved && !c->is_replacing;
 
     if (!session && !c->last_path) return;
 
@@ -72,6 +72,7 @@ void chat_save(Chat *c, bool is_appended) {
         c->last_path = NULL;
     }
     c->is_unsaved = session && !ok;
+    c->is_replacing = false;
     buffer_free(&text);
 }
 
@@ -99,33 +100,48 @@ static int update_stream(Chat *c) {
 }
 
 // Drops the oldest turns, but not the system prompt, until the dialogue takes at most half of the
-// context or only one turn is left. Returns the number of tokens of the dialogue.
-static int drop_turns(Chat *c) {
-    Dialogue *d = &c->dialogue;
+// context or only one turn is left. If that turn exceeds `limit`, nothing is dropped. Returns the
+// number of tokens of the dialogue.
+static int drop_turns(Chat *c, int limit) {
+    Dialogue *d = &c->dialogue, whole = *d;
     int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = update_stream(c);
+
+    // Shorten a copy of the list of messages.
+    d->messages = NULL;
+    d->n = 0;
+    for (int i = 0; i < whole.n; i++) dialogue_push(d, whole.messages[i]);
     for (; n > c->options.ctx / 2; n = update_stream(c), n_dropped++) {
         int next = first + 1;
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
-        dialogue_drop(d, first, next);
+        d->n -= next - first;
+        memmove(d->messages + first, d->messages + next,
+                (size_t)(d->n - first) * sizeof *d->messages);
     }
-    if (n_dropped)
-        note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
-             count_of(n_dropped, "turn"), n, c->options.ctx);
+
+    int n_removed = whole.n - d->n;
+    free(d->messages);
+    *d = whole;
+    if (!n_dropped || n < 0 || n > limit) return n;
+    dialogue_drop(d, first, first + n_removed);
+    note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
+         count_of(n_dropped, "turn"), n, c->options.ctx);
     return n;
 }
 
 bool chat_fits(Chat *c) {
     int limit = c->options.ctx - 8; // leaves a few tokens for the answer
     int n = update_stream(c), most = c->pipeline.model.config.max_context;
-    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
+    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
     const char *larger = c->options.ctx < most ? ", or restart with a larger -c" : "";
-    if (n > limit)
-        chat_error(c,
-                   "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
-                   "--keep-going%s; the model's limit is %d)",
-                   n, c->options.ctx, larger, most);
-    else if (n > limit * 9 / 10)
+    if (n > limit) {
+        chat_error(
+            c,
+            "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
+            "model's limit is %d)",
+            n, c->options.ctx, c->options.keep_going ? "" : ", --keep-going", larger, most);
+        if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
+    } else if (n > limit * 9 / 10)
         note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,
              larger);
     return n >= 0 && n <= limit;
@@ -302,13 +318,13 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 
 // Turns
 
-void chat_answer(Chat *c) {
+bool chat_answer(Chat *c) {
     Sequence s = {0};
     Answer a = {.chat = c, .sequence = &s};
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
 
-    if (update_stream(c) < 0) return;
+    if (update_stream(c) < 0) return false;
 
     // Rewind the session to the longest prefix that it shares with the token stream.
     int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
@@ -328,7 +344,8 @@ void chat_answer(Chat *c) {
 
     // Add the answer to the dialogue, or report its error.
     bool has_text = s.n_generated > 0 && s.finish != FINISH_ERROR;
-    if (has_text || s.finish == FINISH_STOP)
+    bool has_answer = has_text || s.finish == FINISH_STOP;
+    if (has_answer)
         keep_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
         turn_failed(c, s.error.code, s.error.text);
@@ -345,26 +362,44 @@ void chat_answer(Chat *c) {
     reply_free(&r);
     sequence_free(&s);
     constraint_free(a.constraint);
+    return has_answer;
 }
 
-void chat_add(Chat *c, Message m, bool wants_answer) {
+bool chat_add(Chat *c, Message m, bool wants_answer) {
     Dialogue *d = &c->dialogue;
     dialogue_push(d, m);
     if (!chat_fits(c)) {
         dialogue_remove(d, d->n - 1, d->n);
-        if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
-        return;
+        return false;
     }
     chat_save(c, true);
     if (wants_answer) chat_answer(c);
+    return true;
 }
 
-void chat_say(Chat *c, const char *role, Str text) {
+bool chat_say(Chat *c, const char *role, Str text) {
     if (c->attached.len) buffer_puts(&c->attached, "\n\n");
     buffer_put(&c->attached, text);
     Message m = message_make(str_of(role), buffer_str(&c->attached));
     c->attached.len = 0;
-    chat_add(c, m, true);
+    return chat_add(c, m, true);
+}
+
+void chat_replace(Chat *c, int from, Str text) {
+    Dialogue *d = &c->dialogue;
+    Dialogue old = {0};
+    for (int i = from; i < d->n; i++) dialogue_push(&old, d->messages[i]);
+    d->n = from;
+    c->is_replacing = old.n;
+
+    bool ok = text.data ? chat_say(c, "user", text) : chat_fits(c) && chat_answer(c);
+    for (int i = 0; i < old.n && !ok; i++) dialogue_push(d, old.messages[i]);
+    if (ok)
+        dialogue_remove(&old, 0, old.n);
+    else if (old.n)
+        note(&c->options, "(not changed)");
+    free(old.messages);
+    c->is_replacing = false;
 }
 
 bool chat_undo(Chat *c) {

@@ -48,11 +48,13 @@ static void print_json(const Pipeline *p, const Sequence *s, const Reply *replie
     text_print_json(&w);
 }
 
-// Prints texts that were not printed while they were generated, each with a note before it.
-static void print_completions(const Options *o, const Sequence *s, int n) {
+// Prints texts that were not printed while they were generated, each after a note and, with --echo,
+// the prompt.
+static void print_completions(const Options *o, Str prompt, const Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
         Str text = buffer_str(&s[i].text);
         note(o, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
+        if (o->has_echo) text_write(prompt.data, prompt.len);
         text_write(text.data, text.len);
         if (!str_ends_with(text, "\n")) text_write("\n", 1);
     }
@@ -124,7 +126,7 @@ int command_run(const Options *given) {
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
 
     if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
-    if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
+    if (o->has_echo && !o->is_json && n == 1) text_write(prompt.data, prompt.len);
     close_file_access(o);
     signals_defer();
     generate_n(&p, &g, constraint, &request, completions, n);
@@ -144,14 +146,15 @@ int command_run(const Options *given) {
     if (o->is_json)
         print_json(&p, completions, replies, n);
     else if (n > 1)
-        print_completions(o, completions, n);
+        print_completions(o, buffer_str(&prompt), completions, n);
     else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &g, s);
     note_unread_stdin(o);
     note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
-    if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
+    for (int i = 0; i < n; i++)
+        if (completions[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
     // The warning is printed even with -q: no script may take an incomplete text for an answer.
     int n_incomplete = 0;

@@ -415,6 +415,16 @@ def huge_files():
 
 
 @test
+def streams_are_refused():
+    """Commands read no pipe, device or standard input, where Ctrl-C could not end the wait."""
+    os.mkfifo(path("fifo"))
+    lines = ["/%s %s" % (command, name) for command in ("file", "load") for name in ("-", path("fifo"), "/dev/zero")]
+    answer, *errors = turns(BUILT_IN, ["Once"] + lines + ["/regen"], "-n", "2")
+    same([e["error"].count("expected a file") for e in errors[:-1]], [1] * 6, errors)
+    assert answer["content"] and errors[-1]["content"], (answer, errors)
+
+
+@test
 def built_in_model():
     """Without -n, an answer of the built-in model is one paragraph."""
     for options, n_lines in ([], 1), (["-n", "-1"], 3):
@@ -545,7 +555,7 @@ def warned_once():
 
 @test
 def leftovers():
-    """Temporary files of --continue that a killed chat left are removed; young ones and other names stay."""
+    """Temporary files that a killed chat left are removed; young ones and other names stay."""
     folder = os.path.join(STATE, "llama31")
     os.makedirs(folder, exist_ok=True)
     for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
@@ -558,6 +568,12 @@ def leftovers():
     chat(BUILT_IN).close()
     same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
          "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
+    session, left = path("left.jsonl"), path("left.jsonl.0123456789abcdef.tmp")
+    with open(left, "w"):
+        pass
+    os.utime(left, (0, 0))
+    piped(BUILT_IN, [], "--session", session)
+    assert not os.path.exists(left), "a temporary file of --session is left"
 
 
 @test
@@ -619,6 +635,31 @@ def context_full():
                      "--keep-going", "--session", path("going.jsonl"))
     assert "dropped the oldest" in err and "does not fit" not in err, err
     same(len(user_texts("going.jsonl")), 8)
+
+
+@test
+def replaced_messages():
+    """A message or an answer that /edit or /regen cannot replace stays in the dialogue and in the session."""
+    with open(path("refuse.jinja"), "w") as f:
+        f.write("{% if fails %}{{ raise_exception('as you say') }}{% endif %}{{ messages[-1].content }}")
+    long, session, refuse = "Once upon a time " * 40, path("replaced.jsonl"), ["--template", path("refuse.jinja")]
+    _, err = piped(BUILT_IN, ["Once upon", "There was", "/edit " + long], "-n", "3", "-c", "200", "--session", session, code=4)
+    before = transcript("replaced.jsonl")
+    same((len(before), before[2]["content"]), (4, "There was"), err)
+    piped(BUILT_IN, ["/regen"], "-c", "30", "--session", session, code=4)
+    piped(BUILT_IN, ["/regen"], *refuse, "--template-var", "fails=true", "--session", session, code=1)
+    same(transcript("replaced.jsonl"), before)
+    piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
+    after = transcript("replaced.jsonl")
+    same((before[:2], after[2]["content"], len(after)), (after[:2], "There is", 4))
+
+    t = chat(BUILT_IN, "-n", "3", "-c", "200", "--session", session)
+    t.send("/edit\r")
+    assert t.wait("> There is"), t.text()
+    ask(t, "\x15\x1b[200~" + long + "\x1b[201~")
+    assert "(not changed)" in t.text(), t.text()
+    same(transcript("replaced.jsonl"), after)
+    t.close()
 
 
 @test
@@ -708,6 +749,9 @@ def dropped_turns():
     assert "context full: dropped the oldest" in err and "does not fit" not in err, err
     _, err = piped(BUILT_IN, lines, "-c", "96", "-n", "16", code=4)
     assert "does not fit the context" in err and "dropped" not in err, err
+    _, err = piped(BUILT_IN, [lines[0], lines[0] * 20, "/show"], "-c", "96", "-n", "16", "--keep-going", code=4)
+    assert "does not fit the context" in err and "dropped" not in err and ", 2 messages" in err, err
+    assert "--keep-going" not in err, err
 
 
 @test

@@ -440,6 +440,8 @@ def several_completions(cli):
     alone = [cli.run("run", "--seed", 5 + i, *args)[0].rstrip(b"\n") for i in range(3)]
     check(len(set(alone)) == 3, alone)
     same(cli.run("run", "-N", 3, "--seed", 5, *args)[0], b"".join(text + b"\n" for text in alone))
+    echoed = b"".join(b"Once upon a time" + text + b"\n" for text in alone)
+    same(cli.run("run", "-N", 3, "--seed", 5, "--echo", *args)[0], echoed)
     choices = json.loads(cli.run("run", "-N", 3, "--seed", 5, "--json", *args)[0])["choices"]
     same([c["text"].encode() for c in choices], alone)
     same([c["seed"] for c in choices], [5, 6, 7])
@@ -553,6 +555,19 @@ def interrupt():
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=20)
     check(p.returncode == 130, "exit", p.returncode, err)
+
+
+@test
+def interrupt_of_several_completions(cli):
+    """The exit status is 130 if the first completion is complete and another one is not."""
+    args = ["--raw", "-N", 2, "-s", 1, "--temp", 1, "--ignore-eos", "-c", 60000, "Once upon a time"]
+    texts = [c["text"] for c in json.loads(cli.run("run", "--json", "-n", 60, *args)[0])["choices"]]
+    p = subprocess.Popen(cli.command("run", "-n", 50000, "--stop", texts[0], *args), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate(timeout=20)[1]
+    same(p.returncode, 130, err)
 
 
 @test

@@ -89,6 +89,8 @@ def session_that_cannot_be_written(tmp):
     chat("--session", os.path.join(tmp, "absent", "s"), code=1)
     chat("--session", tmp, code=1)
     chat("--session", "/dev/null", code=1)
+    chat("--session", "-", code=2, cwd=tmp)  # standard input has the messages
+    holds_only(tmp)
 
 
 @test
