@@ -23,7 +23,6 @@ int command_quantize(const Options *o) {
                          .imatrix = o->imatrix,
                          .model_options = o->model_options,
                          .is_forced = o->is_forced,
-                         .is_quiet = o->is_quiet,
                          .is_verbose = o->is_verbose,
                          .show_progress = show_progress,
                          .arg = (void *)(uintptr_t)o};

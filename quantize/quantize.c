@@ -177,8 +177,6 @@ static void report_types(const Quantizer *q) {
         if (n_unused && !unused.len) unused = t->name;
     }
 
-    if (o->is_quiet) return;
-
     if (is_requantized)
         warn("%s is already quantized; quantizing again costs accuracy", q->g->path);
     if (n_unknown)

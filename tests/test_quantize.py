@@ -401,7 +401,7 @@ def missing_importance(tmp):
     source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
     write_model(source, n_layers=2)
     write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0] * 256) for i in range(2) for part in PRODUCTS])
-    for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 0), ("IQ3_XXS", ["--imatrix", path], 0),
+    for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 1), ("IQ3_XXS", ["--imatrix", path], 0),
                           ("IQ3_S", [], 0), ("Q2_K", [], 0)):
         _, err = call("quantize", "--force", *args, source, out, name)
         warnings = [line for line in err.splitlines() if "warning" in line]
