@@ -165,7 +165,7 @@ static void report_types(const Quantizer *q) {
         buffer_free(&name);
 
         if (type == t->type) continue;
-        is_requantized |= quant_is_integer(t->type);
+        is_requantized |= quant_is_integer(t->type) && type != TYPE_F32;
 
         // Importance matrices lack the embedding and the output matrix.
         if (gguf_tensor_layer(t->name) < 0) continue;

@@ -409,6 +409,17 @@ def missing_importance(tmp):
         check(all("without an importance matrix" in w and "--calibrate" in w for w in warnings), err)
 
 
+@test
+def requantized(tmp):
+    """A warning if quantized weights are encoded again. Decoding them to F32 loses nothing."""
+    source, q8, out = (os.path.join(tmp, name) for name in ("in.gguf", "q8.gguf", "out.gguf"))
+    write_model(source, n_layers=2)
+    call("quantize", source, q8, "Q8_0")
+    for name, n in (("Q4_0", 1), ("F16", 1), ("Q8_0", 0), ("F32", 0)):
+        _, err = call("quantize", "--force", q8, out, name)
+        same(err.count("is already quantized"), n, name)
+
+
 def floats(data):
     return struct.unpack("<%df" % (len(data) // 4), data)
 
