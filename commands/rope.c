@@ -270,6 +270,9 @@ static void init_ropes(RopeTable *t) {
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
         if (rope_rule_from_name(rule.data) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
+        for (int k = 0; k < t->n_ropes; k++)
+            if ((int)t->ropes[k].params.rule == rope_rule_from_name(rule.data))
+                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule.data);
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
