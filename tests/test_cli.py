@@ -644,11 +644,13 @@ def refuses_cheaply(says, data, *command):
 def bad_shapes():
     for key, v, says in BAD_SHAPES:
         refuses_cheaply(says, damaged({key: v}), "show")
+    refuses_cheaply("token_embd.weight: expected a row for each token", damaged({}, {"output.weight": TENSORS["output.weight"]}),
+                    "show")
     for name in ("token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight"):
         rows, cols, data = TENSORS[name]
         turned = (cols, rows, data) if rows != cols else (rows * 2, cols // 2, data)
         fewer = {k: v for k, v in TENSORS.items() if k != name}
-        refuses_cheaply("tensor %s: expected" % name, damaged({}, fewer), "show")
+        refuses_cheaply("tensor %s: expected ... found no such tensor" % name, damaged({}, fewer), "show")
         refuses_cheaply("tensor %s: expected" % name, damaged({}, dict(TENSORS, **{name: turned})), "show")
 
 
