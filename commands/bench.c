@@ -214,18 +214,23 @@ void bench_take_threads(Options *o) {
     }
 }
 
-// Runs the tests of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
-// sequences together.
+// Takes the first test of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
+// sequences together. Returns the rest.
+static const char *take_test(const char *at, int64_t *n) {
+    const char *rest = *at ? take_number(at + 1, n) : NULL;
+    if (!rest || !strchr("pdb", *at) || *n < (*at == 'd' ? 0 : 1) ||
+        *n > (*at == 'b' ? 1024 : 1 << 24))
+        die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
+    return rest;
+}
+
 static void run_tests(Bench *b, const char *list) {
     Error err;
     int64_t n;
     b->test = 0;
 
     for (const char *at = list, *next; *at; at = next, b->test++) {
-        next = take_number(at + 1, &n);
-        if (!strchr("pdb", *at) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
-            die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
-
+        next = take_test(at, &n);
         bool is_prefill = *at == 'p';
         int batch = *at == 'b' ? (int)n : 1;
         int depth = *at == 'd' ? (int)n : 0;
@@ -289,6 +294,10 @@ int command_bench(const Options *o) {
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
     const char *tests = o->tests ? o->tests : all;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
+    const char *rest = tests;
+    do {
+        rest = take_test(rest, &n);
+    } while (*rest);
     model_open_or_die(o, &b->model, &b->tokenizer);
 
     double first_sec = first_token_sec(o);

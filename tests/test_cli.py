@@ -713,8 +713,9 @@ USAGE_ERRORS = [  # message, arguments
     ("-sys: the model has no chat template", "run", "-sys", "a", "--template", "none", "b"),
     ("expected either --ignore-eos or a constraint", "run", "--choices", "a,b", "--ignore-eos", "x"),
     ("run: unknown option --" + "a" * 58 + " (", "run", "--" + "a" * 99 + "=5", "x"),
+    ('--tests: expected a list like p512,d4096,b16, found "x"', "bench", "-m", "/none", "--tests", "p8,x"),
 ] + [("--tests: expected a list like p512,d4096,b16, found", "bench", "--tests", tests)
-     for tests in ("x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
+     for tests in ("", "x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
 ] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
 ] + [("--logit-bias: expected TOKEN+X or TOKEN-X, found", "run", "--logit-bias=" + bias, "x")
