@@ -96,7 +96,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
 
     // Keep the numbers of the summary.
     if (*test == 'p') b->prefill_per_sec = 1 / sec;
-    if (*test == 'd' && !b->decode_per_sec) {
+    if (*test == 'd' && batch == 1 && !b->decode_per_sec) {
         b->decode_per_sec = 1 / sec;
         b->decode_bandwidth = gb / b->read_gb;
     }
@@ -262,7 +262,8 @@ static void print_report(const Bench *b, double first_sec) {
         printf("decode %.*f tokens/s (the memory allows %.*f: %.0f %%)", decode < 1000, decode,
                limit < 1000, limit, 100 * b->decode_bandwidth);
     if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", prefill < 1000, prefill);
-    printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
+    if (decode || prefill) printf("\n\n");
+    printf("%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            token_gb, kernel.peak_unit, b->peak_gflop);
