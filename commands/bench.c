@@ -263,8 +263,8 @@ static void print_report(const Bench *b, double first_sec) {
                limit < 1000, limit, 100 * b->decode_bandwidth);
     if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", prefill < 1000, prefill);
     if (decode || prefill) printf("\n\n");
-    printf("%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
-           b->model.n_threads, first_sec);
+    printf("%s kernels, %s, first token %.3f s after opening\n", kernel.name,
+           count_of(b->model.n_threads, "thread"), first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            token_gb, kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
