@@ -705,6 +705,7 @@ USAGE_ERRORS = [  # message, arguments
     ("exclude each other", "tokenize", "--ids", "--count"),
     ("logits: needs --ids LIST and -o FILE", "logits"),
     ("logits: needs --ids LIST and -o FILE", "logits", "--ids", "1 2"),
+    ('quantize: expected names of files, found "-"', "quantize", "none", "-", "Q8_0"),
     ("--ids: no tokens", "logits", "--ids", "", "-o", "none"),
     ('expected ... found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
     ('expected ... found "-1"', "logits", "--ids=-1", "-o", "none"),
@@ -730,8 +731,8 @@ MISSING_FILES = [  # arguments; /none does not exist
 
 def is_built(args):
     """False if an option belongs to a module that was left out."""
-    modules = {"--lora": "lora", "--draft": "speculate", "--grammar": "constrain", "--json-schema": "constrain",
-               "--choices": "constrain"}
+    modules = {"quantize": "quantize", "--lora": "lora", "--draft": "speculate", "--grammar": "constrain",
+               "--json-schema": "constrain", "--choices": "constrain"}
     try:
         requires(*(modules[a] for a in args if a in modules))
     except Skip:
