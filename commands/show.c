@@ -40,11 +40,13 @@ static void print_types(const Gguf *g) {
                    100.0 * (double)type_bytes[type] / (double)n_bytes);
 }
 
+// Shapes are printed as (experts, rows, columns), or (rows, columns) without experts.
 static void print_tensors(const Gguf *g) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        printf("  %-32s %-8s (%llu, %llu)\n", printable(t->name), type_info(t->type)->name,
-               (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
+        printf("  %-32s %-8s (", printable(t->name), type_info(t->type)->name);
+        for (int k = t->n_dims > 2 ? t->n_dims - 1 : 1; k >= 0; k--)
+            printf("%llu%s", (unsigned long long)t->dims[k], k ? ", " : ")\n");
     }
 }
 
