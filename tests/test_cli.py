@@ -464,6 +464,10 @@ def json_output():
     # show describes the file and the kernels.
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
+    shown = json.loads(run("show", "-m", GOOD, "--json", "--tensors", "--check").out)
+    check(shown["checksum"] in run("show", "-m", GOOD, "--check").out.decode(), shown["checksum"])
+    same({t["name"]: tuple(t["shape"]) for t in shown["tensors"] if len(t["shape"]) == 2},
+         {name: (rows, cols) for name, (rows, cols, _) in TENSORS.items() if rows > 1})
 
     # The F32 matrices of this model: gemv and gemm of AVX2 add in different orders.
     for isa in "scalar", "avx2":
