@@ -175,7 +175,7 @@ install:
 	install -m 644 README.md CHANGELOG.md LICENSE "$(SHARE)/doc/llama31"
 	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
 	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"
-	install -m 755 scripts/*.py scripts/*.sh "$(SHARE)/llama31/scripts"
+	install -m 755 scripts/*.py scripts/*.sh scripts/*.mjs "$(SHARE)/llama31/scripts"
 	install -m 644 scripts/lib/*.py "$(SHARE)/llama31/scripts/lib"
 
 uninstall:

@@ -110,7 +110,9 @@ static bool read_vocab_size(const Loader *l) {
     const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
     const GgufValue *tokens = gguf_find_value(g, "tokenizer.ggml.tokens");
 
-    if (!embed) return true; // load_tensors() reports the missing tensor
+    if (!embed)
+        return refuse(
+            l, "tensor token_embd.weight: expected a row for each token, found no such tensor");
     unsigned long long n = embed->dims[1];
     if (tokens && tokens->kind == GGUF_ARRAY && tokens->count != n)
         return refuse(l,

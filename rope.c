@@ -172,9 +172,10 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
 
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
-        if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
-            return error_set(err, EXIT_MODEL, "%s: tensor %s: divisor %d is %g: must be positive",
-                             g->path, name, i, (double)p->divisors[i]);
+        if (!(p->divisors[i] > 1e-9f && p->divisors[i] < 1e9f))
+            return error_set(err, EXIT_MODEL,
+                             "%s: tensor %s: divisor %d: expected 1e-9 to 1e9, found %g", g->path,
+                             name, i, (double)p->divisors[i]);
 
     // The Llama 3.1 rule from which the divisors may have been computed.
     RopeParams rule = *p;

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "../base/files.h"
 #include "../os/sandbox.h"
+#include "../os/threads.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -135,6 +136,7 @@ void enter_sandbox(const Options *o, unsigned command) {
     tzset(); // reads the files of the time zone, which templates may need later
 
     if (is_disabled(o) || command == CMD_HELP) return;
+    threads_available(); // starts the OpenMP runtime; LLVM's aborts if it cannot create a file
 
     // The sandbox opens two descriptors. It would deny all files that it cannot open itself.
     int spare[2];

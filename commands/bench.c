@@ -88,7 +88,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
 
     // Keep the numbers of the summary.
     if (*test == 'p') b->prefill_per_sec = 1 / sec;
-    if (*test == 'd' && !b->decode_per_sec) {
+    if (*test == 'd' && batch == 1 && !b->decode_per_sec) {
         b->decode_per_sec = 1 / sec;
         b->decode_bandwidth = gb / b->read_gb;
     }
@@ -206,18 +206,23 @@ void bench_take_threads(Options *o) {
     }
 }
 
-// Runs the tests of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
-// sequences together.
+// Takes the first test of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
+// sequences together. Returns the rest.
+static const char *take_test(const char *at, int64_t *n) {
+    const char *rest = *at ? take_number(at + 1, n) : NULL;
+    if (!rest || !strchr("pdb", *at) || *n < (*at == 'd' ? 0 : 1) ||
+        *n > (*at == 'b' ? 1024 : 1 << 24))
+        die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
+    return rest;
+}
+
 static void run_tests(Bench *b, const char *list) {
     Error err;
     int64_t n;
     b->test = 0;
 
     for (const char *at = list, *next; *at; at = next, b->test++) {
-        next = take_number(at + 1, &n);
-        if (!strchr("pdb", *at) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
-            die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
-
+        next = take_test(at, &n);
         bool is_prefill = *at == 'p';
         int batch = *at == 'b' ? (int)n : 1;
         int depth = *at == 'd' ? (int)n : 0;
@@ -249,8 +254,9 @@ static void print_report(const Bench *b, double first_sec) {
         printf("decode %.*f tokens/s (the memory allows %.*f: %.0f %%)", decode < 1000, decode,
                limit < 1000, limit, 100 * b->decode_bandwidth);
     if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", prefill < 1000, prefill);
-    printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
-           b->model.n_threads, first_sec);
+    if (decode || prefill) printf("\n\n");
+    printf("%s kernels, %s, first token %.3f s after opening\n", kernel.name,
+           count_of(b->model.n_threads, "thread"), first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            token_gb, kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
@@ -281,6 +287,10 @@ int command_bench(const Options *o) {
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
     const char *tests = o->tests ? o->tests : all;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
+    const char *rest = tests;
+    do {
+        rest = take_test(rest, &n);
+    } while (*rest);
     model_open_or_die(o, &b->model, &b->tokenizer);
 
     double first_sec = first_token_sec(o);

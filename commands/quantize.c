@@ -15,6 +15,8 @@ int command_quantize(const Options *o) {
     if (o->n_args != 3)
         die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %s",
             count_of(o->n_args, "argument"));
+    if (!strcmp(o->args[0], "-") || !strcmp(o->args[1], "-"))
+        die(EXIT_USAGE, "quantize: expected names of files, found \"-\"");
 
     QuantizeOptions q = {.in = o->args[0],
                          .out = o->args[1],
@@ -23,7 +25,6 @@ int command_quantize(const Options *o) {
                          .imatrix = o->imatrix,
                          .model_options = o->model_options,
                          .is_forced = o->is_forced,
-                         .is_quiet = o->is_quiet,
                          .is_verbose = o->is_verbose,
                          .show_progress = show_progress,
                          .arg = (void *)(uintptr_t)o};

@@ -9,6 +9,7 @@
 #include "../cli/output.h"
 #include "../generate.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -225,8 +226,8 @@ static void read_vector(RopeTable *t) {
     double x;
     t->vector = xalloc((size_t)t->params.dim, sizeof *t->vector);
     for (int n = 0; list && next_word(&list, &word); n++) {
-        if (!parse_f64(word.data, &x))
-            die(EXIT_USAGE, "--rotate: expected a number, found \"%s\"", word.data);
+        if (!parse_f64(word.data, &x) || fabs(x) > (double)FLT_MAX)
+            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word.data);
         if (n == t->params.dim)
             die(EXIT_USAGE, "--rotate: expected at most %d numbers", t->params.dim);
         t->vector[n] = (float)x;
@@ -269,6 +270,9 @@ static void init_ropes(RopeTable *t) {
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
         if (rope_rule_from_name(rule.data) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
+        for (int k = 0; k < t->n_ropes; k++)
+            if ((int)t->ropes[k].params.rule == rope_rule_from_name(rule.data))
+                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule.data);
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }

@@ -40,11 +40,13 @@ static void print_types(const Gguf *g) {
                    100.0 * (double)type_bytes[type] / (double)n_bytes);
 }
 
+// Shapes are printed as (experts, rows, columns), or (rows, columns) without experts.
 static void print_tensors(const Gguf *g) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        printf("  %-32s %-8s (%llu, %llu)\n", printable(t->name), type_info(t->type)->name,
-               (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
+        printf("  %-32s %-8s (", printable(t->name), type_info(t->type)->name);
+        for (int k = t->n_dims > 2 ? t->n_dims - 1 : 1; k >= 0; k--)
+            printf("%llu%s", (unsigned long long)t->dims[k], k ? ", " : ")\n");
     }
 }
 
@@ -195,8 +197,22 @@ static void print_model(const Model *m, const Options *o) {
            scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
-// m is NULL for a vocabulary file, which has no tensors.
-static void print_json(const Gguf *g, const Model *m) {
+static void write_tensors(const Gguf *g, JsonWriter *w) {
+    json_begin_array(w, "tensors");
+    for (const GgufTensor *t = g->tensors; t < g->tensors + g->n_tensors; t++) {
+        json_begin_object(w, NULL);
+        json_write_string(w, "name", t->name);
+        json_write_string(w, "type", str_of(type_info(t->type)->name));
+        json_begin_array(w, "shape");
+        for (int k = t->n_dims - 1; k >= 0; k--) json_write_int(w, NULL, (int64_t)t->dims[k]);
+        json_end_array(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+// m is NULL for a vocabulary file, which has no tensors. checksum: "" if it was not computed.
+static void print_json(const Options *o, const Gguf *g, const Model *m, const char *checksum) {
     const char *mixture = gguf_file_type(g);
     Buffer out = {0};
     JsonWriter w = json_object(&out);
@@ -238,12 +254,13 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
     json_write_bool(&w, "batch_invariant", m->is_batch_invariant);
+    if (*checksum) json_write_string(&w, "checksum", str_of(checksum));
+    if (o->show_tensors) write_tensors(g, &w);
     text_print_json(&w);
 }
 
 // --check and --verify. Dies if a weight is not finite or the checksum differs.
-static void check_weights(const Options *o, const Gguf *g) {
-    char checksum[CHECKSUM_HEX];
+static void check_weights(const Options *o, const Gguf *g, char checksum[CHECKSUM_HEX]) {
     Error err;
     mapping_prefetch(g->shards, g->n_shards, false);
     if (!weights_check(g, team_default_threads(), checksum, &err)) die_error(&err);
@@ -264,13 +281,14 @@ static void check_weights(const Options *o, const Gguf *g) {
 int command_show(const Options *o) {
     static Gguf file;
     static Model model;
+    char checksum[CHECKSUM_HEX] = "";
     Error err;
 
     if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
 
     if (file.n_tensors == 0) {
         if (o->is_json) {
-            print_json(&file, NULL);
+            print_json(o, &file, NULL, checksum);
         } else {
             printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(file.path)));
             print_tokenizer(&file);
@@ -279,11 +297,11 @@ int command_show(const Options *o) {
     }
 
     // The weights are checked before a model is built from them.
-    if (o->is_check || o->is_verify) check_weights(o, &file);
+    if (o->is_check || o->is_verify) check_weights(o, &file, checksum);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
 
     if (o->is_json) {
-        print_json(&model.file, &model);
+        print_json(o, &model.file, &model, checksum);
     } else {
         print_model(&model, o);
         print_tokenizer(&model.file);

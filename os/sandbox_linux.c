@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -188,10 +189,20 @@ static bool enter_landlock(const SandboxPath *paths, int n) {
     return is_entered;
 }
 
+// Removes the file in shared memory by which LLVM's OpenMP runtime finds other copies of itself. In
+// the sandbox the runtime cannot remove it when the process ends.
+static void remove_runtime_file(void) {
+    char path[80];
+    snprintf(path, sizeof path, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(),
+             (int)getuid());
+    unlink(path);
+}
+
 // Without paths, the filter alone protects files as well. A filter applies in addition to earlier
 // ones.
 unsigned sandbox_enter(const SandboxPath *paths, int n) {
     struct sock_filter filter[N_HEAD + 2 * (N_ALWAYS + N_WITH_PATHS) + 1];
+    remove_runtime_file();
 
     // Assemble the filter: head, allowed calls, end.
     memcpy(filter, head, sizeof head);

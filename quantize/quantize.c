@@ -165,7 +165,7 @@ static void report_types(const Quantizer *q) {
         buffer_free(&name);
 
         if (type == t->type) continue;
-        is_requantized |= quant_is_integer(t->type);
+        is_requantized |= quant_is_integer(t->type) && type != TYPE_F32;
 
         // Importance matrices lack the embedding and the output matrix.
         if (gguf_tensor_layer(t->name) < 0) continue;
@@ -176,8 +176,6 @@ static void report_types(const Quantizer *q) {
         n_unused += imatrix_n_unknown(t, q->columns[i]);
         if (n_unused && !unused.len) unused = t->name;
     }
-
-    if (o->is_quiet) return;
 
     if (is_requantized)
         warn("%s is already quantized; quantizing again costs accuracy", q->g->path);

@@ -22,7 +22,7 @@ typedef struct {
     const char *imatrix;        // importance matrix to read or, with `calibrate`, to write; or NULL
     ModelOptions model_options; // for calibration; n_threads also for the conversion
     bool is_forced;             // existing files may be replaced
-    bool is_quiet, is_verbose;  // no warnings; list the type of each tensor on stderr
+    bool is_verbose;            // list the type of each tensor on stderr
     void (*show_progress)(void *arg, const char *line); // line NULL: remove it
     void *arg;
 } QuantizeOptions;

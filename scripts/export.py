@@ -409,8 +409,12 @@ def family_values(c, config, rope):
     if c.rope and c.architecture != "llama":
         if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "granitemoe", "mistral3"):
             raise Failure("config.json: rope_scaling: llama3 is not a rule of %s" % c.architecture)
-        if rope.get("attention_factor") is not None or c.architecture != "mistral3" and limits != (32, 1):
-            raise Failure("config.json: rope_scaling: attention_factor, beta_fast and beta_slow cannot be exported")
+        if c.architecture != "mistral3" and limits != (32, 1):
+            raise Failure("config.json: rope_scaling: beta_fast and beta_slow cannot be exported")
+    is_yarn = c.rope and c.rope["rope_type"] == "yarn"
+    has_ratio = c.architecture != "mistral3" and rope.get("mscale") and rope.get("mscale_all_dim")
+    if is_yarn and (rope.get("attention_factor") is not None or rope.get("truncate") is False or has_ratio):
+        raise Failure("config.json: rope_scaling: attention_factor, mscale and truncate cannot be exported")
 
     # Factors of Granite.
     if c.architecture in ("granite", "granitemoe"):
@@ -419,15 +423,15 @@ def family_values(c, config, rope):
                 "attention.scale": float(config.get("attention_multiplier", 1)),
                 "logit_scale": float(config.get("logits_scaling", 1))}
 
-    # Temperature of attention, and YaRN.
+    # YaRN, and the temperature of attention.
+    betas = {"rope.scaling.yarn_beta_fast": float(limits[0]), "rope.scaling.yarn_beta_slow": float(limits[1])}
     if c.architecture != "mistral3":
-        return {}
+        return betas if is_yarn and limits != (32, 1) else {}
     if rope.get("mscale", 1) != 1:
         raise Failure("config.json: rope_scaling: mscale: expected 1, found %s" % ascii(rope["mscale"]))
     values = {"attention.temperature_scale": float(rope.get("llama_4_scaling_beta") or 0)}
-    if c.rope and c.rope["rope_type"] == "yarn":
-        values.update({"rope.scaling.yarn_beta_fast": float(limits[0]), "rope.scaling.yarn_beta_slow": float(limits[1]),
-                       "rope.scaling.yarn_log_multiplier": float(rope.get("mscale_all_dim") or 0)})
+    if is_yarn:
+        values.update(betas, **{"rope.scaling.yarn_log_multiplier": float(rope.get("mscale_all_dim") or 0)})
     return values
 
 

@@ -17,7 +17,7 @@ def key_of_request(text, line, is_lines):
         return "n", line
     try:
         request = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(request, dict):
         return None
@@ -31,7 +31,8 @@ def key_of_request(text, line, is_lines):
 def key_of_value(value):
     if isinstance(value, str):
         return "s", value
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number or isinstance(value, float) and value.is_integer():
         return "n", int(value)
     return None
 
@@ -57,7 +58,7 @@ def read_answers(paths, problems):
                     if key in answers:
                         problems.append("%s: duplicate: %s" % (place, key[1]))
                     answers[key] = path, offset
-                except (ValueError, KeyError, TypeError, IndexError) as e:
+                except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
                     problems.append("%s: not an answer: %s" % (place, e))
                 offset += len(line)
     return answers
@@ -122,4 +123,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OSError as e:
+        sys.exit("merge_batch: %s: %s" % (e.filename or "output", e.strerror))

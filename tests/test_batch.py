@@ -939,6 +939,24 @@ def shards(cli):
 
 
 @test
+def merge_hostile(cli):
+    """Ids that are not finite, deep nesting, answers of another form, and files that cannot be opened."""
+    source = cli.write("hostile", ['{"id":1e999,"prompt":"a"}', '{"id":NaN,"prompt":"a"}', "[" * 100000, {"prompt": "a"}])
+    out = cli.path_of("hostile.out")
+    whole, _ = cli.run("batch", "-q", "-n", 2, "-s", 1, "-i", source, code=5)
+    with open(out, "wb") as f:
+        f.write(whole)
+    merged, err = merge(cli, source, [out])
+    same((sorted(merged.splitlines()), err), (sorted(whole.splitlines()), "merge_batch: 1 answers, 3 errors\n"))
+
+    for answer in '{"custom_id":null,"id":5}', "[" * 100000:
+        _, err = merge(cli, source, [out, cli.write("other", [answer])], code=1)
+        check("other: line 1: not an answer" in err, err)
+    for paths in (source, ["/none"]), ("/none", [out]):
+        same(merge(cli, *paths, code=1)[1], "merge_batch: /none: No such file or directory\n")
+
+
+@test
 def gnu_parallel(cli):
     """Two shards under GNU parallel."""
     if not shutil.which("parallel"):

@@ -466,6 +466,10 @@ def json_output():
     # show describes the file and the kernels.
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
+    shown = json.loads(run("show", "-m", GOOD, "--json", "--tensors", "--check").out)
+    check(shown["checksum"] in run("show", "-m", GOOD, "--check").out.decode(), shown["checksum"])
+    same({t["name"]: tuple(t["shape"]) for t in shown["tensors"] if len(t["shape"]) == 2},
+         {name: (rows, cols) for name, (rows, cols, _) in TENSORS.items() if rows > 1})
 
     # The F32 matrices of this model: gemv and gemm of AVX2 add in different orders.
     for isa in "scalar", "avx2":
@@ -659,11 +663,13 @@ def refuses_cheaply(says, data, *command):
 def bad_shapes():
     for key, v, says in BAD_SHAPES:
         refuses_cheaply(says, damaged({key: v}), "show")
+    refuses_cheaply("token_embd.weight: expected a row for each token", damaged({}, {"output.weight": TENSORS["output.weight"]}),
+                    "show")
     for name in ("token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight"):
         rows, cols, data = TENSORS[name]
         turned = (cols, rows, data) if rows != cols else (rows * 2, cols // 2, data)
         fewer = {k: v for k, v in TENSORS.items() if k != name}
-        refuses_cheaply("tensor %s: expected" % name, damaged({}, fewer), "show")
+        refuses_cheaply("tensor %s: expected ... found no such tensor" % name, damaged({}, fewer), "show")
         refuses_cheaply("tensor %s: expected" % name, damaged({}, dict(TENSORS, **{name: turned})), "show")
 
 
@@ -718,6 +724,7 @@ USAGE_ERRORS = [  # message, arguments
     ("exclude each other", "tokenize", "--ids", "--count"),
     ("logits: needs --ids LIST and -o FILE", "logits"),
     ("logits: needs --ids LIST and -o FILE", "logits", "--ids", "1 2"),
+    ('quantize: expected names of files, found "-"', "quantize", "none", "-", "Q8_0"),
     ("--ids: no tokens", "logits", "--ids", "", "-o", "none"),
     ('expected ... found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
     ('expected ... found "-1"', "logits", "--ids=-1", "-o", "none"),
@@ -726,8 +733,9 @@ USAGE_ERRORS = [  # message, arguments
     ("-sys: the model has no chat template", "run", "-sys", "a", "--template", "none", "b"),
     ("expected either --ignore-eos or a constraint", "run", "--choices", "a,b", "--ignore-eos", "x"),
     ("run: unknown option --" + "a" * 58 + " (", "run", "--" + "a" * 99 + "=5", "x"),
+    ('--tests: expected a list like p512,d4096,b16, found "x"', "bench", "-m", "/none", "--tests", "p8,x"),
 ] + [("--tests: expected a list like p512,d4096,b16, found", "bench", "--tests", tests)
-     for tests in ("x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
+     for tests in ("", "x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
 ] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
 ] + [("--logit-bias: expected TOKEN+X or TOKEN-X, found", "run", "--logit-bias=" + bias, "x")
@@ -742,8 +750,8 @@ MISSING_FILES = [  # arguments; /none does not exist
 
 def is_built(args):
     """False if an option belongs to a module that was left out."""
-    modules = {"--lora": "lora", "--draft": "speculate", "--grammar": "constrain", "--json-schema": "constrain",
-               "--choices": "constrain"}
+    modules = {"quantize": "quantize", "--lora": "lora", "--draft": "speculate", "--grammar": "constrain",
+               "--json-schema": "constrain", "--choices": "constrain"}
     try:
         requires(*(modules[a] for a in args if a in modules))
     except Skip:

@@ -355,6 +355,11 @@ def rope_scaling(tmp):
     check("rope_freqs.weight" not in tensors)
     same((metadata["llama.rope.scaling.type"], metadata["llama.rope.scaling.factor"]), ("linear", 4.0))
 
+    yarn = {"type": "yarn", "factor": 4.0, "beta_fast": 16, "beta_slow": 2.0}
+    edit_json(os.path.join(face, "config.json"), lambda c: c.update(rope_scaling=yarn))
+    metadata, _ = exported(face, tmp)
+    same([metadata["llama.rope.scaling.yarn_beta_" + speed] for speed in ("fast", "slow")], [16.0, 2.0])
+
 
 @test
 def types_of_weights(tmp):

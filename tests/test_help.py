@@ -176,7 +176,8 @@ def install(tmp):
     r = subprocess.run(make + ["install"], capture_output=True, text=True)
     check(r.returncode == 0 and not r.stderr, r.stderr)
     for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",
-                 "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py"):
+                 "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py",
+                 "share/llama31/scripts/bench_peer.mjs"):  # bench_peers.sh runs it
         check(os.path.getsize(os.path.join(tmp, "usr", name)) > 0, name)
     same(program("--version", program=os.path.join(tmp, "usr/bin/llama31"))[0], program("--version")[0])
     script = os.path.join(tmp, "usr/share/llama31/scripts/export.py")

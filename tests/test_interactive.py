@@ -124,6 +124,8 @@ def tables(tmp):
     check(re.match(r"decode [\d.]+ tokens/s \(.*\), prefill [\d.]+ tokens/s$", lines[0]), lines)
     check(max(map(len, lines)) <= 80 and "of memory" in "".join(lines), lines)
     check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill only")
+    # A batch is not compared with the speed of one sequence.
+    check(re.match(r"\w+ kernels, 1 thread,", call("bench", "-t", "1", "-n", "1", "--tests", "b2")[0]), "batch only")
     lines = call("bench", "-t", "2,1,3", "-n", "1", "--tests", "p8,d0")[0].splitlines()
     rows = [x.split() for x in lines if x.startswith(("prefill  ", "decode  "))]
     same([x for x in lines if " thread" in x and ": memory " in x][1][:10], "1 thread: ")

@@ -118,8 +118,11 @@ def refusals(tmp):
                        (("--dim", 4, "--positions", "1..9:0"), "--positions"), (("--dim", 4, "--positions", "x"), "x"),
                        (("--dim", 4, "--columns", "cos"), "needs --positions"), (("--dim", 4, "--columns", "mean"), "--decay"),
                        (("--dim", 4, "--columns", "frequencie"), "did you mean frequency"),
-                       (("--dim", 4, "--compare", "none,warp"), "warp"), (("--dim", 4, "--compare", "file"), "rope_freqs"),
+                       (("--dim", 4, "--compare", "none,warp"), "warp"),
+                       (("--dim", 4, "--compare", "ntk,none,ntk"), "duplicate rule \"ntk\""),
+                       (("--dim", 4, "--compare", "file"), "rope_freqs"),
                        (("--dim", 4, "--rotate", "1,2,3,4,5"), "at most 4"), (("--dim", 4, "--rotate", "1,a"), "\"a\""),
+                       (("--dim", 4, "--rotate", "1,1e39"), "expected a float32 number, found \"1e39\""),
                        (("--dim", 4, "--rotate", "1", "--decay"), "--rotate"), (("--dim", 4, "--theta", 1), "theta")]:
         err = rope(*args, code=2)
         check(what in err and err.count("\n") == 1, args, err)

@@ -401,12 +401,23 @@ def missing_importance(tmp):
     source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
     write_model(source, n_layers=2)
     write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0] * 256) for i in range(2) for part in PRODUCTS])
-    for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 0), ("IQ3_XXS", ["--imatrix", path], 0),
+    for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 1), ("IQ3_XXS", ["--imatrix", path], 0),
                           ("IQ3_S", [], 0), ("Q2_K", [], 0)):
         _, err = call("quantize", "--force", *args, source, out, name)
         warnings = [line for line in err.splitlines() if "warning" in line]
         same(len(warnings), n, "%s %s: %s" % (name, args, err))
         check(all("without an importance matrix" in w and "--calibrate" in w for w in warnings), err)
+
+
+@test
+def requantized(tmp):
+    """A warning if quantized weights are encoded again. Decoding them to F32 loses nothing."""
+    source, q8, out = (os.path.join(tmp, name) for name in ("in.gguf", "q8.gguf", "out.gguf"))
+    write_model(source, n_layers=2)
+    call("quantize", source, q8, "Q8_0")
+    for name, n in (("Q4_0", 1), ("F16", 1), ("Q8_0", 0), ("F32", 0)):
+        _, err = call("quantize", "--force", q8, out, name)
+        same(err.count("is already quantized"), n, name)
 
 
 def floats(data):

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -704,6 +705,15 @@ def family_files(tmp):
 @test
 def expert_files(tmp):
     compare_data(tmp, "moe")
+
+
+@test
+def listed_experts(tmp):
+    """show --tensors prints the number of experts too."""
+    path, _, _ = make_family(tmp, "qwen3moe")
+    out = call("show", "-m", path, "--tensors")[0].decode()
+    for name, shape in (("ffn_gate_exps", "(7, 48, 32)"), ("ffn_gate_inp", "(7, 32)"), ("ffn_norm", "(1, 32)")):
+        check(re.search(r"blk\.1\.%s\.weight +\S+ +%s\n" % (name, re.escape(shape)), out), name, out[-900:])
 
 
 @test

@@ -257,8 +257,12 @@ static void metadata(void) {
     CHECK(!read_back(&f, divisors, 63, &p, &err) && err.code == EXIT_MODEL &&
               strstr(err.text, "rope_freqs"),
           "shape");
-    divisors[3] = NAN;
-    CHECK(!read_back(&f, divisors, 64, &p, &err) && err.code == EXIT_MODEL, "NaN divisor");
+    static const float bad_divisors[] = {NAN, 0, -1, 1e-40f, 1e30f}; // 1e-40: infinite frequency
+    for (int i = 0; i < 5; i++) {
+        divisors[3] = bad_divisors[i];
+        CHECK(!read_back(&f, divisors, 64, &p, &err) && strstr(err.text, "1e-9 to 1e9"),
+              "divisor %g", (double)divisors[3]);
+    }
 
     make_string(&f, "llama.rope.scaling.type", "yarn");
     make_f32(&f, "llama.rope.scaling.factor", 4);
