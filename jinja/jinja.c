@@ -319,7 +319,7 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
         is_complete |= flow == FLOW_NEXT;
     }
 
-    // As in Jinja, "else" also follows a loop of which break or continue ended every iteration.
+    // As in Jinja, "else" also runs if break or continue ended every iteration.
     h->scope = outer;
     if (!is_complete) exec(h, n->other);
 

@@ -19,7 +19,7 @@ static const Mixture mixtures[] = {
 // clang-format on
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
-// What a rule applies to: layers, and conditions that must all be true.
+// The scope of a rule: layers, and conditions that must all be true.
 enum {
     ALL_LAYERS,
     FIRST_2,          // layers 0 and 1
