@@ -199,12 +199,14 @@ static void command_undo(Chat *c, const char *text) {
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last(d, "user");
-    if (i >= 0 && c->is_terminal && !*text)
-        buffer_put(&c->edited, d->messages[i].content);
-    else if (i >= 0 && *text)
+    if (i < 0)
+        chat_error(c, "there is no message to edit");
+    else if (*text)
         chat_replace(c, i, str_of(text));
+    else if (c->is_terminal)
+        buffer_put(&c->edited, d->messages[i].content);
     else
-        chat_undo(c);
+        chat_error(c, "/edit: expected a text");
 }
 
 static void command_regen(Chat *c, const char *text) {

@@ -493,7 +493,7 @@ def commands():
     # Commands that fail.
     out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")])
     same(out, "")
-    for text in ("there is no message to answer", "there is no message to go back to", "expected OPTION VALUE",
+    for text in ("there is no message to answer", "there is no message to edit", "expected OPTION VALUE",
                  "absent: No such file", "absent/x: No such file"):
         assert text in err, (text, err)
 
@@ -646,7 +646,7 @@ def replaced_messages():
     _, err = piped(BUILT_IN, ["Once upon", "There was", "/edit " + long], "-n", "3", "-c", "200", "--session", session, code=4)
     before = transcript("replaced.jsonl")
     same((len(before), before[2]["content"]), (4, "There was"), err)
-    piped(BUILT_IN, ["/regen"], "-c", "30", "--session", session, code=4)
+    piped(BUILT_IN, ["/edit", "/regen"], "-c", "30", "--session", session, code=4)
     piped(BUILT_IN, ["/regen"], *refuse, "--template-var", "fails=true", "--session", session, code=1)
     same(transcript("replaced.jsonl"), before)
     piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
@@ -697,7 +697,7 @@ def refused_commands():
     wrong = {"/set temp": "expected OPTION VALUE", "/set temp x": '--temp: expected a number, found "x"',
              "/set nope 1": "unknown option --nope", "/set - 5": "unknown option -", "/file /none": "/none: No such file",
              "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to go back to",
-             "/edit x": "no message to go back to", "/regen": "no message to answer", "/tool": "unknown command"}
+             "/edit x": "no message to edit", "/regen": "no message to answer", "/tool": "unknown command"}
     wrong.pop("/tool")
     out, err = piped(BUILT_IN, list(wrong) + ["/quit", "not read"], "--json", "-n", "1")
     errors = [json.loads(line)["error"] for line in out.splitlines()]
