@@ -294,8 +294,7 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
     return place_tensors(c, all->tensors + first, all->n_tensors - first, alignment);
 }
 
-// Checks a number in the metadata against the expected one, which was counted or comes from a file
-// name (`source`).
+// Checks a number in the metadata. `source` says in the error where the expected number comes from.
 static bool check_number(const Gguf *g, const char *key, int expected, const char *source,
                          Error *err) {
     uint64_t found;

@@ -1,6 +1,6 @@
 // Float32 activations, which are multiplied by F32, F16 and BF16 weights: for each block of
 // FLOAT_BLOCK_COLS columns, the tokens one after another. The last block is padded with zeros.
-// (Decode uses another form, float_encode_rows.)
+// (Decode uses float_encode_rows() instead.)
 #pragma once
 
 #include "vector_math.h"

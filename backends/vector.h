@@ -27,7 +27,7 @@
 //                               holds dword d of rows 0 to WIDTH - 1
 //   transpose_dwords(...)       the same for any number of columns
 //
-// SignedWords is the same register with int32 as a vector of the compiler. Only x86:
+// SignedWords is Integers as a compiler vector of int32. Only x86:
 //
 //   round_pairs(a, b)           the nearest int16 of a in the low half of each dword, those of b in
 //                               the high half; ties to even

@@ -194,8 +194,8 @@ bool constraint_is_requested(const ConstraintSpec *s) {
     return s->schema || s->schema_text.data || s->grammar.data || s->regex.data || s->choices;
 }
 
-// Appends the schema of a tool's parameters; NULL: any object. A reference like "#/$defs/x" is one
-// within the parameters, so they get a base URI of their own.
+// Appends the schema of a tool's parameters; NULL: any object. A reference such as "#/$defs/x" is
+// relative to the parameters, so they get their own base URI.
 static void put_parameters(Buffer *out, const Json *parameters, int i) {
     Buffer text = {0};
     if (parameters)
@@ -341,7 +341,7 @@ static bool size_parse(const char *text, uint64_t *bytes) {
 }
 
 // The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
-// if there is none or, with a warning, if it cannot be used.
+// without a cache or, with a warning, if it cannot be used.
 static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
     uint64_t max_bytes = (uint64_t)8 << 30;

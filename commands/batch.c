@@ -427,7 +427,7 @@ static void collect_finished(Batch *b) {
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
         record_finish(r);
 
-        if (r->index % r->parent->n_per_prompt == 0) { // the first with this prompt
+        if (r->index % r->parent->n_per_prompt == 0) { // the first choice of its prompt
             b->n_prompt += (uint64_t)r->prompt.len;
             b->n_shared += (uint64_t)r->n_shared;
         }

@@ -21,8 +21,8 @@ static void end_answer(JsonWriter *w) {
 }
 
 // The tokens of an answer, those of an echoed prompt included. The first token of a prompt has no
-// log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form has the token
-// that ended the text too: lm-evaluation-harness always takes the last one for a generated token.
+// log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form also lists the
+// stop token, because lm-evaluation-harness assumes that the last token was generated.
 typedef struct {
     TokenLogprob *list; // (n); the alternatives belong to the sequence
     int n;

@@ -38,7 +38,7 @@ void batch_output_open(BatchOutput *out, const Options *o);
 // --force is given. Then repairs the output: removes an incomplete last line, and the RESULT_RETRY
 // lines, so that their requests are repeated.
 void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p);
-// The options that continue the output in a later run.
+// The options with which a later run continues this output.
 const char *batch_output_resumed_by(const BatchOutput *out);
 // Writes a line, whole or not at all. Dies on an error; a closed pipe ends the program (exit 0).
 void batch_output_write(BatchOutput *out, Str line);

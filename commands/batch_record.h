@@ -16,7 +16,7 @@
 
 enum {
     MAX_CHOICES = 64,       // "n" of a request
-    MAX_COMPLETIONS = 2048, // of a request: n for each prompt
+    MAX_COMPLETIONS = 2048, // of a request: prompts times "n"
     MAX_UNKNOWN = 32        // unknown fields that are listed
 };
 

@@ -438,7 +438,7 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
     return ok;
 }
 
-// Chooses between a text without template and a dialogue of one message.
+// Sets whether prompts are plain text or go through the chat template.
 static void set_plain(Record *r, bool is_plain) {
     r->is_plain = is_plain;
     r->has_tools = !is_plain && r->pipeline->tools.data;

@@ -25,7 +25,7 @@ typedef struct {
     int n_answers;      // added to the seed: each answer has its own random numbers
     Journal journal;    // the file of --session
     bool is_unsaved;    // the last write to the journal failed
-    bool is_replacing;  // the journal also has the messages that chat_replace() replaces
+    bool is_replacing;  // the journal still has the messages that chat_replace() replaces
     char *last_path;    // file of --continue; NULL: none
     Buffer attached;    // text of /file, for the next message
     Buffer edited;      // the last user message, which the next text replaces; empty: none
@@ -46,7 +46,7 @@ bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
 // True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
-// Generates an answer, and adds it to the dialogue. False if there is none.
+// Generates an answer and adds it to the dialogue. False if generation gives no answer.
 bool chat_answer(Chat *c);
 // Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit.
 bool chat_add(Chat *c, Message m, bool wants_answer);

@@ -48,8 +48,7 @@ static void print_json(const Pipeline *p, const Sequence *s, const Reply *replie
     text_print_json(&w);
 }
 
-// Prints texts that were not printed while they were generated, each after a note and, with --echo,
-// the prompt.
+// Prints texts that were not streamed, each after a note and, with --echo, the prompt.
 static void print_completions(const Options *o, Str prompt, const Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
         Str text = buffer_str(&s[i].text);

@@ -27,7 +27,7 @@ static int prefix_token(const Tokenizer *t) {
     return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
 }
 
-// Length of a text without the white space at its end. As in Python, U+001C to U+001F belong to it.
+// Length of a text without trailing white space, which includes U+001C to U+001F, as in Python.
 static size_t trimmed_length(Str s) {
     uint32_t code;
     while (s.len) {

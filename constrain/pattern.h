@@ -71,7 +71,7 @@ struct PatternReader {
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first
-// failure is kept. Returns false, which is also the number of no node.
+// failure is kept. Returns false; as a node number, 0 means no node.
 bool pattern_fail(PatternReader *r, size_t at, const char *why);
 bool pattern_fail_here(PatternReader *r, const char *why);
 // The next byte, or -1 at the end of the text.

@@ -30,7 +30,7 @@ static bool read_property(PatternReader *r, CharSet *s) {
 }
 
 // Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case. The
-// class n has the line terminators, which a dot does not match.
+// letter n stands for the line terminators, which a dot does not match.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
     static const struct {
         int letter;

@@ -90,7 +90,7 @@ struct Loop {
 
 typedef enum { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } Flow;
 
-// Both restore the scope. Functions that they call can therefore set h->scope and leave it set.
+// Both restore h->scope on return, so the functions that they call need not restore it.
 static Value eval(Heap *h, const JinjaNode *n);
 static Flow exec(Heap *h, const JinjaNode *list);
 

@@ -40,7 +40,7 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return (h->chunk += bytes) - bytes;
 }
 
-// Copies an array of n items to one with room for `cap`.
+// Copies n items to a new array with capacity `cap`.
 static void *enlarge(Heap *h, const void *items, int n, int cap, size_t size) {
     void *more = heap_alloc(h, (size_t)cap, size);
     return n ? memcpy(more, items, (size_t)n * size) : more;

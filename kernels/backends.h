@@ -5,7 +5,7 @@
 
 #include "kernels.h"
 
-// The encoding of activations as float32, the tokens one after another (MatmulKernel.encode).
+// Encodes activations as float32, token by token (a MatmulKernel.encode).
 void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                        int token_end);
 

@@ -43,8 +43,8 @@ A: The 1992 Olympics were held in Barcelona, Spain."""  # the prompt of Lin et a
 
 class Sample:
     """A question: contexts, answers (the continuations without the space before them), and the index of the right
-    answer. truths: for each answer whether it is right, if several are. place: file and line, for errors. A row that is
-    no such question raises an error."""
+    answer. truths: for each answer whether it is right, if several are. place: file and line, for errors. An invalid
+    row raises an error."""
 
     place = None
 
@@ -156,7 +156,7 @@ def read_text(path):
 
 
 def read_csv(path):
-    """(place, row) for each row. A row of several lines is at its last."""
+    """(place, row) for each row. The place of a row of several lines is its last line."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     return parse(path, lambda: [("%s: line %d" % (path, reader.line_num), row) for row in reader if row])
 
@@ -177,8 +177,8 @@ def json_object(text):
 
 
 def read_rows(path, split="test"):
-    """(place, row) for each row of JSON lines, a JSON array or a CSV file, or of MMLU's directory: there with
-    the name of the subject at the end."""
+    """(place, row) for each row of JSON lines, a JSON array, a CSV file or MMLU's directory. Rows of the directory end
+    with the name of the subject."""
     if os.path.isdir(path):
         suffix = "_%s.csv" % split
         return [(place, row + [os.path.basename(f)[:-len(suffix)]])
@@ -210,7 +210,7 @@ def read_hellaswag(path):
 def hellaswag_text(lines):
     """Six lines per task: the context, the index of the right ending, four endings."""
     if len(lines) != 6:
-        raise ValueError("%d lines in the place of 6" % len(lines))
+        raise ValueError("expected 6 lines, found %d" % len(lines))
     return Sample(lines[0], lines[2:], int(lines[1]))
 
 

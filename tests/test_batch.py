@@ -108,7 +108,7 @@ def command_line(cli):
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
     cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
-    with open(source, "ab") as f:  # would read its own answers, without end
+    with open(source, "ab") as f:  # would read its own answers endlessly
         r = subprocess.run(cli.command("batch", "-i", source), stdout=f, stderr=subprocess.PIPE, text=True)
     same((r.returncode, r.stderr), (2, "llama31: standard output: input and output of this run are the same file\n"))
 
@@ -504,7 +504,7 @@ def echo(cli):
 
 @test
 def several_prompts():
-    """The prompts of a record have n choices each, in their order, which are those of records of their own."""
+    """Several prompts in one record give the same choices, in order, as one record per prompt."""
     ask = {"max_tokens": 5, "temperature": 0, "logprobs": 1}
     texts, ids = ["The cat", "Once upon", "The cat", ""], [[1, 403], [1, 403, 407], [1]]
     for args in [], ["--raw", "--echo"]:

@@ -176,7 +176,7 @@ def evaluate_fails(message, *args, options=()):
 
 @test
 def damaged_files(cli):
-    """An error is one line that names file and line. A byte order mark, CRLF and blank lines are no errors."""
+    """An error is one line that names file and line. A byte order mark, CRLF and blank lines are accepted."""
     for task, change, message in DAMAGED:
         row = change if isinstance(change, bytes) else json.dumps(dict(GOOD[task], **change))
         path = cli.write("[a] %s.jsonl" % task, [GOOD[task], "", row])
@@ -185,7 +185,7 @@ def damaged_files(cli):
     same(table(cli, "hellaswag=" + cli.write("e.jsonl", [row]))[0]["hellaswag", "acc_norm"][0], 1.0)
     path = cli.write("good.jsonl", [b"\xef\xbb\xbf" + json.dumps(GOOD["boolq"]).encode() + b"\r\n\r"])
     same(table(cli, "boolq=" + path)[0]["boolq", "acc"][2], 1)
-    for rows in ([GOOD["boolq"]] * 2, [b" [", GOOD["boolq"], b",", GOOD["boolq"], b"]"]):  # a name says nothing about lines
+    for rows in ([GOOD["boolq"]] * 2, [b" [", GOOD["boolq"], b",", GOOD["boolq"], b"]"]):  # the extension does not decide the format
         same(table(cli, "boolq=" + cli.write("rows.json", rows))[0]["boolq", "acc"][2], 2)
     evaluate_fails("good.jsonl: no samples", "boolq=" + path, "--limit", 0)
     evaluate_fails("none.jsonl: No such file", "boolq=" + cli.path_of("none.jsonl"))
@@ -282,7 +282,7 @@ def harness_class(cli):
     settings = {"until": [" time"], "max_gen_toks": 8, "do_sample": False, "temperature": 0.0}
     same(model.generate_until([SimpleNamespace(args=("Once upon", settings))]), [" a"])
 
-    # The context loses its beginning, so that all tokens fit. Other names of their number, and other settings.
+    # A long context is truncated from the left. Also other names of max_tokens, and other settings.
     model = lm_eval_llama31.Llama31(cli.model, PROGRAM, options="-q -t 1 -c 40")
     context = "Once upon a time there was a dog. " * 20
     record = json.dumps({"prompt": model.runner.ids([context])[0][-32:], "max_tokens": 8, "temperature": 0})

@@ -45,19 +45,19 @@ class Model:
         return self.run(["score", "--jsonl"], records, places)
 
     def generate(self, records, places=None):
-        """Greedy completions of batch, one per record. All of them have prompts, or all have messages."""
+        """Greedy completions by batch, one per record. Either all records have prompts, or all have messages."""
         raw = ["--raw"] if records and "prompt" in records[0] else []
         return self.run(["batch", "--deterministic", *raw], [dict({"temperature": 0}, **r) for r in records],
                         places)
 
     def context(self):
-        """The context size: that of the options or the model's."""
+        """The context size that the options set or, without it, that of the model."""
         sizes = [n for name, n in zip(self.options, self.options[1:]) if name in ("-c", "--ctx-size", "--context")]
         out = subprocess.run(self.command + ["show", "--json", "-q"] + self.arguments, stdout=subprocess.PIPE, check=True)
         return int(sizes[-1] if sizes else 0) or json.loads(out.stdout)["context"]
 
     def ids(self, texts, *options):
-        """Token ids of texts, without BOS. options: of `llama31 tokenize`."""
+        """Token ids of texts, without BOS. options are passed to `llama31 tokenize`."""
         lines = "".join(json.dumps(t) + "\n" for t in texts).encode()
         out = subprocess.run(self.command + ["tokenize", "--jsonl", *options] + self.arguments, input=lines,
                              stdout=subprocess.PIPE, check=True).stdout

@@ -157,7 +157,7 @@ void fuzz_batch(const uint8_t *data, size_t n) {
             record_free(*at);
             *at = NULL;
         } else if (action == 1 && *at && !*other) {
-            (*at)->n_per_prompt = 2;            // as if the request asked for two choices
+            (*at)->n_per_prompt = 2;            // as if the request had "n": 2
             *other = record_new_choice(*at, 1); // shares the options of its parent
         } else if (*at) {
             bool goes_on = (*at)->constraint;
