@@ -1,5 +1,5 @@
-// Unicode character classes, as far as pre-tokenizers distinguish them, and case mappings. The
-// tables in unicode.c are generated.
+// Unicode character classes, as far as pre-tokenizers distinguish them. The table in unicode.c is
+// generated.
 #pragma once
 
 #include <stdbool.h>
@@ -26,10 +26,3 @@ static inline int unicode_kind(uint32_t code) {
 static inline UnicodeClass unicode_class(uint32_t code) {
     return (UnicodeClass)(unicode_kind(code) & UNICODE_CLASS);
 }
-
-// Full case mappings, without those that depend on a language or on the neighbors.
-typedef enum { UNICODE_TO_LOWER, UNICODE_TO_UPPER, UNICODE_TO_TITLE } UnicodeCase;
-// Converts a code point to a case. Writes 1 to 3 code points and returns their number.
-int unicode_convert(uint32_t code, UnicodeCase to, uint32_t out[3]);
-// True for letters with case, and for other characters that have an upper or lower case.
-bool unicode_is_cased(uint32_t code);

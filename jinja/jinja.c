@@ -105,6 +105,8 @@ static Value lookup(Heap *h, Str name) {
         const Value *v = dict_find(h, &s->variables, value_data(name));
         if (v) return *v;
     }
+    if (str_is_one_of(name, "varargs kwargs"))
+        heap_fail(h, "'%.*s' of a macro is not supported", SHOWN(name));
     return library_function(name);
 }
 
@@ -193,23 +195,10 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
         if (k < a->n) is_used[k] = true;
     }
 
-    // The other arguments become the variables varargs and kwargs of macros that use these.
-    Value varargs = value_list(h, VALUE_TUPLE, 0), kwargs = value_dict(h, VALUE_DICT);
-    for (int k = 0; k < a->n; k++) {
-        if (is_used[k]) continue;
-        bool is_named = a->names[k].data;
-        if (!(m->node->op & (is_named ? MACRO_KWARGS : MACRO_VARARGS)))
+    for (int k = 0; k < a->n; k++)
+        if (!is_used[k])
             heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
                       SHOWN(m->node->name));
-        if (is_named && dict_find(h, kwargs.dict, value_data(a->names[k])))
-            heap_fail(h, "the argument '%.*s' is given twice", SHOWN(a->names[k]));
-        if (is_named)
-            dict_set(h, kwargs.dict, value_data(a->names[k]), a->values[k]);
-        else
-            list_push(h, varargs.list, a->values[k]);
-    }
-    if (m->node->op & MACRO_VARARGS) declare(h, h->scope, str_of("varargs"), varargs);
-    if (m->node->op & MACRO_KWARGS) declare(h, h->scope, str_of("kwargs"), kwargs);
 
     if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
@@ -416,21 +405,13 @@ static double float_op(Heap *h, int op, double x, double y) {
     case '*': return x * y;
     case '/': return x / y;
     case 'f': return floor(x / y);
-    case '%': return x - floor(x / y) * y;
-    default: break;
+    default: return x - floor(x / y) * y; // %
     }
-
-    double power = pow(x, y);
-    if (x == 0 && y < 0) heap_fail(h, "zero cannot be raised to a negative power");
-    if (isfinite(x) && isfinite(y) && isnan(power)) heap_fail(h, "the power is not a real number");
-    if (isfinite(x) && isfinite(y) && isinf(power)) heap_fail(h, "a number is too large");
-
-    return power;
 }
 
 // Integer operations. As in Python, division rounds toward minus infinity.
 static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
-    int64_t z = 1;
+    int64_t z = 0;
     bool overflows = false;
     if (y == 0 && (op == 'f' || op == '%')) heap_fail(h, "integer division or modulo by zero");
 
@@ -443,13 +424,9 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
         if (overflows) break;
         z = x / y - (x % y != 0 && (x < 0) != (y < 0));
         break;
-    case '%':
+    default: // %
         z = y == -1 ? 0 : x % y;
         if (z && (z < 0) != (y < 0)) z += y;
-        break;
-    default: // power, y >= 0
-        if (x == 0 || x == 1 || x == -1) y = y > 0 ? 2 - (y & 1) : 0;
-        for (; y > 0 && !overflows; y--) overflows = __builtin_mul_overflow(z, x, &z);
     }
 
     if (overflows) heap_fail(h, "a number is too large");
@@ -475,12 +452,11 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
         return repeat_sequence(h, b, value_integer(h, a));
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
-    // Numbers. Two integers give an integer, except for "/" and for a negative exponent.
+    // Numbers. Two integers give an integer, except for "/".
     if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
         a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
         heap_fail(h, "a number is too large");
-    if (are_ints && n->op != '/' && !(n->op == 'p' && value_integer(h, b) < 0))
-        return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
+    if (are_ints && n->op != '/') return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 

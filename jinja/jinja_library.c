@@ -9,7 +9,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <strings.h>
 #include <time.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // some builtins need no heap
@@ -28,76 +27,79 @@ static void require_defined(Heap *h, Value v) {
 
 // Strings: case
 
-enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
-enum { SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2 };
+enum { CASE_SORT, CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
+enum { CAPITAL_SIGMA = 0x3a3 };
 
-// True for marks and for the punctuation within words (an excerpt of Case_Ignorable).
-static bool is_case_ignorable(Text c) {
-    static const char others[] =
-        "'.:^`\u00a8\u00ad\u00af\u00b4\u00b7\u00b8\u2018\u2019\u2024\u2027";
-    int kind = unicode_kind(text_code(c));
-    return ((kind & UNICODE_CLASS) == UNICODE_OTHER && kind & UNICODE_MARK) ||
-           (text_code(c) && str_find(str_of(others), text_str(c)) != SIZE_MAX);
+// Returns the upper or lower case of a character, for pairs that have the same length in UTF-8:
+// most letters of Latin, Greek, Cyrillic and Armenian, Roman numerals and circled letters.
+// Otherwise 0.
+static uint32_t other_case(uint32_t code, bool to_upper) {
+    // `n` capitals: `first` and every `step`-th after it. Their small letters are at `distance`.
+    static const struct {
+        uint32_t first, n, step;
+        int32_t distance;
+    } capitals[] = {
+        {'A', 26, 1, 32},   {0xc0, 23, 1, 32},   {0xd8, 7, 1, 32},    {0x100, 24, 2, 1},
+        {0x132, 3, 2, 1},   {0x139, 8, 2, 1},    {0x14a, 23, 2, 1},   {0x178, 1, 1, -121},
+        {0x179, 3, 2, 1},   {0x1a0, 3, 2, 1},    {0x1af, 1, 1, 1},    {0x1f8, 20, 2, 1},
+        {0x386, 1, 1, 38},  {0x388, 3, 1, 37},   {0x38c, 1, 1, 64},   {0x38e, 2, 1, 63},
+        {0x391, 17, 1, 32}, {0x3a3, 9, 1, 32},   {0x400, 16, 1, 80},  {0x410, 32, 1, 32},
+        {0x460, 17, 2, 1},  {0x48a, 27, 2, 1},   {0x4d0, 48, 2, 1},   {0x531, 38, 1, 48},
+        {0x1ea0, 48, 2, 1}, {0x2160, 16, 1, 16}, {0x24b6, 26, 1, 26},
+    };
+
+    for (size_t i = 0; i < sizeof capitals / sizeof *capitals; i++) {
+        uint32_t distance = (uint32_t)capitals[i].distance; // modulo 2^32
+        uint32_t offset = code - capitals[i].first - (to_upper ? distance : 0);
+        if (offset < capitals[i].n * capitals[i].step && offset % capitals[i].step == 0)
+            return to_upper ? code - distance : code + distance;
+    }
+    return 0;
 }
 
-// True if a sigma between two texts ends a word: a cased character is before it and none after it,
-// characters that can be part of a word aside.
-static bool is_final_sigma(Text before, Text after) {
-    Text c = {0};
-    while (before.len) {
-        c = text_part(before, text_offset(before, -1), before.len);
-        before.len -= c.len;
-        if (!is_case_ignorable(c)) break;
-        c.len = 0;
-    }
-    if (!c.len || !unicode_is_cased(text_code(c))) return false;
-
-    while (after.len) {
-        c = text_next(&after);
-        if (!is_case_ignorable(c)) return !unicode_is_cased(text_code(c));
-    }
-    return true;
-}
-
-// Converts to upper, lower or title case. The characters that replace one keep its mask
-// (jinja_value.h).
+// Converts to upper, lower or title case. Fails for a letter that other_case() does not know, and
+// for a capital sigma that may end a word, because its lower case depends on that.
 static Value str_case(Heap *h, const Args *a) {
+    static const char *const names[] = {
+        [CASE_SORT] = "sort, dictsort or unique without case_sensitive=true",
+        [CASE_LOWER] = "lower",
+        [CASE_UPPER] = "upper",
+        [CASE_CAPITALIZE] = "capitalize",
+        [CASE_TITLE] = "title",
+        [CASE_TITLE_FILTER] = "title",
+    };
     Text t = value_str(h, a->self);
-    size_t start = h->out.len;
     int rule = a->variant;
-    size_t begin = 0;     // offset of the text that decides on a final sigma
+    char *out = memcpy(heap_alloc(h, t.len + 1, 1), t.data, t.len);
     bool is_first = true; // the next character begins a word
 
-    for (Text rest = t, c; rest.len;) {
-        size_t at = t.len - rest.len;
-        c = text_next(&rest);
-        uint32_t code = text_code(c), codes[3];
-        if (code >= 0x80) heap_spend(h, 1);
+    heap_touch(h, t.len * 16);
+    for (Text rest = t; rest.len;) {
+        char *place = out + (t.len - rest.len);
+        Text c = text_next(&rest);
+        uint32_t code = text_code(c);
+        int kind = unicode_kind(code);
+        bool is_letter = (kind & UNICODE_CLASS) == UNICODE_LETTER;
+        bool is_upper = is_letter && kind & UNICODE_UPPER;
+        bool is_lower = is_letter && kind & UNICODE_LOWER;
 
-        // The case of this character. The filter title() uses upper case and sees each word alone.
-        UnicodeCase to = UNICODE_TO_LOWER;
-        if (rule >= CASE_CAPITALIZE && is_first) to = UNICODE_TO_TITLE;
-        if (rule == CASE_UPPER || (rule == CASE_TITLE_FILTER && is_first)) to = UNICODE_TO_UPPER;
-
-        int n = unicode_convert(code, to, codes);
-        if (codes[0] == SIGMA && code != SIGMA && is_final_sigma(text_part(t, begin, at), rest))
-            codes[0] = FINAL_SIGMA;
-
-        char bytes[12], mask[12];
-        size_t n_bytes = 0;
-        for (int i = 0; i < n; i++) n_bytes += (size_t)utf8_encode(codes[i], bytes + n_bytes);
-        memset(mask, c.mask ? *c.mask : 0, n_bytes);
-        heap_put(h, (Text){bytes, mask, n_bytes});
+        bool to_upper = rule == CASE_UPPER || (is_first && rule >= CASE_CAPITALIZE);
+        uint32_t other = other_case(code, to_upper);
+        bool may_be_final =
+            code == CAPITAL_SIGMA && !to_upper && unicode_class(text_code(rest)) != UNICODE_LETTER;
+        if (may_be_final || (!other && (to_upper ? is_lower : is_upper)))
+            heap_fail(h, "%s: no %s case of '%.*s' is known", names[rule],
+                      to_upper ? "upper" : "lower", SHOWN(c));
+        if (other) utf8_encode(other, place);
 
         // The method title() begins a word after a character without case, the filter after one of
         // the characters listed here.
-        if (rule == CASE_TITLE_FILTER && is_first) begin = at + c.len;
         is_first = false;
-        if (rule == CASE_TITLE) is_first = !unicode_is_cased(code);
+        if (rule == CASE_TITLE) is_first = !is_upper && !is_lower;
         if (rule == CASE_TITLE_FILTER) is_first = *c.data && strchr("- ({[<\t\n\r\f\v", *c.data);
     }
 
-    return heap_pop_string(h, start);
+    return value_text((Text){out, t.mask, t.len});
 }
 
 // Strings: parts
@@ -191,44 +193,6 @@ static Value str_split(Heap *h, const Args *a) {
 
     list_push(h, out.list, value_text(t));
     if (from_right) out.list = reversed(h, out.list);
-    return out;
-}
-
-static Value str_splitlines(Heap *h, const Args *a) {
-    Value out = value_list(h, VALUE_LIST, 0);
-    bool keeps_ends = value_truth(a->values[0]);
-    Text t = value_string(h, a->self);
-
-    heap_touch(h, t.len * 4);
-    size_t at = 0; // end of the current line so far
-    while (at < t.len) {
-        Text rest = text_part(t, at, t.len);
-        Text c = text_next(&rest);
-        uint32_t code = text_code(c);
-        at += c.len;
-
-        if (!((code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
-              code == 0x2028 || code == 0x2029))
-            continue;
-
-        size_t end = at + (code == '\r' && rest.len && *rest.data == '\n');
-        list_push(h, out.list, value_text(text_part(t, 0, keeps_ends ? end : at - c.len)));
-        t = text_part(t, end, t.len);
-        at = 0;
-    }
-
-    if (t.len) list_push(h, out.list, value_text(t));
-    return out;
-}
-
-static Value str_partition(Heap *h, const Args *a) {
-    Text t = value_string(h, a->self), sep = value_string(h, a->values[0]);
-    size_t found = find_separator(h, t, sep, false), at = found == SIZE_MAX ? t.len : found;
-    size_t after = found == SIZE_MAX ? at : at + sep.len;
-    Value out = value_list(h, VALUE_TUPLE, 3);
-    out.list->items[0] = value_text(text_part(t, 0, at));
-    out.list->items[1] = value_text(text_part(t, at, after));
-    out.list->items[2] = value_text(text_part(t, after, t.len));
     return out;
 }
 
@@ -337,45 +301,6 @@ static Value filter_join(Heap *h, const Args *a) {
     return join_items(h, sep, a->self, a->values[1]);
 }
 
-// Replaces "{}", "{0}" and "{name}" by str() of an argument. Format specifications are not
-// supported.
-static Value str_format(Heap *h, const Args *a) {
-    size_t start = h->out.len;
-    int next = 0; // argument of the next {}
-    Text t = value_string(h, a->self);
-
-    while (t.len) {
-        Text c = text_next(&t);
-        bool is_open = *c.data == '{';
-        bool is_doubled = t.len && *t.data == *c.data;
-
-        if (!is_open && *c.data != '}') {
-            heap_put(h, c);
-        } else if (is_doubled) {
-            heap_put(h, text_next(&t));
-        } else {
-            size_t end = text_find(h, t, text_of("}"), 0);
-            if (!is_open || end == SIZE_MAX) heap_fail(h, "single '%c' in a format", *c.data);
-
-            // {}, {1} or {name}
-            Str name = {t.data, end};
-            Value index = end ? path_part(text_part(t, 0, end)) : value_int(next++);
-            int64_t i = 0;
-            if (index.kind == VALUE_INT)
-                i = index.integer;
-            else
-                while (i < a->n && !(a->names[i].data && str_eq(a->names[i], name))) i++;
-            if (i >= a->n || (index.kind == VALUE_INT && a->names[i].data))
-                heap_fail(h, "format has no argument '%.*s'", SHOWN(name));
-
-            value_put(h, a->values[i], NULL, 0);
-            t = text_part(t, end + 1, t.len);
-        }
-    }
-
-    return heap_pop_string(h, start);
-}
-
 Value library_escape(Heap *h, Value v) {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
@@ -414,23 +339,35 @@ static Text indent_text(Heap *h, Value by) {
     return heap_pop_string(h, start).text;
 }
 
-// Splits the text and a final newline into lines. Jinja joins them with newlines.
+// True for the characters that end a line, as in Python's splitlines().
+static bool is_line_end(uint32_t code) {
+    return (code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+           code == 0x2028 || code == 0x2029;
+}
+
+// Indents the lines after the first, and the first one if `first` is true. Blank lines are indented
+// if `blank` is true. Line ends become newlines.
 static Value filter_indent(Heap *h, const Args *a) {
     Text by = indent_text(h, value_or(a->values[0], value_int(4)));
     bool indents_first = value_truth(a->values[1]), indents_blank = value_truth(a->values[2]);
-    Value keeps_ends = value_bool(false);
+    Text t = value_string(h, a->self);
     size_t start = h->out.len;
+    bool is_pending = false; // the indent of the current line is still to be written
 
-    heap_put(h, value_string(h, a->self));
-    heap_puts(h, "\n");
-    Value text = heap_pop_string(h, start);
-    const List *lines = str_splitlines(h, &(Args){.self = text, .values = &keeps_ends}).list;
-
-    for (int i = 0; i < lines->n; i++) {
-        Text line = lines->items[i].text;
-        if (i) heap_puts(h, "\n");
-        if (i ? indents_blank || line.len : indents_first) heap_put(h, by);
-        heap_put(h, line);
+    if (indents_first) heap_put(h, by);
+    while (t.len) {
+        Text c = text_next(&t);
+        if (is_line_end(text_code(c))) {
+            if (*c.data == '\r' && !t.len) break; // Jinja appends "\n", and "\r\n" is one line end
+            if (*c.data == '\r' && *t.data == '\n') text_next(&t);
+            heap_puts(h, "\n");
+            if (indents_blank) heap_put(h, by);
+            is_pending = !indents_blank;
+        } else {
+            if (is_pending) heap_put(h, by);
+            is_pending = false;
+            heap_put(h, c);
+        }
     }
 
     Value out = heap_pop_string(h, start);
@@ -463,9 +400,9 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // Numbers
 
-// Copies a string for C's number parsers, which accept more than Python's: white space around it, a
-// plus sign and an underscore between two digits are removed. Other texts that are not a decimal
-// number become empty.
+// Copies a string for C's number parsers. White space around it, a plus sign and an underscore
+// between two digits are removed. A text that is a number in C but not in Python, such as "0x1f",
+// becomes empty.
 static const char *number_text(Heap *h, Text t) {
     heap_touch(h, t.len * 4);
     t = text_strip(t, WHITE_SPACE, true, true);
@@ -480,23 +417,8 @@ static const char *number_text(Heap *h, Text t) {
     }
 
     bool has_two_signs = has_plus && strchr("+-", *copy);
-    if (strspn(copy, "+-.0123456789eE") != n || has_two_signs) *copy = 0;
+    if (strspn(copy, "+-.0123456789aefintyAEFINTY") != n || has_two_signs) *copy = 0;
     return copy;
-}
-
-// Python's spellings of infinity and NaN. False for any other text.
-static bool read_not_finite(Text t, double *x) {
-    static const char *const names[] = {"inf", "infinity", "nan"};
-    t = text_strip(t, WHITE_SPACE, true, true);
-    bool is_negative = t.len && *t.data == '-';
-    if (t.len && strchr("+-", *t.data)) t = text_part(t, 1, t.len);
-    for (int i = 0; i < 3; i++)
-        if (t.len == strlen(names[i]) && !strncasecmp(t.data, names[i], t.len)) {
-            *x = i < 2 ? INFINITY : NAN;
-            if (is_negative) *x = -*x;
-            return true;
-        }
-    return false;
 }
 
 // Converts a number, or a string that contains one, to a double. False for other values.
@@ -510,7 +432,7 @@ static bool read_number(Heap *h, Value v, double *x) {
     if (v.kind != VALUE_STRING) return false;
     const char *text = number_text(h, v.text);
     *x = strtod(text, &end); // infinite if it is too large, as in Python
-    return (*text && !*end) || read_not_finite(v.text, x);
+    return *text && !*end;
 }
 
 static Value filter_int(Heap *h, const Args *a) {
@@ -536,7 +458,7 @@ static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     heap_spend(h, 1);
     item = item_attribute(h, item, attribute, value_none());
     if (item.kind != VALUE_STRING || has_case) return item;
-    return str_case(h, &(Args){.self = item, .variant = CASE_LOWER});
+    return str_case(h, &(Args){.self = item, .variant = CASE_SORT});
 }
 
 static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
@@ -564,21 +486,6 @@ static Value filter_unique(Heap *h, const Args *a) {
         list_push(h, out.list, list->items[i]);
     }
     return out;
-}
-
-enum { EXTREME_MIN, EXTREME_MAX };
-
-static Value filter_extreme(Heap *h, const Args *a) {
-    List *list = value_iterate(h, a->self);
-    bool has_case = value_truth(a->values[0]);
-    int best = 0;
-    if (!list->n) return value_undefined(str_of("the extreme of an empty sequence"), NULL);
-    for (int i = 1; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], a->values[1], has_case),
-              other = sort_key(h, list->items[best], a->values[1], has_case);
-        if (a->variant == EXTREME_MAX ? value_less(h, other, k) : value_less(h, k, other)) best = i;
-    }
-    return list->items[best];
 }
 
 static Value filter_end(Heap *h, const Args *a) {
@@ -664,20 +571,6 @@ static Value filter_select(Heap *h, const Args *a) {
     }
 
     return out;
-}
-
-enum { LIST_INDEX, LIST_COUNT };
-
-static Value list_search(Heap *h, const Args *a) {
-    int n_found = 0;
-    const List *list = a->self.list;
-    for (int i = 0; i < list->n; i++) {
-        if (!value_equal(h, list->items[i], a->values[0])) continue;
-        if (a->variant == LIST_INDEX) return value_int(i);
-        n_found++;
-    }
-    if (a->variant == LIST_INDEX) heap_fail(h, "the value is not in the list");
-    return value_int(n_found);
 }
 
 static Value call_range(Heap *h, const Args *a) {
@@ -839,7 +732,6 @@ static const struct Builtin builtins[] = {
     {FILTER, "length count", "", filter_length, 0},
     {FILTER, "list", "", filter_list, 0},
     {FILTER, "map", NULL, filter_map, 0},
-    {FILTER, "min|max", "?case_sensitive ?attribute", filter_extreme, EXTREME_MIN},
     {FILTER, "reverse", "", filter_reverse, 0},
     {FILTER, "select|reject|selectattr|rejectattr", NULL, filter_select, 0},
     {FILTER, "sort", "?reverse ?case_sensitive ?attribute", filter_sort, 0},
@@ -851,18 +743,14 @@ static const struct Builtin builtins[] = {
 
     {STR, "count", "sub", str_count, 0},
     {STR, "find", "sub", str_find_part, 0},
-    {STR, "format", NULL, str_format, 0},
     {STR, "isalpha|isdigit isnumeric|isalnum|isspace", "", str_is_class, CLASS_LETTER},
     {STR, "join", "iterable", str_join, 0},
     {STR, "lstrip|rstrip|strip", "?chars", str_strip, STRIP_LEFT},
-    {STR, "partition", "sep", str_partition, 0},
     {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
     {STR, "split|rsplit", "?sep ?maxsplit", str_split, AT_START},
-    {STR, "splitlines", "?keepends", str_splitlines, 0},
     {STR, "startswith|endswith", "affix", str_has_affix, AT_START},
     {STR, "title", "", str_case, CASE_TITLE},
 
-    {LIST, "index|count", "value", list_search, LIST_INDEX},
     {DICT, "get", "key ?default", dict_get, 0},
     {DICT, "keys|values|items", "", dict_view, DICT_KEYS},
     {LIST | DICT, "copy", "", copy_value, 0},

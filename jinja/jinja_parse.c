@@ -98,19 +98,19 @@ static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 
-static size_t skip_number_digits(const JinjaParser *p, size_t at) {
-    while (is_digit(p->source[at]) || p->source[at] == '_') at++;
+static size_t skip_digits(const JinjaParser *p, size_t at) {
+    while (is_digit(p->source[at])) at++;
     return at;
 }
 
 static void lex_number(JinjaParser *p) {
     const char *s = p->source;
-    size_t at = skip_number_digits(p, p->at);
+    size_t at = skip_digits(p, p->at);
     bool is_attribute = p->n_tokens && str_is(p->tokens[p->n_tokens - 1].s, "."); // a.1.2
-    if (!is_attribute && s[at] == '.' && is_digit(s[at + 1])) at = skip_number_digits(p, at + 1);
+    if (!is_attribute && s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
     if (!is_attribute && (s[at] | 32) == 'e') {
         size_t exponent = at + 1 + (s[at + 1] == '+' || s[at + 1] == '-');
-        if (is_digit(s[exponent])) at = skip_number_digits(p, exponent);
+        if (is_digit(s[exponent])) at = skip_digits(p, exponent);
     }
     push_token(p, TOKEN_NUMBER, p->at, at);
 }
@@ -337,12 +337,10 @@ static JinjaNode *parse_quoted(JinjaParser *p) {
 static JinjaNode *parse_numeral(JinjaParser *p) {
     Str s = next_token(p)->s;
     char *digits = heap_alloc(p->heap, s.len + 1, 1);
-    size_t n = 0;
     double x;
     int64_t integer;
-    for (size_t i = 0; i < s.len; i++)
-        if (s.data[i] != '_') digits[n++] = s.data[i];
-    bool is_int = strspn(digits, "0123456789") == n;
+    memcpy(digits, s.data, s.len);
+    bool is_int = strspn(digits, "0123456789") == s.len;
     if (is_int && parse_i64(digits, &integer)) return new_const(p, value_int(integer));
     if (is_int || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);
     return new_const(p, value_float(x));
@@ -549,17 +547,16 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
 // Binary operators. Level 0 has the lowest precedence, level 2 is "not" and the comparisons. All
 // operators are left-associative.
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
-    enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
+    enum { LEVEL_NOT = 2, LEVEL_UNARY = 6 };
     static const struct {
         const char *sign;
         int level;
         JinjaNodeKind kind;
         int op;
-    } operators[] = {{"or", 0, EXPR_OR, 0},      {"and", 1, EXPR_AND, 0},
-                     {"+", 3, EXPR_BINARY, '+'}, {"-", 3, EXPR_BINARY, '-'},
-                     {"~", 4, EXPR_BINARY, '~'}, {"*", 5, EXPR_BINARY, '*'},
-                     {"/", 5, EXPR_BINARY, '/'}, {"//", 5, EXPR_BINARY, 'f'},
-                     {"%", 5, EXPR_BINARY, '%'}, {"**", 6, EXPR_BINARY, 'p'}};
+    } operators[] = {
+        {"or", 0, EXPR_OR, 0},      {"and", 1, EXPR_AND, 0},     {"+", 3, EXPR_BINARY, '+'},
+        {"-", 3, EXPR_BINARY, '-'}, {"~", 4, EXPR_BINARY, '~'},  {"*", 5, EXPR_BINARY, '*'},
+        {"/", 5, EXPR_BINARY, '/'}, {"//", 5, EXPR_BINARY, 'f'}, {"%", 5, EXPR_BINARY, '%'}};
 
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
 
@@ -678,20 +675,7 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
-// True if the tokens [from, to) read a variable before they assign it. Attributes and names of
-// arguments do not count.
-static bool reads_variable(const JinjaParser *p, int from, int to, const char *name) {
-    for (int i = from; i < to; i++) {
-        const JinjaToken *t = &p->tokens[i];
-        if (t->kind != TOKEN_NAME || !str_is(t->s, name) || is_word(t - 1, ".")) continue;
-        if (is_word(t - 1, "set for with")) return false;
-        if (!is_word(t + 1, "=")) return true;
-    }
-    return false;
-}
-
-// The parameters, after "(" if there are any, and the body of a macro or call. As in Jinja, the
-// body decides whether the macro accepts further arguments.
+// The parameters, after "(" if there are any, and the body of a macro or call.
 static void parse_macro(JinjaParser *p, JinjaNode *n, const char *end) {
     if (n->kind == STMT_MACRO) expect(p, "(");
     if (n->kind == STMT_MACRO || accept(p, "(")) n->a = parse_params(p);
@@ -699,15 +683,7 @@ static void parse_macro(JinjaParser *p, JinjaNode *n, const char *end) {
         n->b = parse_expression(p);
         if (n->b->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
     }
-
-    int begin = p->next;
     n->body = parse_until(p, end);
-    if (reads_variable(p, begin, p->next, "varargs")) n->op |= MACRO_VARARGS;
-    if (reads_variable(p, begin, p->next, "kwargs")) n->op |= MACRO_KWARGS;
-    for (const JinjaNode *param = n->a; param; param = param->next) {
-        if (str_is(param->name, "varargs")) n->op &= ~MACRO_VARARGS;
-        if (str_is(param->name, "kwargs")) n->op &= ~MACRO_KWARGS;
-    }
 }
 
 // A statement. A "generation" block has no effect; its statements are returned.

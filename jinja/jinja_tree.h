@@ -13,8 +13,8 @@ typedef enum {
     STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
     STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
-    STMT_MACRO,   // name(parameters a): body; op: set of MACRO_VARARGS and MACRO_KWARGS
-    STMT_CALL,    // the call b; "caller" is a macro with the parameters a, the body and op
+    STMT_MACRO,   // name(parameters a): body
+    STMT_CALL,    // the call b; "caller" is a macro with the parameters a and the body
     STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
@@ -35,13 +35,10 @@ typedef enum {
     EXPR_AND,       // a and b
     EXPR_OR,        // a or b
     EXPR_SIGN,      // op: '-' or '+'; the operand a
-    EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //, 'p' for **
+    EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //
     EXPR_COMPARE,   // a, then the list b of EXPR_COMPARE nodes: op (a Comparison), operand a
     EXPR_ARG,       // argument a, perhaps with a name; op: '*' for *a, '2' for **a
 } JinjaNodeKind;
-
-// Arguments without a parameter that a macro accepts, because its body uses "varargs" or "kwargs".
-enum { MACRO_VARARGS = 1, MACRO_KWARGS = 2 };
 
 typedef struct JinjaNode {
     JinjaNodeKind kind;

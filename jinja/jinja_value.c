@@ -380,19 +380,8 @@ bool value_less(Heap *h, Value a, Value b) {
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
     }
 
-    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
-        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
-                  value_type_name(b));
-
-    // The first pair of different items decides.
-    int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
-    while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
-    if (i == n) return a.list->n < b.list->n;
-
-    heap_enter(h);
-    bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
-    h->depth--;
-    return is_less;
+    heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
+              value_type_name(b));
 }
 
 // Binary insertion sort: stable, with few comparisons. qsort() cannot be used, because a comparison
