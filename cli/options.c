@@ -24,7 +24,7 @@
 #define SAMPLE     (GENERATE | CMD_SET | CMD_REQUEST)
 #define REQUESTS   (CMD_BATCH | CMD_SCORE)
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
-#define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
+#define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_HELP))
 
 // Keys of a model file for the defaults of sampling options, as llama.cpp reads them
 // (LLM_KV_GENERAL_SAMPLING).
@@ -77,8 +77,6 @@ const Option option_table[] = {
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
     {{"--cache-size"}, PROMPTED, STRING(cache_size, "SIZE"),
      "limit of the prefix cache: 500M, 20G ... (default 8G)", MODULE_CACHE},
-    {{"--verify"}, CMD_CACHE, FLAG(is_verify), "read all files and remove damaged ones"},
-    {{"--empty"}, CMD_CACHE, FLAG(is_empty), "remove all files"},
     {{"--draft"}, GENERATE, INPUT(draft),
      "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
     {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
@@ -154,7 +152,7 @@ const Option option_table[] = {
      "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n", MODULE_CONSTRAIN},
     {{"--reasoning-budget-message"}, GENERATE, STRING(reasoning_message, "TEXT"),
      "text before </think> where the budget ends the reasoning", MODULE_CONSTRAIN},
-    // --ids has two meanings: for tokenize it is a flag. --verify serves show here and cache above.
+    // --ids has two meanings: for tokenize it is a flag.
     GROUP("Input and output"),
     {{"--json"}, CMD_RUN | CMD_CHAT | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE, FLAG(is_json),
      "print JSON"},

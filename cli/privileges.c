@@ -69,8 +69,6 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
 static void add_arguments(PathList *p, const Options *o, unsigned command) {
     if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
     if (command == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
-    const char *cache = o->n_args ? o->args[0] : o->cache;
-    if (command == CMD_CACHE && cache) add_path(p, cache, SANDBOX_WRITE);
 }
 
 const char *history_path(const Options *o) {

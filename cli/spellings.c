@@ -2,9 +2,10 @@
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama. --ordered-properties is the former name of a default of llama31. The first row that
-// matches decides. An option is accepted without effect only if it cannot change a result: it asks
-// for what is the case anyway, or concerns the speed or the messages of llama.cpp.
+// ollama. --ordered-properties is the former name of a default of llama31, `cache` a former
+// command. The first row that matches decides. An option is accepted without effect only if it
+// cannot change a result: it asks for what is the case anyway, or concerns the speed or the
+// messages of llama.cpp.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces; *PART: all names that contain PART
@@ -76,6 +77,8 @@ static const struct {
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
     {SPELLING_REFUSED, "list ls -cl --cache-list",
      "models are files; llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "cache",
+     "a prefix cache is a directory of files; use ls, rm, and --cache-size"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
     {SPELLING_REFUSED, "version -V", "use llama31 --version"},
     {SPELLING_REFUSED, "--completion-bash", "use llama31 help --completion bash"},

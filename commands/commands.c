@@ -31,8 +31,6 @@ const Command command_table[] = {
     {"rope", CMD_ROPE, 0, command_rope, MODULE_CORE, "[-m MODEL | --dim D] [--positions A..B:STEP]",
      "print rotary frequencies, angles and the cis table",
      "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
-    {"cache", CMD_CACHE, 1, command_cache, MODULE_CACHE, "DIR",
-     "list, check or empty a prefix cache", "llama31 cache ~/.cache/llama31/prefixes"},
     {"help", CMD_HELP, 1, command_help, MODULE_CORE, "[COMMAND] [--man | --completion SHELL]",
      "list commands, or the options of a command", "llama31 help run"},
 };

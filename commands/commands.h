@@ -38,5 +38,4 @@ int command_bench(const Options *o);
 // Sets model_options.n_threads to the largest number in the list of bench -t. Dies on other texts.
 void bench_take_threads(Options *o);
 int command_rope(const Options *o);
-int command_cache(const Options *o);
 int command_help(const Options *o);

@@ -12,7 +12,7 @@ from terminal import Terminal
 
 os.environ.pop("MAKEFLAGS", None)  # the makes started here must not use the job server of `make -j test`
 
-COMMANDS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
+COMMANDS = "run chat batch score tokenize logits show quantize bench rope help".split()
 
 
 def program(*args, code=0, program=PROGRAM):
@@ -323,7 +323,7 @@ def suggestions(tmp):
 @test
 def commands_of_ollama(tmp):
     for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"),
-                          ("version", "llama31 --version")):
+                          ("version", "llama31 --version"), ("cache", "--cache-size")):
         err = program(command, "llama3.1", code=2)[1]
         check(err.startswith("llama31: %s: " % command) and hint in err and err.count("\n") == 1, err)
 
