@@ -83,7 +83,7 @@ typedef struct {
     const char *template_kwargs;   // a JSON object of template variables
 
     // Output.
-    bool is_json, is_quiet, is_verbose, no_sandbox;
+    bool is_json, is_quiet, is_verbose;
     const char *sandbox; // NULL: "auto"
     int logprobs;        // alternatives per token
     const char *output;
@@ -122,7 +122,6 @@ typedef enum {
     OPTION_INT,
     OPTION_FLOAT,
     OPTION_DOUBLE,
-    OPTION_INVERSE, // double; stored as 1 / value
     OPTION_STRING,
     // strings that may name files (cli/privileges.c)
     OPTION_TEXT,      // string; @FILE names a file to read

@@ -114,9 +114,7 @@ static void add_chat(PathList *p, const Options *o) {
     if (history) add_output(p, history); // allows its directory, thus all files beside it
 }
 
-static bool is_disabled(const Options *o) {
-    return o->sandbox ? !strcmp(o->sandbox, "none") : o->no_sandbox;
-}
+static bool is_disabled(const Options *o) { return o->sandbox && !strcmp(o->sandbox, "none"); }
 
 void enter_sandbox(const Options *o, unsigned command) {
     static PathList paths; // static: its strings have no other owner

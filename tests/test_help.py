@@ -258,6 +258,7 @@ def llama_cpp_options(tmp):
     same(program("run", "--system-prompt-file", path, "--template", "chatml", *args)[0],
          program("run", "-sys", "You are terse.", "--template", "chatml", *args)[0])
     check("-sysf: missing value" in program("run", "-sysf", code=2)[1])
+    same(program("run", "--no-think=false", "x", code=2)[1], "llama31: --no-think: takes no value; use --reasoning\n")
 
     # Options that a command, an option or another program replaces.
     for option in ("-cnv", "--conversation", "-i", "--interactive-first"):
