@@ -23,9 +23,7 @@ const Command command_table[] = {
     {"show", CMD_SHOW, 1, command_show, MODULE_CORE, "[-m MODEL | MODEL] [--tensors]",
      "describe a model file and its memory needs", "llama31 show model.gguf"},
     {"quantize", CMD_QUANTIZE, 3, command_quantize, MODULE_QUANTIZE, "IN.gguf OUT.gguf TYPE",
-     "convert weights to TYPE: F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S IQ4_NL "
-     "IQ4_XS Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS or Q2_K",
-     "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
+     "convert weights to another type", "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
     {"bench", CMD_BENCH, 0, command_bench, MODULE_CORE, "[-m MODEL]",
      "measure speed and hardware limits", "llama31 bench -m model.gguf --tests p512,d0,b8"},
     {"rope", CMD_ROPE, 0, command_rope, MODULE_CORE, "[-m MODEL | --dim D] [--positions A..B:STEP]",

@@ -110,7 +110,8 @@ def bash_completion(tmp):
     for name in complete("llama31", "chat", "--template", ""):
         check(re.search(r"\b%s[,;]" % re.escape(name), program("run", "--template", "?", "x", code=2)[1]), name)
     types = complete("llama31", "quantize", "a", "b", "")
-    same(types, set(re.search("to TYPE: (.*?) or (Q2_K)", " ".join(program("help", "quantize")[0].split()))[1].split()) | {"Q2_K"})
+    same(types, set(re.search("another type: (.*?)\n\n", program("help", "quantize")[0], re.S)[1].split()))
+    check({"Q4_K_M", "Q2_K"} <= types, types)
     for command, text in helps().items():
         check(names_in(text) <= complete("llama31", command, "-"), command, names_in(text) - complete("llama31", command, "-"))
 
