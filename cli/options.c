@@ -215,7 +215,7 @@ const Option option_table[] = {
     {{"--lines"}, CMD_BATCH, FLAG(is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
     {{"--resume"}, REQUESTS, FLAG(is_resume), "keep existing results and complete the rest"},
-    {{"--strict"}, CMD_BATCH | CMD_SCORE, FLAG(is_strict), "reject unknown fields"},
+    {{"--strict"}, REQUESTS, FLAG(is_strict), "reject unknown fields"},
     {{"--progress-json"}, REQUESTS, FLAG(progress_json), "progress as JSON lines on stderr"},
     {{"-np", "--parallel"}, REQUESTS, INT(parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
