@@ -77,8 +77,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     if (!module_check(command->module, command->name, &err)) die_error(&err);
 
     // Positional arguments.
-    if (command->flag == CMD_RUN) model_take_argument(&o);
-    if (o.thread_counts) bench_take_threads(&o);
+    if (command->prepare) command->prepare(&o);
     constraint_mark_files(&o);
     template_kwargs_apply(&o);
     if (o.n_args > command->max_args)

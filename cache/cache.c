@@ -31,7 +31,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -235,13 +234,23 @@ static bool is_page(MappedPage map, Hash128 model, Hash128 name, const int *toke
     return is_same;
 }
 
+// A file of the directory.
+typedef struct {
+    char name[40];
+    uint64_t bytes;
+    int64_t used; // time of the last use, in nanoseconds since 1970
+    bool is_page; // by its name; else a temporary file that an interrupted write left
+} CacheFile;
+
 static int compare_use(const void *a, const void *b) {
     const CacheFile *x = a, *y = b;
     return x->used != y->used ? (x->used > y->used) - (x->used < y->used)
                               : strcmp(x->name, y->name);
 }
 
-int cache_list(const char *dir, CacheFile **files, Error *err) {
+// Lists the files of the directory, least recently used first; free them. Returns their number, or
+// -1 with err, also if others can write to the directory.
+static int list_files(const char *dir, CacheFile **files, Error *err) {
     DIR *d = opendir(dir);
     struct stat own;
     int n = 0;
@@ -273,37 +282,6 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     closedir(d);
     if (n) qsort(*files, (size_t)n, sizeof **files, compare_use);
     return n;
-}
-
-bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
-    char *path = text_format("%s/%s", dir, file->name), *expected = NULL;
-    bool is_good = false;
-    MappedPage map = map_page(path);
-    PageHead h = {0};
-
-    // The head gives the numbers of tokens and bytes. Both are checked against the size of the file
-    // before anything else is read.
-    if (map.data) memcpy(&h, map.data, sizeof h);
-    bool has_tokens = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens <= INT_MAX &&
-                      h.n_tokens < map.bytes / sizeof(int);
-    size_t at = has_tokens ? head_bytes((size_t)h.n_tokens) : 0;
-
-    // A page is good if its name is the hash of its model and tokens and, with all_bytes, if its
-    // checksum is correct.
-    if (has_tokens && at <= map.bytes && h.page_bytes == map.bytes - at && h.page_bytes % 64 == 0) {
-        const int *tokens = (const int *)(const void *)(map.data + sizeof h);
-        Hash128 name = page_name(h.model, tokens, h.n_tokens);
-        expected = page_path(dir, name);
-        is_good = !strcmp(path, expected) &&
-                  (!all_bytes || is_page(map, h.model, name, tokens, h.n_tokens, h.page_bytes));
-        file->model = h.model.a;
-        file->n_tokens = (int)h.n_tokens;
-    }
-
-    if (map.data) munmap(map.data, map.bytes);
-    free(expected);
-    free(path);
-    return is_good;
 }
 
 // The cache of a model.
@@ -401,7 +379,7 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     if (bytes > c->max_bytes) return false;
     if (c->n_writes++ % WRITES_PER_SCAN && c->bytes + bytes <= c->max_bytes) return true;
 
-    int n = cache_list(c->dir, &files, &err);
+    int n = list_files(c->dir, &files, &err);
     int64_t stale = (int64_t)(time(NULL) - STALE_SEC) * NSEC_PER_SEC;
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;

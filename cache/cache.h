@@ -26,21 +26,3 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n);
 // Stores the reproducible pages of a session (Session.n_reproducible) from page `first` on, and
 // returns the page to continue with. After a failed write, warns and writes no more.
 int cache_store(PrefixCache *c, const Session *s, int first);
-
-// A file of a cache directory.
-typedef struct {
-    char name[40];
-    uint64_t bytes;
-    int64_t used; // time of the last use, in nanoseconds since 1970
-    bool is_page; // by its name; else a temporary file that an interrupted write left
-    // Set by cache_check() unless the head of the page is damaged.
-    uint64_t model; // identifies the model
-    int n_tokens;   // positions up to the end of the page
-} CacheFile;
-
-// Lists the files of a directory, least recently used first; free them. Returns their number, or -1
-// with err (exit 1), also if others can write to the directory.
-int cache_list(const char *dir, CacheFile **files, Error *err);
-// Checks a page: its owner, head and name, with all_bytes also its data. False if it is damaged, or
-// if others can write to it.
-bool cache_check(const char *dir, CacheFile *file, bool all_bytes);

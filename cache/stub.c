@@ -10,6 +10,3 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
 }
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) { return 0; }
 int cache_store(PrefixCache *c, const Session *s, int first) { return first; }
-// The command `cache` is refused earlier, so the following functions are never called.
-int cache_list(const char *dir, CacheFile **files, Error *err) { return 0; }
-bool cache_check(const char *dir, CacheFile *file, bool all_bytes) { return false; }

@@ -20,6 +20,11 @@ static const struct {
     {"vicuna", template_vicuna},     {"alpaca", template_alpaca},
     {"none", template_none},
 };
+enum { N_BUILTINS = sizeof builtin_templates / sizeof *builtin_templates };
+
+const char *template_builtin_name(int i) {
+    return i < N_BUILTINS ? builtin_templates[i].name : NULL;
+}
 
 // True if general.name says that the model is made for dialogue.
 static bool is_named_chat(const Gguf *g) {
@@ -50,7 +55,7 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
     const char *source = NULL;
     Buffer text = {0}, names = {0};
 
-    for (size_t i = 0; i < sizeof builtin_templates / sizeof *builtin_templates; i++) {
+    for (int i = 0; i < N_BUILTINS; i++) {
         if (!strcmp(builtin_templates[i].name, name)) source = builtin_templates[i].source;
         buffer_printf(&names, "%s%s", i ? ", " : "", builtin_templates[i].name);
     }

@@ -49,6 +49,8 @@ typedef struct {
 // for an invalid template in the model file.
 bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err);
 void template_close(Template *tpl);
+// The name of the i-th built-in template; NULL after the last.
+const char *template_builtin_name(int i);
 
 // Sets a variable from "NAME=JSON". False with err (exit 2).
 bool template_set(Template *tpl, const char *text, Error *err);

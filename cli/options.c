@@ -24,7 +24,7 @@
 #define SAMPLE     (GENERATE | CMD_SET | CMD_REQUEST)
 #define REQUESTS   (CMD_BATCH | CMD_SCORE)
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
-#define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
+#define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_HELP))
 
 // Keys of a model file for the defaults of sampling options, as llama.cpp reads them
 // (LLM_KV_GENERAL_SAMPLING).
@@ -77,8 +77,6 @@ const Option option_table[] = {
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
     {{"--cache-size"}, PROMPTED, STRING(cache_size, "SIZE"),
      "limit of the prefix cache: 500M, 20G ... (default 8G)", MODULE_CACHE},
-    {{"--verify"}, CMD_CACHE, FLAG(is_verify), "read all files and remove damaged ones"},
-    {{"--empty"}, CMD_CACHE, FLAG(is_empty), "remove all files"},
     {{"--draft"}, GENERATE, INPUT(draft),
      "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
     {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
@@ -148,13 +146,11 @@ const Option option_table[] = {
     GROUP("Reasoning"),
     {{"--reasoning", "-rea"}, GENERATE | CMD_TOKENIZE, VALUE(OPTION_REASONING, may_think, "on|off|auto"),
      "reasoning before the answer (default auto: the template's)", MODULE_CONSTRAIN},
-    {{"--think"}, GENERATE | CMD_TOKENIZE, FLAG(may_think), "the same as --reasoning on", MODULE_CONSTRAIN},
-    {{"--no-think"}, GENERATE | CMD_TOKENIZE, FLAG(no_think), "the same as --reasoning off", MODULE_CONSTRAIN},
     {{"--reasoning-budget"}, SAMPLE, RANGE(-1, 1e9), VALUE(OPTION_BUDGET, reasoning_budget, "N"),
      "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n", MODULE_CONSTRAIN},
     {{"--reasoning-budget-message"}, GENERATE, STRING(reasoning_message, "TEXT"),
      "text before </think> where the budget ends the reasoning", MODULE_CONSTRAIN},
-    // --ids has two meanings: for tokenize it is a flag. --verify serves show here and cache above.
+    // --ids has two meanings: for tokenize it is a flag.
     GROUP("Input and output"),
     {{"--json"}, CMD_RUN | CMD_CHAT | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE, FLAG(is_json),
      "print JSON"},
@@ -192,7 +188,7 @@ const Option option_table[] = {
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
     {{"--choices"}, CMD_RUN | CMD_BATCH, STRING(constraint_choices, "A,B,..."),
      "generate one of these texts", MODULE_CONSTRAIN},
-    // The first five replace values of the model file (rope_params_override); 0 or NULL keeps a
+    // The first four replace values of the model file (rope_params_override); 0 or NULL keeps a
     // value. The options from --dim on belong to the command rope.
     GROUP("Rotary embedding"),
     {{"--rope-scaling"}, COMPUTE | CMD_ROPE, STRING(model_options.rope_rule, "none|linear|ntk|dynamic|yarn|llama3|file"),
@@ -201,8 +197,6 @@ const Option option_table[] = {
      DOUBLE(model_options.rope_theta, 1, 1e12, "T"), "base frequency (default: the model's)"},
     {{"--rope-scale"}, COMPUTE | CMD_ROPE, DOUBLE(model_options.rope_scale, 1e-3, 1e6, "S"),
      "context extension factor"},
-    {{"--rope-freq-scale"}, COMPUTE | CMD_ROPE, RANGE(1e-6, 1e3),
-     VALUE(OPTION_INVERSE, model_options.rope_scale, "F"), "the same as --rope-scale 1/F"},
     {{"--rope-orig-ctx"}, COMPUTE | CMD_ROPE, INT(model_options.rope_orig_ctx, 1, MAX_CONTEXT, "N"),
      "context size before scaling"},
     {{"--dim"}, CMD_ROPE, INT(rope_dim, 2, 65536, "D"),
@@ -221,7 +215,7 @@ const Option option_table[] = {
     {{"--lines"}, CMD_BATCH, FLAG(is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
     {{"--resume"}, REQUESTS, FLAG(is_resume), "keep existing results and complete the rest"},
-    {{"--strict"}, CMD_BATCH | CMD_SCORE, FLAG(is_strict), "reject unknown fields"},
+    {{"--strict"}, REQUESTS, FLAG(is_strict), "reject unknown fields"},
     {{"--progress-json"}, REQUESTS, FLAG(progress_json), "progress as JSON lines on stderr"},
     {{"-np", "--parallel"}, REQUESTS, INT(parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
@@ -259,7 +253,6 @@ const Option option_table[] = {
     {{"--version"}, CMD_ALL, FLAG(wants_version), "version; with -v all that results depend on"},
     {{"--sandbox"}, CMD_ALL & ~CMD_HELP, STRING(sandbox, "auto|none|require"),
      "require: refuse to run without a sandbox (default auto)"},
-    {{"--no-sandbox"}, CMD_ALL & ~CMD_HELP, FLAG(no_sandbox), "the same as --sandbox none"},
     {{"-q", "--quiet"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_quiet), "no progress and no statistics"},
     {{"-v", "--verbose"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_verbose), "more messages on stderr"},
 };
@@ -348,7 +341,7 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     else if (option->kind == OPTION_FLOAT)
         *(float *)field = (float)v;
     else
-        *(double *)field = option->kind == OPTION_INVERSE ? 1 / v : v;
+        *(double *)field = v;
 
     return true;
 }
@@ -428,7 +421,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
 }
 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
-// table may be an option of llama.cpp, which is translated, ignored with its value, or refused.
+// table may be another spelling, which is translated, ignored with its value, or refused.
 static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
     // The value is the next argument or follows "=": NAME VALUE or --NAME=VALUE.
     const char *arg = argv[*i];
@@ -439,6 +432,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
 
     const char *name = typed;
     const char *value = equals ? equals + 1 : argv[*i + 1];
+    bool is_next = !equals; // the value is the next argument
     const Option *option = option_find(o, command, name, NULL);
 
     // An unknown name may be a spelling of llama.cpp or of an earlier version.
@@ -450,6 +444,9 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
             *i += spelling == SPELLING_IGNORED_VALUE && !equals && value;
             return true;
         }
+        if (spelling == SPELLING_VALUE && equals)
+            return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", typed, name);
+        is_next = !equals && spelling != SPELLING_VALUE;
         option = option_find(o, command, name, NULL);
     }
 
@@ -459,7 +456,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
 
-    *i += option->kind != OPTION_FLAG && !equals;
+    *i += option->kind != OPTION_FLAG && is_next;
     o->is_given[option - option_table] = true;
     return option_set(o, option, typed, value, err);
 }

@@ -29,11 +29,10 @@ enum {
     CMD_QUANTIZE = 1 << 7,
     CMD_BENCH = 1 << 8,
     CMD_ROPE = 1 << 9,
-    CMD_CACHE = 1 << 10,
-    CMD_HELP = 1 << 11,
-    CMD_ALL = (1 << 12) - 1,
-    CMD_SET = 1 << 12,    // chat's /set NAME VALUE
-    CMD_REQUEST = 1 << 13 // a field of a batch request
+    CMD_HELP = 1 << 10,
+    CMD_ALL = (1 << 11) - 1,
+    CMD_SET = 1 << 11,    // chat's /set NAME VALUE
+    CMD_REQUEST = 1 << 12 // a field of a batch request
 };
 
 // Values of all options of all commands. A field keeps its default if its option is not given.
@@ -84,7 +83,7 @@ typedef struct {
     const char *template_kwargs;   // a JSON object of template variables
 
     // Output.
-    bool is_json, is_quiet, is_verbose, no_sandbox;
+    bool is_json, is_quiet, is_verbose;
     const char *sandbox; // NULL: "auto"
     int logprobs;        // alternatives per token
     const char *output;
@@ -93,8 +92,8 @@ typedef struct {
     // Options of single commands: tokenize, logits.
     bool ids_only, count_only, is_jsonl, is_decode, last_only, is_rendered;
     const char *ids, *chat_file;
-    // show, cache
-    bool show_tensors, is_check, is_verify, is_empty;
+    // show
+    bool show_tensors, is_check, is_verify;
     double bandwidth; // GB/s; 0: measured
     // rope
     int rope_dim;          // --dim; 0: the model's
@@ -123,7 +122,6 @@ typedef enum {
     OPTION_INT,
     OPTION_FLOAT,
     OPTION_DOUBLE,
-    OPTION_INVERSE, // double; stored as 1 / value
     OPTION_STRING,
     // strings that may name files (cli/privileges.c)
     OPTION_TEXT,      // string; @FILE names a file to read

@@ -69,8 +69,6 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
 static void add_arguments(PathList *p, const Options *o, unsigned command) {
     if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
     if (command == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
-    const char *cache = o->n_args ? o->args[0] : o->cache;
-    if (command == CMD_CACHE && cache) add_path(p, cache, SANDBOX_WRITE);
 }
 
 const char *history_path(const Options *o) {
@@ -116,9 +114,7 @@ static void add_chat(PathList *p, const Options *o) {
     if (history) add_output(p, history); // allows its directory, thus all files beside it
 }
 
-static bool is_disabled(const Options *o) {
-    return o->sandbox ? !strcmp(o->sandbox, "none") : o->no_sandbox;
-}
+static bool is_disabled(const Options *o) { return o->sandbox && !strcmp(o->sandbox, "none"); }
 
 void enter_sandbox(const Options *o, unsigned command) {
     static PathList paths; // static: its strings have no other owner

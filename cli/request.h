@@ -11,7 +11,7 @@ enum {
     MAX_LOGITS_BYTES = 128 << 20 // logits of a forward pass, in commands that need all positions
 };
 
-// The reasoning that --reasoning, --think, --no-think and --reasoning-budget request.
+// The reasoning that --reasoning and --reasoning-budget request.
 Reasoning reasoning_from_options(const Options *o);
 // Checks an object of template variables, and applies those that concern reasoning to the options:
 // enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).

@@ -2,13 +2,15 @@
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama. --ordered-properties is the former name of a default of llama31. The first row that
-// matches decides. An option is accepted without effect only if it cannot change a result: it asks
-// for what is the case anyway, or concerns the speed or the messages of llama.cpp.
+// ollama. --ordered-properties is the former name of a default of llama31, `cache` a former
+// command. The first row that matches decides. An option is accepted without effect only if it
+// cannot change a result: it asks for what is the case anyway, or concerns the speed or the
+// messages of llama.cpp.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces; *PART: all names that contain PART
-    const char *text;  // OPTION, FILE: the name in the option table. REFUSED, SAMPLER: the reason.
+    const char *text;  // OPTION, FILE, INVERSE: the name in the option table. VALUE: the name, a
+                       // NUL, and the value. REFUSED, SAMPLER: the reason.
                        // IGNORED_VALUE: the possible values (NULL: any); with any other value, the
                        // row does not match
 } spellings[] = {
@@ -30,6 +32,10 @@ static const struct {
     {SPELLING_FILE, "-jf --json-schema-file", "--json-schema"},
     {SPELLING_FILE, "-sysf --system-prompt-file", "-sys"},
     {SPELLING_OPTION, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
+    {SPELLING_INVERSE, "--rope-freq-scale", "--rope-scale"},
+    {SPELLING_VALUE, "--think", "--reasoning\0on"},
+    {SPELLING_VALUE, "--no-think", "--reasoning\0off"},
+    {SPELLING_VALUE, "--no-sandbox", "--sandbox\0none"},
 
     // Without effect.
     {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn -fit --fit", "on off auto"},
@@ -76,6 +82,8 @@ static const struct {
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
     {SPELLING_REFUSED, "list ls -cl --cache-list",
      "models are files; llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "cache",
+     "a prefix cache is a directory of files; use ls, rm, and --cache-size"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
     {SPELLING_REFUSED, "version -V", "use llama31 --version"},
     {SPELLING_REFUSED, "--completion-bash", "use llama31 help --completion bash"},
@@ -145,6 +153,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
 
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
+    double number;
 
     // -hf is refused with a command that downloads the model, other options with the text of their
     // row.
@@ -159,7 +168,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     }
 
-    if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
+    if (kind > SPELLING_VALUE) return kind; // nothing to replace
 
     if (!strcmp(text, "--kv") && *value) { // llama.cpp: -ctk sets keys, -ctv values
         const char *old = kv_type ? kv_type : "f16";
@@ -169,6 +178,9 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                      : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
+    if (kind == SPELLING_INVERSE && *value && parse_f64(*value, &number) && number != 0)
+        *value = text_format("%.17g", 1 / number);
+    if (kind == SPELLING_VALUE) *value = text + strlen(text) + 1;
     *name = text;
     return kind;
 }

@@ -1,5 +1,5 @@
-// Options of llama.cpp that have another name here, no effect, or no equivalent; commands of ollama
-// that have no equivalent.
+// Options that have another name here, no effect, or no equivalent, most of them llama.cpp's;
+// commands of ollama that have no equivalent.
 //
 // Command lines written for llama.cpp should work here. spelling_translate() is called for an
 // option that is not in the table of options.c, and for an unknown command.
@@ -11,6 +11,8 @@ typedef enum {
     SPELLING_UNKNOWN,       // not in the table
     SPELLING_OPTION,        // *name was replaced by the name in the option table
     SPELLING_FILE,          // the same, and "@" was put before *value, the name of a file
+    SPELLING_INVERSE,       // the same, and *value, a number, was replaced by its inverse
+    SPELLING_VALUE,         // the same, and *value was replaced; the option itself takes none
     SPELLING_IGNORED,       // accepted without effect
     SPELLING_IGNORED_VALUE, // accepted without effect, together with its value
     SPELLING_REFUSED,       // no equivalent: err says why (exit 2)

@@ -198,6 +198,7 @@ static const char *take_number(const char *list, int64_t *n) {
 
 void bench_take_threads(Options *o) {
     int64_t n;
+    if (!o->thread_counts) return;
     for (const char *at = o->thread_counts, *next = at; at == o->thread_counts || *at; at = next) {
         next = take_number(at, &n);
         if (n < 1 || n > 1024)

@@ -43,11 +43,6 @@ void chat_save(Chat *c, bool is_appended);
 // Writes a file atomically, with the FILE_ flags of outfile_open(); a new file gets mode 0600.
 // False with err.
 bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
-// True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
-// not. With --keep-going the oldest turns are dropped first.
-bool chat_fits(Chat *c);
-// Generates an answer and adds it to the dialogue. False if generation gives no answer.
-bool chat_answer(Chat *c);
 // Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit.
 bool chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it. False if it does not fit.

@@ -129,7 +129,9 @@ static int drop_turns(Chat *c, int limit) {
     return n;
 }
 
-bool chat_fits(Chat *c) {
+// True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
+// not. With --keep-going the oldest turns are dropped first.
+static bool chat_fits(Chat *c) {
     int limit = c->options.ctx - 8; // leaves a few tokens for the answer
     int n = update_stream(c), most = c->pipeline.model.config.max_context;
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
@@ -318,7 +320,8 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 
 // Turns
 
-bool chat_answer(Chat *c) {
+// Generates an answer and adds it to the dialogue. False if generation gives no answer.
+static bool chat_answer(Chat *c) {
     Sequence s = {0};
     Answer a = {.chat = c, .sequence = &s};
     Reply r = {0};

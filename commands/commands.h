@@ -8,8 +8,9 @@
 
 typedef struct {
     const char *name;
-    unsigned flag; // CMD_*, its bit in Option.commands
-    int max_args;  // positional arguments
+    unsigned flag;               // CMD_*, its bit in Option.commands
+    int max_args;                // positional arguments
+    void (*prepare)(Options *o); // completes the options before the sandbox is entered, or NULL
     int (*run)(const Options *o);
     Module module; // required module
     const char *usage, *summary, *example;
@@ -35,8 +36,8 @@ int command_logits(const Options *o);
 int command_show(const Options *o);
 int command_quantize(const Options *o);
 int command_bench(const Options *o);
-// Sets model_options.n_threads to the largest number in the list of bench -t. Dies on other texts.
+// Sets model_options.n_threads to the largest number in the list of bench -t, if that was given.
+// Dies on other texts.
 void bench_take_threads(Options *o);
 int command_rope(const Options *o);
-int command_cache(const Options *o);
 int command_help(const Options *o);

@@ -3,6 +3,8 @@
 // commands/completions/ has a script per shell, with placeholders for the list of commands and the
 // options of each command. The functions here write these lists in the syntax of each shell.
 #include "commands.h"
+#include "../chat/template.h"
+#include "../quantize/mixture.h"
 
 #include <stdio.h>
 
@@ -10,7 +12,7 @@
 
 typedef struct {
     const char *name;
-    const char *script; // with @COMMANDS@ and, after it, @OPTIONS@
+    const char *script; // with @COMMANDS@, then @OPTIONS@, then @TYPES@
     void (*put_command)(const Command *c);
     const char *begin_options; // printf format for the name of the command
     void (*put_option)(const Command *c, const Option *option, const char *name);
@@ -26,11 +28,22 @@ static void put_quoted(const char *text, const char *special) {
 }
 
 static bool is_file(const Option *o) { return o->value && !strncmp(o->value, "FILE", 4); }
-static bool has_choices(const Option *o) { return o->value && strchr(o->value, '|'); }
 
-// Prints the values of an option, "A|B|C", separated by spaces.
+// The values of an option, "A|B|C"; NULL: any.
+static const char *choices_of(const Option *o) {
+    static Buffer names;
+    if (o->offset != offsetof(Options, template_name))
+        return o->value && strchr(o->value, '|') ? o->value : NULL;
+
+    names.len = 0;
+    for (int i = 0; template_builtin_name(i); i++)
+        buffer_printf(&names, "%s%s", i ? "|" : "", template_builtin_name(i));
+    return names.data;
+}
+
+// Prints them, separated by spaces.
 static void put_choices(const Option *o) {
-    for (const char *c = o->value; *c; c++) putchar(*c == '|' ? ' ' : *c);
+    for (const char *c = choices_of(o); *c; c++) putchar(*c == '|' ? ' ' : *c);
 }
 
 // bash: three lists of option names: flags, options with a file, options with another value. The
@@ -41,7 +54,7 @@ static void put_bash_option(const Command *c, const Option *option, const char *
     if (!option->value) list = "flags";
     if (is_file(option)) list = "files";
     printf(" %s+=' %s '", list, name);
-    if (has_choices(option)) printf(" choices+=' %s=%s '", name, option->value);
+    if (choices_of(option)) printf(" choices+=' %s=%s '", name, choices_of(option));
 }
 
 static void put_zsh_command(const Command *c) {
@@ -58,7 +71,7 @@ static void put_zsh_option(const Command *c, const Option *option, const char *n
         put_quoted(option->value, ":\\");
         printf(is_file(option) ? ":_files" : ":");
     }
-    if (has_choices(option)) {
+    if (choices_of(option)) {
         printf("(");
         put_choices(option);
         printf(")");
@@ -78,7 +91,7 @@ static void put_fish_option(const Command *c, const Option *option, const char *
     printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s", c->name, kind,
            name + 1 + (kind == 'l'));
     if (option->value) printf(is_file(option) ? " -rF" : " -x");
-    if (has_choices(option)) {
+    if (choices_of(option)) {
         printf("a '");
         put_choices(option);
         printf("'");
@@ -110,7 +123,7 @@ bool completion_print(const char *name) {
     while (shell < end && strcmp(shell->name, name)) shell++;
     if (shell == end) return false;
 
-    // The script has two placeholders, which are replaced by rows of the tables.
+    // The script has three placeholders, which are replaced by rows of the tables.
     const Command *last_command = command_table + n_commands;
     const char *script = put_script(shell->script, "@COMMANDS@");
     for (const Command *c = command_table; c < last_command; c++) shell->put_command(c);
@@ -122,6 +135,9 @@ bool completion_print(const char *name) {
                 shell->put_option(c, row, row->names[k]);
         printf("%s", shell->end_options);
     }
+
+    script = put_script(script, "@TYPES@");
+    for (int i = 0; mixture_name(i); i++) printf("%s ", mixture_name(i));
 
     printf("%s", script);
     return true;

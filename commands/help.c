@@ -2,6 +2,7 @@
 // command_table and option_table.
 #include "commands.h"
 #include "../cli/output.h"
+#include "../quantize/mixture.h"
 
 #include <stdio.h>
 
@@ -52,10 +53,21 @@ static const char *option_synopsis(const Option *option) {
     return text.data;
 }
 
+// The summary of a command, and the types of quantize.
+static Str command_summary(const Command *command) {
+    static Buffer text;
+    text.len = 0;
+    buffer_puts(&text, command->summary);
+    if (command->flag == CMD_QUANTIZE)
+        for (int i = 0; mixture_name(i); i++)
+            buffer_printf(&text, "%s %s", i ? "" : ":", mixture_name(i));
+    return buffer_str(&text);
+}
+
 void command_print_help(const Command *command) {
     const char *group = NULL;
     Buffer summary = {0};
-    put_wrapped(&summary, str_of(command->summary), " ", 0, COLUMNS);
+    put_wrapped(&summary, command_summary(command), " ", 0, COLUMNS);
     printf("usage: llama31 %s %s\n%s\n", command->name, command->usage, summary.data);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
         if (!row->names[0]) group = row->help;
@@ -113,7 +125,7 @@ static void print_man_page(void) {
     for (const Command *c = command_table; c < command_table + n_commands; c++) {
         printf(".TP\n\\fB%s\\fR ", c->name);
         print_roff(c->usage);
-        print_roff(c->summary);
+        print_roff(command_summary(c).data);
         printf(".EX\n");
         print_roff(c->example);
         printf(".EE\n");

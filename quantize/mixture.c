@@ -79,6 +79,8 @@ typedef struct {
     bool has_imatrix;
 } RuleInput;
 
+const char *mixture_name(int i) { return i < N_MIXTURES ? mixtures[i].name : NULL; }
+
 const Mixture *mixture_find(const char *name, Error *err) {
     Buffer names = {0};
     for (int i = 0; i < N_MIXTURES; i++)

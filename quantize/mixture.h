@@ -13,6 +13,8 @@ typedef struct {
     Type type;          // of tensors without a rule
 } Mixture;
 
+// The name of the i-th mixture; NULL after the last.
+const char *mixture_name(int i);
 // The mixture of this name, in upper or lower case. NULL with err (exit 2) if there is none.
 const Mixture *mixture_find(const char *name, Error *err);
 // Copies the tensors of g (g->n_tensors) and sets the types that they get. Some rules depend on

@@ -12,7 +12,7 @@ from terminal import Terminal
 
 os.environ.pop("MAKEFLAGS", None)  # the makes started here must not use the job server of `make -j test`
 
-COMMANDS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
+COMMANDS = "run chat batch score tokenize logits show quantize bench rope help".split()
 
 
 def program(*args, code=0, program=PROGRAM):
@@ -110,7 +110,8 @@ def bash_completion(tmp):
     for name in complete("llama31", "chat", "--template", ""):
         check(re.search(r"\b%s[,;]" % re.escape(name), program("run", "--template", "?", "x", code=2)[1]), name)
     types = complete("llama31", "quantize", "a", "b", "")
-    same(types, set(re.search("to TYPE: (.*?) or (Q2_K)", " ".join(program("help", "quantize")[0].split()))[1].split()) | {"Q2_K"})
+    same(types, set(re.search("another type: (.*?)\n\n", program("help", "quantize")[0], re.S)[1].split()))
+    check({"Q4_K_M", "Q2_K"} <= types, types)
     for command, text in helps().items():
         check(names_in(text) <= complete("llama31", command, "-"), command, names_in(text) - complete("llama31", command, "-"))
 
@@ -258,6 +259,7 @@ def llama_cpp_options(tmp):
     same(program("run", "--system-prompt-file", path, "--template", "chatml", *args)[0],
          program("run", "-sys", "You are terse.", "--template", "chatml", *args)[0])
     check("-sysf: missing value" in program("run", "-sysf", code=2)[1])
+    same(program("run", "--no-think=false", "x", code=2)[1], "llama31: --no-think: takes no value; use --reasoning\n")
 
     # Options that a command, an option or another program replaces.
     for option in ("-cnv", "--conversation", "-i", "--interactive-first"):
@@ -323,7 +325,7 @@ def suggestions(tmp):
 @test
 def commands_of_ollama(tmp):
     for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"),
-                          ("version", "llama31 --version")):
+                          ("version", "llama31 --version"), ("cache", "--cache-size")):
         err = program(command, "llama3.1", code=2)[1]
         check(err.startswith("llama31: %s: " % command) and hint in err and err.count("\n") == 1, err)
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, refuses, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, change_byte, check, main, requires, same, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -138,10 +138,6 @@ def cache_changes_nothing(cli, tmp):
             same(answer(cli, env, STORY, "--seed", 3, "--cache", tmp), plain, (env["LLAMA31_ISA"], "round", i))
         err = cli.run("run", "--raw", "-n", 2, STORY, env=dict(env, LLAMA31_CACHE=tmp))[1]
         check(" | cached 512 of " in err or " | cached 7" in err, err)
-    check("in all" in call("cache", tmp)[0].decode())
-    check("removed 0 files" in call("cache", tmp, "--verify")[0].decode())
-    call("cache", tmp, "--empty")
-    same(os.listdir(tmp), [])
 
 
 @test
@@ -186,14 +182,14 @@ def cache_survives_kills(cli, tmp):
     run_cached(cli, dir, "-q")
     whole = time.monotonic() - start
     for i in range(int(os.environ.get("LLAMA31_KILLS", "8"))):
-        call("cache", dir, "--empty")
+        shutil.rmtree(dir)
         p = subprocess.Popen(cli.command("run", "--raw", "-q", "-n", 8, "--cache", dir, STORY),
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(whole * rng.uniform(0.3, 1.1))
         p.send_signal(signal.SIGKILL)
         p.wait()
-        n_unfinished = sum(name.startswith(".page-") for name in os.listdir(dir))
-        check("removed %d file" % n_unfinished in call("cache", dir, "--verify")[0].decode(), "kill", i, "a damaged page")
+        n_pages = sum(name.endswith(".kv") for name in os.listdir(dir)) if os.path.exists(dir) else 0
+        same(cached_tokens(cli, dir), n_pages * 256, ("kill", i, "a damaged page"))
         same(run_cached(cli, dir, "-q")[0], plain, ("kill", i))
 
 
@@ -246,7 +242,6 @@ def cache_of_others(cli, tmp):
         os.chmod(tmp, mode)
         out, err = run_cached(cli, tmp)
         check(out == plain and "others can write to it; run chmod go-w" in err and " cached " not in err, oct(mode), err)
-        refuses(1, "others can write to it", "cache", tmp, "--verify")
     os.chmod(tmp, 0o700)
     same(cached_tokens(cli, tmp), n_pages)
 
@@ -265,19 +260,11 @@ def cache_of_others(cli, tmp):
             run_cached(cli, tmp)
         same(cached_tokens(cli, tmp), n_pages, "not written again")
 
-        # cache --verify removes what others can write to.
-        for path in pages:
-            change(path)
-        check("removed %d file" % len(pages) in call("cache", tmp, "--verify")[0].decode() or change == link_to_itself)
-        for _ in pages:
-            run_cached(cli, tmp)
-
     # A directory of another user is not changed.
     if os.geteuid() == 0:
         os.chown(tmp, 12345, 12345)
         out, err = run_cached(cli, tmp)
         check(out == plain and "belongs to another user (id 12345)" in err and " cached " not in err, err)
-        refuses(1, "belongs to another user", "cache", tmp, "--empty")
         check(set(pages) <= {os.path.join(tmp, name) for name in os.listdir(tmp)}, "removed")
 
 
