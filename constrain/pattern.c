@@ -235,7 +235,10 @@ int pattern_add_set(PatternReader *r, CharSet *set) {
 }
 
 void pattern_append(PatternReader *r, int parent, int child, int *last) {
-    *(*last ? &r->nodes[*last].next : &r->nodes[parent].child) = child;
+    if (*last)
+        r->nodes[*last].next = child;
+    else
+        r->nodes[parent].child = child;
     *last = child;
 }
 
