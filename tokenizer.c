@@ -424,6 +424,12 @@ bool tokenizer_is_special(const Tokenizer *t, int id) {
     return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
 }
 
+bool tokenizer_is_stop(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return true;
+    return false;
+}
+
 const int *tokenizer_stops(const Tokenizer *t, int *n) {
     *n = t->n_stops;
     return t->stops;
