@@ -305,6 +305,7 @@ static void expert_ffn(const Forward *f, const Layer *l, float *h, int n) {
     multiply_experts(f, (float *[]){ws->expert_h}, (const Tensor *[]){l->expert_downs}, 1, ws->gate,
                      n);
 
+    // The shared expert replaces its input h by its output, which the sum then includes.
     if (x->shared_dim) dense_ffn(f, l, h, n);
     experts_combine(h, ws->expert_h, r, x, has_shared_gate, n, c->dim);
 }
@@ -453,3 +454,6 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     ws->n_steps = ws->n_logits = 0;
     return is_done ? ws->logits : NULL;
 }
+
+// Next: session.c, the KV cache that forward() fills, then kernels/ops.h and kernels/attention.h,
+// the operations that it calls.
