@@ -248,7 +248,6 @@ static bool load_expert_matrices(Loader *l, int i, const char *name, int rows, i
 static bool load_experts(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
     const ExpertConfig *x = &c->experts;
-    const ExpertTraits *traits = &l->m->family.experts;
     float residual_scale = (float)l->m->family.residual_scale;
     TensorName bias = tensor_name(i, "exp_probs_b", "bias");
     TensorName shared_gate = tensor_name(i, "ffn_gate_inp_shexp", "weight");
@@ -262,7 +261,7 @@ static bool load_experts(Loader *l, int i, Layer *layer) {
         return false;
     layer->router.is_unrounded = true; // rounding would change the choice
 
-    if (traits->has_choice_bias && gguf_find_tensor(&l->m->file, bias.text) &&
+    if (gguf_find_tensor(&l->m->file, bias.text) &&
         !load_vector(l, bias, x->n_experts, &layer->choice_bias))
         return false;
 
@@ -271,7 +270,7 @@ static bool load_experts(Loader *l, int i, Layer *layer) {
            load_matrix(l, i, "ffn_up_shexp", x->shared_dim, c->dim, 1, &layer->w_up) &&
            load_matrix(l, i, "ffn_down_shexp", c->dim, x->shared_dim, residual_scale,
                        &layer->w_down) &&
-           (!traits->has_shared_gate ||
+           (!l->m->family.experts.has_shared_gate ||
             load_tensor(l, shared_gate, 1, c->dim, &layer->shared_gate));
 }
 
