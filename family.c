@@ -1,4 +1,5 @@
 // The table of model families, and the checks that refuse all other files.
+// Order: the two tables, keys and numbers, refused parts, values, family_read(), its results.
 #include "family.h"
 
 #include <math.h>

@@ -3,6 +3,8 @@
 // A decode step reads all weights once, so the memory bandwidth limits it; a long prefill is
 // limited by arithmetic (the roofline model, Williams et al. 2009). Both limits are measured in the
 // same run, because the load of a shared machine changes by the minute.
+//
+// Order: expected work, measurements, the list of tests, the report, command_bench().
 #include "bench.h"
 #include "commands.h"
 #include "../base/bits.h"

@@ -4,6 +4,8 @@
 // --positions, pairs at positions, the cis table (cos and sin) of the forward pass; with --rotate,
 // the pairs of a vector before and after rotation; with --decay, distances and the mean of q.k.
 // Rules of --compare repeat each column, as "llama3.cos". docs/rope.md explains the mathematics.
+//
+// Order: the values of a column, the options, the output, command_rope().
 #include "commands.h"
 #include "../base/json.h"
 #include "../cli/output.h"

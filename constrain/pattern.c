@@ -1,4 +1,5 @@
 // See pattern.h.
+// Order: errors and characters, the parser, escapes, nodes, emission into the NFA.
 #include "pattern.h"
 
 bool pattern_fail(PatternReader *r, size_t at, const char *why) {
