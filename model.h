@@ -68,17 +68,6 @@ typedef struct {
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;
 
-// Bytes of all tensors.
-size_t model_weight_bytes(const Model *m);
-
-typedef struct {
-    double weights, bytes;
-} PassSize;
-// The number of weights that a forward pass over n tokens reads, and their bytes. Two parts of the
-// file do not count: an embedding matrix that is not also the output matrix, and experts that no
-// token chooses (on average).
-PassSize model_pass_size(const Model *m, int n);
-
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;
 

@@ -12,6 +12,7 @@
 #include "../cli/output.h"
 #include "../cli/request.h"
 #include "../kernels/team.h"
+#include "../model_size.h"
 
 #include <stdio.h>
 
@@ -267,9 +268,11 @@ static void print_report(const Bench *b, double first_sec) {
 }
 
 static void print_profile(double total) {
+    static const char *const names[OP_COUNT] = {"embed", "norm",   "encode", "matmul",
+                                                "rope",  "attend", "route",  "rest"};
     fprintf(stderr, "profile:");
     for (int i = 0; i < OP_COUNT; i++)
-        fprintf(stderr, " %s %.1f %%", team_kind_name((OpKind)i), 100 * team_sec[i] / total);
+        fprintf(stderr, " %s %.1f %%", names[i], 100 * team_sec[i] / total);
     fprintf(stderr, " of %.2f s\n", total);
 }
 

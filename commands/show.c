@@ -8,6 +8,7 @@
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/ops.h"
+#include "../model_size.h"
 #include "../os/os.h"
 
 #include <math.h>
