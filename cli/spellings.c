@@ -2,7 +2,7 @@
 #include "spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama. --ordered-properties is the former name of a default of llama31. The first row that
+// ollama. --ordered-properties names the default that --any-order changes. The first row that
 // matches decides. An option is accepted without effect only if it cannot change a result: it asks
 // for what is the case anyway, or concerns the speed or the messages of llama.cpp.
 static const struct {
