@@ -17,59 +17,54 @@ static bool has_valid_groups(const ExpertConfig *c) {
 bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_dim, Error *err) {
     enum { MAX_WIDTH = 1 << 20, MAX_LAYER = 1 << 12 };
     const ExpertTraits *t = &f->experts;
-    bool is_required = t->presence == EXPERTS_REQUIRED;
-    bool has_dim_key = t->dim != EXPERT_DIM_FFN;
     int dim = 0, shared_dim = 0, n_shared = 1, gate = 1;
     double scale = 1;
 
     *c = (ExpertConfig){.layer_step = 1, .is_normalized = t->is_normalized};
     if (t->presence == EXPERTS_NONE) return true;
-    if (is_required ? !family_count(g, "expert_count", 1, MAX_EXPERTS, &c->n_experts, err)
-                    : !family_optional_count(g, "expert_count", 0, MAX_EXPERTS, &c->n_experts, err))
+    if (t->presence == EXPERTS_REQUIRED
+            ? !family_count(g, "expert_count", 1, MAX_EXPERTS, &c->n_experts, err)
+            : !family_optional_count(g, "expert_count", 0, MAX_EXPERTS, &c->n_experts, err))
         return false;
     if (!c->n_experts) return true;
 
     const struct {
         const char *name;
         int min, max, *value;
-        bool is_read, is_required;
     } keys[] = {
-        {"expert_used_count", 1, c->n_experts, &c->n_used, true, true},
-        {"expert_feed_forward_length", 0, MAX_WIDTH, &dim, has_dim_key, t->dim == EXPERT_DIM_KEY},
-        {"expert_shared_feed_forward_length", 0, MAX_WIDTH, &shared_dim, t->has_shared_dim, false},
-        {"expert_shared_count", 1, MAX_EXPERTS, &n_shared, t->has_shared_count, true},
-        {"expert_gating_func", 1, 2, &gate, t->has_router_keys, true},
-        {"leading_dense_block_count", 0, MAX_LAYER, &c->n_dense_layers, t->has_dense_layers, false},
-        {"interleave_moe_layer_step", 1, MAX_LAYER, &c->layer_step, t->has_layer_step, true},
-        {"expert_group_count", 0, MAX_EXPERTS, &c->n_groups, true, false},
-        {"expert_group_used_count", 0, MAX_EXPERTS, &c->n_groups_used, true, false},
+        {"expert_feed_forward_length", 0, MAX_WIDTH, &dim},
+        {"expert_shared_feed_forward_length", 0, MAX_WIDTH, &shared_dim},
+        {"expert_gating_func", 1, 2, &gate},
+        {"leading_dense_block_count", 0, MAX_LAYER, &c->n_dense_layers},
+        {"interleave_moe_layer_step", 1, MAX_LAYER, &c->layer_step},
+        {"expert_group_count", 0, MAX_EXPERTS, &c->n_groups},
+        {"expert_group_used_count", 0, MAX_EXPERTS, &c->n_groups_used},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        bool is_present = gguf_find_value(g, family_key(g, keys[i].name).text) != NULL;
-        if (!keys[i].is_read || !(is_present || keys[i].is_required)) continue;
+        bool is_required = t->required && str_is_one_of(str_of(keys[i].name), t->required);
+        if (!is_required && !gguf_find_value(g, family_key(g, keys[i].name).text)) continue;
         if (!family_count(g, keys[i].name, keys[i].min, keys[i].max, keys[i].value, err))
             return false;
     }
 
-    // Widths that the file does not say follow from others.
-    if (!has_dim_key) dim = hidden_dim;
-    if (!dim) dim = hidden_dim / c->n_used;
+    bool is_counted = t->shared_dim == SHARED_DIM_COUNTED;
+    if (!family_count(g, "expert_used_count", 1, c->n_experts, &c->n_used, err) ||
+        (is_counted && !family_count(g, "expert_shared_count", 1, MAX_EXPERTS, &n_shared, err)) ||
+        !gguf_get_bool(g, family_key(g, "expert_weights_norm").text, &c->is_normalized, err) ||
+        !family_number(g, "expert_weights_scale", true, &scale, err))
+        return false;
+    c->is_sigmoid = gate == 2;
+    c->weight_scale = (float)scale;
+
+    // Widths without a key follow from others.
+    if (!dim) dim = t->dim == EXPERT_DIM_FFN ? hidden_dim : hidden_dim / c->n_used;
     if (!shared_dim && t->shared_dim == SHARED_DIM_FFN) shared_dim = hidden_dim;
-    if (!shared_dim && t->shared_dim == SHARED_DIM_EXPERT) shared_dim = dim;
+    if (!shared_dim && is_counted) shared_dim = dim;
     c->dim = dim;
     if (dim < 1 || shared_dim > MAX_WIDTH / n_shared)
         return error_set(err, EXIT_MODEL, "%s: invalid width of the experts: %d, %d shared of %d",
                          g->path, dim, n_shared, shared_dim);
     c->shared_dim = shared_dim * n_shared;
-
-    // The weights of the chosen experts.
-    c->is_sigmoid = gate == 2;
-    if (t->has_router_keys &&
-        !gguf_get_bool(g, family_key(g, "expert_weights_norm").text, &c->is_normalized, err))
-        return false;
-    if (t->has_weight_scale && !family_number(g, "expert_weights_scale", true, &scale, err))
-        return false;
-    c->weight_scale = (float)scale;
 
     return c->n_groups <= 1 || has_valid_groups(c) ||
            error_set(err, EXIT_MODEL,

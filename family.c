@@ -1,4 +1,5 @@
 // The table of model families, and the checks that refuse all other files.
+// Order: the two tables, keys and numbers, refused parts, values, family_read(), its results.
 #include "family.h"
 
 #include <math.h>
@@ -19,29 +20,25 @@ static const Family families[] = {
 
     // Mixtures of experts.
     {.architecture = "qwen2moe", .name = "Qwen 2 MoE", .has_half_pairs = true,
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY_OR_SHARE, .has_shared_gate = true,
-                 .has_shared_dim = true, .shared_dim = SHARED_DIM_FFN}},
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_SHARE, .shared_dim = SHARED_DIM_FFN, .has_shared_gate = true}},
     {.architecture = "qwen3moe", .name = "Qwen 3 MoE", .has_half_pairs = true, .has_qk_norm = true,
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY_OR_SHARE, .is_normalized = true}},
+     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_SHARE, .is_normalized = true}},
     {.architecture = "granitemoe", .name = "Granite MoE", .has_scales = true, .has_rope_freqs = true,
-     .experts = {.presence = EXPERTS_OPTIONAL, .is_normalized = true, .has_shared_dim = true}},
+     .experts = {.presence = EXPERTS_OPTIONAL, .is_normalized = true}},
     {.architecture = "ernie4_5-moe", .name = "ERNIE 4.5 MoE",
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .is_normalized = true, .has_choice_bias = true,
-                 .has_dense_layers = true, .has_layer_step = true, .has_shared_dim = true}},
+     .experts = {.presence = EXPERTS_REQUIRED, .required = "expert_feed_forward_length interleave_moe_layer_step",
+                 .is_normalized = true}},
     {.architecture = "olmoe", .name = "OLMoE", .has_half_pairs = true, .has_qk_row_norm = true,
      .experts = {.presence = EXPERTS_REQUIRED}},
     {.architecture = "bailingmoe2", .name = "Ling 2", .has_half_pairs = true, .has_qk_norm = true,
      .has_fused_qkv = true, .has_extra_blocks = true,
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_choice_bias = true, .has_router_keys = true,
-                 .has_weight_scale = true, .has_dense_layers = true, .has_shared_dim = true,
-                 .has_shared_count = true, .shared_dim = SHARED_DIM_EXPERT}},
+     .experts = {.presence = EXPERTS_REQUIRED, .required = "expert_feed_forward_length expert_gating_func",
+                 .shared_dim = SHARED_DIM_COUNTED}},
     {.architecture = "dots1", .name = "dots.llm1", .has_half_pairs = true, .has_qk_norm = true,
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_choice_bias = true, .has_router_keys = true,
-                 .has_weight_scale = true, .has_dense_layers = true, .has_shared_count = true,
-                 .shared_dim = SHARED_DIM_EXPERT}},
+     .experts = {.presence = EXPERTS_REQUIRED, .required = "expert_feed_forward_length expert_gating_func",
+                 .shared_dim = SHARED_DIM_COUNTED}},
     {.architecture = "deepseek", .name = "DeepSeek MoE",
-     .experts = {.presence = EXPERTS_REQUIRED, .dim = EXPERT_DIM_KEY, .has_weight_scale = true, .has_dense_layers = true,
-                 .has_shared_count = true, .shared_dim = SHARED_DIM_EXPERT}},
+     .experts = {.presence = EXPERTS_REQUIRED, .required = "expert_feed_forward_length", .shared_dim = SHARED_DIM_COUNTED}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

@@ -16,28 +16,23 @@ typedef struct {
     double magnitude;            // additional factor of cosine and sine, for every rule: 1
 } Yarn;
 
-// How the files of a family describe their mixtures of experts (experts.h).
+// How the files of a family describe their mixtures of experts (experts.h). Every key is read where
+// a file has it. A row says what a file must have, and what holds where it has no key.
 typedef struct {
     enum { EXPERTS_NONE, EXPERTS_OPTIONAL, EXPERTS_REQUIRED } presence;
-    bool is_normalized;    // the weights of the chosen experts are divided by their sum
-    bool has_choice_bias;  // a file may have the tensor exp_probs_b.bias
-    bool has_router_keys;  // expert_gating_func (required) and expert_weights_norm
-    bool has_weight_scale; // expert_weights_scale
-    bool has_dense_layers; // leading_dense_block_count
-    bool has_layer_step;   // interleave_moe_layer_step (required)
-    bool has_shared_gate;  // the shared expert is multiplied by sigmoid(v . h)
-    bool has_shared_dim;   // expert_shared_feed_forward_length
-    bool has_shared_count; // expert_shared_count (required), a factor of the shared expert's width
+    const char *required; // keys, besides expert_used_count, separated by spaces; NULL: none
+    bool is_normalized;   // default of expert_weights_norm
+    bool has_shared_gate; // the shared expert is multiplied by sigmoid(v . h)
 
-    // Width of an expert.
+    // Width of an expert without expert_feed_forward_length: feed_forward_length, or that divided
+    // by the number of experts that a token uses.
+    enum { EXPERT_DIM_FFN, EXPERT_DIM_SHARE } dim;
+    // Width of the shared expert, which is expert_shared_feed_forward_length.
     enum {
-        EXPERT_DIM_FFN,          // feed_forward_length
-        EXPERT_DIM_KEY_OR_SHARE, // expert_feed_forward_length, or feed_forward_length / used
-                                 // experts
-        EXPERT_DIM_KEY           // expert_feed_forward_length (required)
-    } dim;
-    // Width of the shared expert where the file does not say it.
-    enum { SHARED_DIM_NONE, SHARED_DIM_FFN, SHARED_DIM_EXPERT } shared_dim;
+        SHARED_DIM_KEY,    // without this key: no shared expert
+        SHARED_DIM_FFN,    // without it: feed_forward_length
+        SHARED_DIM_COUNTED // expert_shared_count (required) times it or the width of an expert
+    } shared_dim;
 } ExpertTraits;
 
 typedef struct {

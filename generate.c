@@ -248,7 +248,6 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
     s->pass.n_fed = n;
     s->pass.logits_row = b->n_logits;
     if (n > s->pass.first_logits) b->n_logits += n - s->pass.first_logits;
-    *(is_decoding(s) ? &b->n_decode : &b->n_prompt) += n;
     b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
 }
 
@@ -273,6 +272,7 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
                                               b->n_running + b->n_lookahead, tokens + 1, max);
 
     feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
+    b->n_decode += s->pass.n_fed;
     if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
 
@@ -293,6 +293,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     if (s->pass.first_logits < 0) s->pass.first_logits = 0;
     feed_tokens(g, b, s, r->prompt + s->n_prefilled, n, n_before + n);
     s->n_prefilled += s->pass.n_fed;
+    b->n_prompt += s->pass.n_fed;
 }
 
 // Builds the batch of the next forward pass. Decoding sequences come first, so that a long prompt
@@ -388,8 +389,12 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     if (!logits) return true; // interrupted: the next step cancels the sequences
 
     // A pass with decoding sequences counts as decode, even if it also has prompt tokens.
-    *(b.n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
-    g->n_decode_passes += b.n_decode > 0;
+    if (b.n_decode) {
+        g->n_decode_passes++;
+        g->decode_sec += sec;
+    } else {
+        g->prefill_sec += sec;
+    }
     if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);
 
     for (int i = 0; i < n; i++) {
@@ -399,11 +404,15 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         bool was_decoding = is_decoding(s);
         if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
         int n_accepted = accept_tokens(s, g, logits);
-        *(was_decoding ? &g->n_decode : &g->n_prefill) += (uint64_t)n_accepted;
-        *(was_decoding ? &s->decode_sec : &s->prefill_sec) += sec;
-
-        if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
-        if (!was_decoding && g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
+        if (was_decoding) {
+            g->n_decode += (uint64_t)n_accepted;
+            s->decode_sec += sec;
+            if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+        } else {
+            g->n_prefill += (uint64_t)n_accepted;
+            s->prefill_sec += sec;
+            if (g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
+        }
     }
 
     return true;

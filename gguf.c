@@ -169,35 +169,39 @@ static int compare_data(const void *a, const void *b) {
     return (x->data > y->data) - (x->data < y->data);
 }
 
-// Turns offsets into pointers. Every tensor must be inside the file, and no two may overlap.
+// Turns offsets into pointers. Every tensor must be inside the file.
 static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alignment) {
     size_t start = size_round_up(c->at, alignment); // at <= file size: no overflow
-    GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
-    bool ok = true;
 
-    // Check the bounds of each tensor and turn its offset into a pointer.
-    for (int i = 0; i < n && ok; i++) {
-        GgufTensor *t = order[i] = &tensors[i];
+    for (GgufTensor *t = tensors; t < tensors + n; t++) {
         size_t offset = (uintptr_t)t->data, end;
         c->item = t->name;
-
-        ok = size_add(start, offset, &end) && size_add(end, t->bytes, &end) && end <= c->size;
-        if (ok)
-            t->data = c->data + start + offset;
-        else
-            reject(c, offset_of(c, t->name.data), "offset",
-                   "%zu bytes at %zu + %zu exceed the file (%zu bytes); interrupted download?",
-                   t->bytes, start, offset, c->size);
+        if (!size_add(start, offset, &end) || !size_add(end, t->bytes, &end) || end > c->size)
+            return reject(
+                c, offset_of(c, t->name.data), "offset",
+                "%zu bytes at %zu + %zu exceed the file (%zu bytes); interrupted download?",
+                t->bytes, start, offset, c->size);
+        t->data = c->data + start + offset;
     }
 
-    // Sort the tensors by address. None may begin before the previous one ends.
-    if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
-    for (int i = 1; i < n && ok; i++) {
+    return true;
+}
+
+// No two tensors may overlap: by address, none begins before the previous one ends.
+static bool check_overlaps(GgufCursor *c, const GgufTensor *tensors, int n) {
+    const GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
+    bool ok = true;
+
+    for (int i = 0; i < n; i++) order[i] = &tensors[i];
+    qsort(order, (size_t)n, sizeof *order, compare_data);
+
+    for (int i = 1; i < n; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
+        if ((const uint8_t *)a->data + a->bytes <= (const uint8_t *)b->data) continue;
         c->item = b->name;
-        if ((const uint8_t *)a->data + a->bytes > (const uint8_t *)b->data)
-            ok = reject(c, offset_of(c, b->name.data), "offset", "data overlaps tensor %.*s",
-                        SHOWN(a->name));
+        ok = reject(c, offset_of(c, b->name.data), "offset", "data overlaps tensor %.*s",
+                    SHOWN(a->name));
+        break;
     }
 
     free(order);
@@ -290,8 +294,10 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
         if (!parse_tensor(c, own, t, alignment, &n_weights)) return false;
     }
 
-    if (all->n_tensors == first) return true;
-    return place_tensors(c, all->tensors + first, all->n_tensors - first, alignment);
+    int n = all->n_tensors - first;
+    if (n == 0) return true;
+    return place_tensors(c, all->tensors + first, n, alignment) &&
+           check_overlaps(c, all->tensors + first, n);
 }
 
 // Checks a number in the metadata. `source` says in the error where the expected number comes from.

@@ -44,41 +44,6 @@ struct Workspace {
     void *observe_arg;
 };
 
-size_t model_weight_bytes(const Model *m) {
-    size_t bytes = 0;
-    for (int i = 0; i < m->file.n_tensors; i++) bytes += m->file.tensors[i].bytes;
-    return bytes;
-}
-
-// Adds `factor` times the weights and bytes of n matrices like w.
-static void add_size(PassSize *size, const Tensor *w, double factor) {
-    size->weights += factor * w->rows * w->cols;
-    size->bytes += factor * w->rows * (double)w->row_bytes;
-}
-
-PassSize model_pass_size(const Model *m, int n) {
-    const ExpertConfig *c = &m->config.experts;
-    PassSize size = {0};
-
-    for (int i = 0; i < m->file.n_tensors; i++) {
-        const GgufTensor *t = &m->file.tensors[i];
-        if (gguf_tensor_layer(t->name) >= m->config.n_layers) continue;
-        size.weights += (double)(t->dims[0] * gguf_n_rows(t));
-        size.bytes += (double)t->bytes;
-    }
-    if (m->output.data != m->embed.data) add_size(&size, &m->embed, -1);
-
-    for (const Layer *l = m->layers; l < m->layers + m->config.n_layers; l++) {
-        if (!l->router.rows) continue;
-        double n_unused = c->n_experts - experts_touched(c, n);
-        add_size(&size, l->expert_gates, -n_unused);
-        add_size(&size, l->expert_ups, -n_unused);
-        add_size(&size, l->expert_downs, -n_unused);
-    }
-
-    return size;
-}
-
 // Sizes the scratch buffers for one call of multiply() with these weights.
 static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_weights) {
     matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps, 1);
@@ -305,6 +270,7 @@ static void expert_ffn(const Forward *f, const Layer *l, float *h, int n) {
     multiply_experts(f, (float *[]){ws->expert_h}, (const Tensor *[]){l->expert_downs}, 1, ws->gate,
                      n);
 
+    // The shared expert replaces its input h by its output, which the sum then includes.
     if (x->shared_dim) dense_ffn(f, l, h, n);
     experts_combine(h, ws->expert_h, r, x, has_shared_gate, n, c->dim);
 }
@@ -453,3 +419,6 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
     ws->n_steps = ws->n_logits = 0;
     return is_done ? ws->logits : NULL;
 }
+
+// Next: session.c, the KV cache that forward() fills, then kernels/ops.h and kernels/attention.h,
+// the operations that it calls.

@@ -47,8 +47,7 @@ typedef struct {
     const float *choice_bias;                // (n_experts); NULL: none
     const Tensor *expert_gates, *expert_ups; // (n_experts) of (experts.dim, dim)
     const Tensor *expert_downs;              // (n_experts) of (dim, experts.dim)
-    Tensor
-        shared_gate; // (1, dim): the shared expert is multiplied by sigmoid(v . h); no rows: by 1
+    Tensor shared_gate; // (1, dim) v: the factor of the shared expert is sigmoid(v . h); no rows: 1
 } Layer;
 
 // Immutable after model_open().
@@ -68,17 +67,6 @@ typedef struct {
     int n_adapters;
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;
-
-// Bytes of all tensors.
-size_t model_weight_bytes(const Model *m);
-
-typedef struct {
-    double weights, bytes;
-} PassSize;
-// The weights that a forward pass over n tokens reads, and their bytes: those of all tensors except
-// an embedding that is not the output matrix, too, and the experts that no token chooses, on
-// average.
-PassSize model_pass_size(const Model *m, int n);
 
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;

@@ -47,7 +47,7 @@ static bool read_config(const Loader *l) {
     Config *c = &l->m->config;
     FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
     Family *f = &l->m->family;
-    int n_extra_blocks = 0;
+    int n_extra = 0, value_length = 0;
     double eps;
 
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
@@ -64,27 +64,28 @@ static bool read_config(const Loader *l) {
         !experts_read(&c->experts, g, f, c->hidden_dim, l->err))
         return false;
 
-    // The last blocks may predict the token after the next one; they are not computed.
-    if (!family_optional_count(g, "nextn_predict_layers", 0, c->n_layers - 1, &n_extra_blocks,
-                               l->err))
-        return false;
-    c->n_layers -= n_extra_blocks;
-
     if (!(eps > 0 && eps < 1)) return refuse(l, "%s: expected 0 to 1, found %g", eps_key.text, eps);
     c->norm_eps = (float)eps;
 
-    // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
+    // Optional numbers.
     c->n_kv_heads = c->n_heads;
-    if (!family_optional_count(g, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads, l->err))
+    if (!family_optional_count(g, "nextn_predict_layers", 0, c->n_layers - 1, &n_extra, l->err) ||
+        !family_optional_count(g, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads,
+                               l->err) ||
+        !family_optional_count(g, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim, l->err) ||
+        !family_optional_count(g, "attention.value_length", 1, MAX_DIM, &value_length, l->err))
         return false;
+
+    // The last blocks may predict the token after the next one; they are not computed.
+    c->n_layers -= n_extra;
+
+    // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
     if (c->n_heads % c->n_kv_heads)
         return refuse(l, "%s: expected a divisor of %d, found %d",
                       family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
 
     // The default head dimension is the width of the residual stream divided by the number of
-    // heads.
-    if (!family_optional_count(g, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim, l->err))
-        return false;
+    // heads. Values must be as wide as keys.
     if (c->head_dim == 0 && c->dim % c->n_heads)
         return refuse(l, "%s: expected a divisor of %d, found %d",
                       family_key(g, "attention.head_count").text, c->dim, c->n_heads);
@@ -93,14 +94,12 @@ static bool read_config(const Loader *l) {
         return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
                       c->head_dim);
 
-    // A sliding window limits the context. Values must be as wide as keys.
+    if (value_length && value_length != c->head_dim)
+        return refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
+                      c->head_dim, value_length);
+
     c->max_context = family_context(f, g, c->max_context);
-    int value_length = c->head_dim;
-    if (!family_optional_count(g, "attention.value_length", 1, MAX_DIM, &value_length, l->err))
-        return false;
-    return value_length == c->head_dim ||
-           refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
-                  c->head_dim, value_length);
+    return true;
 }
 
 // The size of the vocabulary is the number of rows of the embedding, because no metadata key holds
@@ -145,15 +144,12 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
     return t;
 }
 
-// Loads the n matrices of a tensor. On AMX, small float32 matrices are not rounded to bf16: in
-// small models the rounding gave the logits an NMSE of up to 2.3e-4. Dense Llama files are still
-// rounded, so that their results do not change.
+// Loads the n matrices of a tensor. Float32 matrices of fewer than 512 columns are not rounded: on
+// AMX, rounding to bf16 gives the logits of such small models an NMSE of up to 2.3e-4.
 static bool load_matrices(Loader *l, TensorName name, int n, int rows, int cols, Tensor *out) {
     const GgufTensor *t = tensor_find(&l->m->file, name.text, n, rows, cols, out, l->err);
     if (!t) return false;
-    bool is_dense_llama = l->m->family.is_llama && !l->m->config.experts.n_experts;
-    for (int i = 0; i < n; i++)
-        out[i].is_unrounded = !is_dense_llama && out[i].type == TYPE_F32 && cols < 512;
+    for (int i = 0; i < n; i++) out[i].is_unrounded = out[i].type == TYPE_F32 && cols < 512;
     l->is_used[t - l->m->file.tensors] = true;
     return true;
 }
@@ -251,7 +247,6 @@ static bool load_expert_matrices(Loader *l, int i, const char *name, int rows, i
 static bool load_experts(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
     const ExpertConfig *x = &c->experts;
-    const ExpertTraits *traits = &l->m->family.experts;
     float residual_scale = (float)l->m->family.residual_scale;
     TensorName bias = tensor_name(i, "exp_probs_b", "bias");
     TensorName shared_gate = tensor_name(i, "ffn_gate_inp_shexp", "weight");
@@ -265,7 +260,7 @@ static bool load_experts(Loader *l, int i, Layer *layer) {
         return false;
     layer->router.is_unrounded = true; // rounding would change the choice
 
-    if (traits->has_choice_bias && gguf_find_tensor(&l->m->file, bias.text) &&
+    if (gguf_find_tensor(&l->m->file, bias.text) &&
         !load_vector(l, bias, x->n_experts, &layer->choice_bias))
         return false;
 
@@ -274,7 +269,7 @@ static bool load_experts(Loader *l, int i, Layer *layer) {
            load_matrix(l, i, "ffn_up_shexp", x->shared_dim, c->dim, 1, &layer->w_up) &&
            load_matrix(l, i, "ffn_down_shexp", c->dim, x->shared_dim, residual_scale,
                        &layer->w_down) &&
-           (!traits->has_shared_gate ||
+           (!l->m->family.experts.has_shared_gate ||
             load_tensor(l, shared_gate, 1, c->dim, &layer->shared_gate));
 }
 

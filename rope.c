@@ -18,9 +18,9 @@ static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic",
                                          "yarn", "llama3", "file"};
 enum { N_RULES = sizeof rule_names / sizeof *rule_names };
 
-int rope_rule_from_name(const char *name) {
+int rope_rule_from_name(Str name) {
     for (int i = 0; i < N_RULES; i++)
-        if (!strcmp(name, rule_names[i])) return i;
+        if (str_is(name, rule_names[i])) return i;
     return -1;
 }
 
@@ -137,14 +137,12 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     // The type is the name of a rule.
     Str type;
     if (!gguf_get_string(g, type_key.text, &type, err)) return false;
-    for (int i = 0; i < ROPE_FILE; i++)
-        if (str_is(type, rule_names[i])) {
-            p->rule = (RopeRule)i;
-            return true;
-        }
-
-    return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key.text,
-                     SHOWN(type));
+    int rule = rope_rule_from_name(type);
+    if (rule < 0 || rule == ROPE_FILE)
+        return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key.text,
+                         SHOWN(type));
+    p->rule = (RopeRule)rule;
+    return true;
 }
 
 // True if the divisors equal the ones that the Llama 3.1 rule (p->rule) gives, up to rounding.
@@ -236,13 +234,16 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
     if (theta > 0) p->theta = theta;
     if (orig_ctx > 0) p->orig_ctx = orig_ctx;
     if (factor > 0) p->factor = factor;
-    if (rule && rope_rule_from_name(rule) < 0)
-        return error_set(err, EXIT_USAGE, "--rope-scaling: unknown rule \"%s\"", rule);
-    if (rule)
-        p->rule = (RopeRule)rope_rule_from_name(rule);
-    else if (factor > 0 && p->rule == ROPE_NONE)
-        p->rule = ROPE_LINEAR;
-    if (rule) p->has_divisors = false;
+    if (factor > 0 && p->rule == ROPE_NONE) p->rule = ROPE_LINEAR;
+
+    if (rule) {
+        int found = rope_rule_from_name(str_of(rule));
+        if (found < 0)
+            return error_set(err, EXIT_USAGE, "--rope-scaling: unknown rule \"%s\"", rule);
+        p->rule = (RopeRule)found;
+        p->has_divisors = false;
+    }
+
     if (p->rule == ROPE_FILE && !p->divisors)
         return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
     if (p->theta <= 1)

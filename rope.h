@@ -44,7 +44,7 @@ typedef struct {
 } Rope;
 
 // Names of the rules: "none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"; -1 if unknown.
-int rope_rule_from_name(const char *name);
+int rope_rule_from_name(Str name);
 const char *rope_rule_name(RopeRule rule);
 
 // Parameters without a model: no rule, theta 10000, and for a rule that is set later factor 8 over

@@ -14,29 +14,7 @@
 #include "generate.h"
 #include "kernels/ops.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
-
-// Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become
-// descriptor 2 and messages would be written into it. The access mode is deliberately the opposite
-// of the usual one, so that reading from a closed stdin, or writing to a closed stdout, remains an
-// error.
-static void reserve_descriptors(void) {
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-            _exit(EXIT_RUNTIME);
-}
-
-// Makes stdout blocking, because stdio loses data if a write would block. Its flags are shared with
-// other processes and are restored at exit.
-static int stdout_flags;
-static void restore_stdout(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
-static void make_stdout_blocking(void) {
-    stdout_flags = fcntl(STDOUT_FILENO, F_GETFL);
-    if (stdout_flags < 0 || !(stdout_flags & O_NONBLOCK)) return;
-    if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(restore_stdout);
-}
 
 // Prints the version. With -v, also prints what determines the bits and the speed of results on
 // this machine: commit, compiler, kernels, threads.
@@ -101,8 +79,7 @@ static int run_command(const Command *command, int argc, char **argv) {
 // The first argument names the command. --help, --man and --completion run the command help. If the
 // first argument is another option or a model file, the command is `run`.
 int main(int argc, char **argv) {
-    reserve_descriptors();
-    make_stdout_blocking();
+    output_prepare();
     signals_install(&generate_interrupted);
 
     if (argc < 2)

@@ -34,7 +34,7 @@
 
 enum {
     MAX_CACHED_BYTES = 64,   // longer pieces are not cached; words are shorter
-    MIN_CACHE = 64,          // entries of the piece cache of a short text, on the stack
+    MIN_CACHE = 64,          // entries of the piece cache of a short text
     MAX_CACHE = 1 << 14,     // entries of the piece cache of a long text: 384 KiB, which fits L2
     MAX_RESERVED_BYTES = 64, // longest name in a chat template that can be reserved
     PART_MERGED = -2         // PiecePart.id of a part that was merged into its left neighbor
@@ -265,11 +265,10 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
     if (n == 0) return;
 
     // The cache has one or two entries per 16 bytes of text, between MIN_CACHE and MAX_CACHE.
-    CachedPiece cache[MIN_CACHE] = {{0}};
-    EncodeState e = {.t = t, .out = out, .cache = cache, .cache_mask = MIN_CACHE - 1};
+    EncodeState e = {.t = t, .out = out, .cache_mask = MIN_CACHE - 1};
     while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
         e.cache_mask = 2 * e.cache_mask + 1;
-    if (e.cache_mask >= MIN_CACHE) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
+    e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
 
     // Twice the size of the text, because each text between special tokens may get a space prefix.
     char *unescaped = e.spare = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL;
@@ -302,7 +301,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
     free(unescaped);
     free(e.parts);
     free(e.heap);
-    if (e.cache != cache) free(e.cache);
+    free(e.cache);
 }
 
 void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out) {
@@ -422,6 +421,12 @@ bool tokenizer_is_control(const Tokenizer *t, int id) {
 
 bool tokenizer_is_special(const Tokenizer *t, int id) {
     return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
+}
+
+bool tokenizer_is_stop(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return true;
+    return false;
 }
 
 const int *tokenizer_stops(const Tokenizer *t, int *n) {

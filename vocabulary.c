@@ -341,17 +341,12 @@ static void set_control(Tokenizer *t, int id) {
     if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
 }
 
-bool tokenizer_is_stop(const Tokenizer *t, int id) {
-    for (int i = 0; i < t->n_stops; i++)
-        if (t->stops[i] == id) return true;
-    return false;
-}
-
 // A stop token is a control token: it is not part of the text.
 static void add_stop(Tokenizer *t, int id) {
-    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS && !tokenizer_is_stop(t, id))
-        t->stops[t->n_stops++] = id;
     set_control(t, id);
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return;
+    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS) t->stops[t->n_stops++] = id;
 }
 
 // Files often name only one of several stop tokens. Llama 3.1's EOS is <|eot_id|> or

@@ -1,4 +1,5 @@
 // See files.h.
+// Order: files in use, reading, temporary names, output files, journals.
 #include "files.h"
 #include "clock.h"
 #include "../os/os.h"

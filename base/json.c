@@ -4,6 +4,8 @@
 //
 // A string is decoded into `bytes` at its offset in the text. It always fits, because decoding
 // never makes it longer.
+//
+// Order: characters and values of the parser, access to the nodes, the writer.
 #include "json.h"
 
 #include <math.h>

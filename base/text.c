@@ -1,4 +1,5 @@
 // See text.h.
+// Order: strings, buffers, numbers, suggestions for misspelled words.
 #include "text.h"
 
 #include <errno.h>

@@ -20,6 +20,8 @@
 // forward pass of a prefill computes it as a whole. Every prefill computes such a page with the
 // kernels for many rows. The tokens after the cached pages are fed with the kernels that an
 // uncached prefill would use for them (generate.c, feed_prompt).
+//
+// Order: hashes, page files, the list of files, then loading and storing for a model.
 #include "cache.h"
 #include "../checksum.h"
 #include "../base/bits.h"

@@ -3,6 +3,8 @@
 // take_objects(), take_python_call(), take_python() and take_blocks() recognize one form of tool
 // calls each. They add the calls to the reply, or leave it without calls if the text does not have
 // this form.
+//
+// Order: the forms of tool calls, reasoning, then the whole reply.
 #include "reply.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
 // Chooses a template, derives its properties, and renders it.
+// Order: choosing a template, facts about it, opening, variables, rendering to tokens.
 #include "template.h"
 #include "../base/files.h"
 

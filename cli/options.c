@@ -435,7 +435,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     bool is_next = !equals; // the value is the next argument
     const Option *option = option_find(o, command, name, NULL);
 
-    // An unknown name may be a spelling of llama.cpp or of an earlier version.
+    // An unknown name may be a spelling of llama.cpp.
     if (!option) {
         Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
         if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;

@@ -8,6 +8,10 @@
 #include "options.h"
 #include "../base/json.h"
 
+// Prepares the standard descriptors: closed ones are replaced, and stdout becomes blocking. Must be
+// called before any file is opened.
+void output_prepare(void);
+
 // True if fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
 // True if, in addition, NO_COLOR (no-color.org) does not disable colors.

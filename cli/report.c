@@ -1,6 +1,7 @@
 // See report.h.
 #include "report.h"
 #include "../base/clock.h"
+#include "../model_size.h"
 #include "../os/os.h"
 #include "output.h"
 

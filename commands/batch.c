@@ -21,6 +21,7 @@
 #include "../cli/privileges.h"
 #include "../cli/request.h"
 #include "../cli/sampling.h"
+#include "../model_size.h"
 #include "../os/os.h"
 
 #include <math.h>

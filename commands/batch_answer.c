@@ -1,4 +1,5 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
+// Order: tokens, log-probabilities, the two forms, then record_finish().
 #include "score_record.h"
 #include "../base/files.h"
 #include "../cli/completion.h"

@@ -1,4 +1,5 @@
 // See batch_output.h.
+// Order: earlier results, opening, the fingerprint and --resume, writing.
 #include "batch_output.h"
 #include "../checksum.h"
 #include "../cli/output.h"

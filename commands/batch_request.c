@@ -231,7 +231,7 @@ static bool parse_regex(Record *r, const Json *v, Error *err) {
     return v->kind == JSON_STRING || record_mismatch(err, "regex", "a string", v);
 }
 
-// The former name of the default, whose opposite is "any_order".
+// "ordered_properties" names the default, whose opposite is "any_order".
 static bool parse_ordered(Record *r, const Json *v, Error *err) {
     r->options.any_order = !v->boolean;
     return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);

@@ -3,6 +3,8 @@
 // A decode step reads all weights once, so the memory bandwidth limits it; a long prefill is
 // limited by arithmetic (the roofline model, Williams et al. 2009). Both limits are measured in the
 // same run, because the load of a shared machine changes by the minute.
+//
+// Order: expected work, measurements, the list of tests, the report, command_bench().
 #include "bench.h"
 #include "commands.h"
 #include "../base/bits.h"
@@ -10,6 +12,7 @@
 #include "../cli/output.h"
 #include "../cli/request.h"
 #include "../kernels/team.h"
+#include "../model_size.h"
 
 #include <stdio.h>
 
@@ -266,9 +269,11 @@ static void print_report(const Bench *b, double first_sec) {
 }
 
 static void print_profile(double total) {
+    static const char *const names[OP_COUNT] = {"embed", "norm",   "encode", "matmul",
+                                                "rope",  "attend", "route",  "rest"};
     fprintf(stderr, "profile:");
     for (int i = 0; i < OP_COUNT; i++)
-        fprintf(stderr, " %s %.1f %%", team_kind_name((OpKind)i), 100 * team_sec[i] / total);
+        fprintf(stderr, " %s %.1f %%", names[i], 100 * team_sec[i] / total);
     fprintf(stderr, " of %.2f s\n", total);
 }
 

@@ -1,5 +1,6 @@
 // The slash commands of chat, their table, and the completion of input. A command is called with
 // the text that follows its name.
+// Order: options, files, clipboard, dialogue, the table, completion.
 #include "chat.h"
 #include "../cli/output.h"
 #include "../cli/request.h"

@@ -1,5 +1,6 @@
 // Turns of a chat: check the context, generate and show an answer, and add it to the dialogue and
 // the token stream.
+// Order: errors and saving, the context, showing an answer, adding and removing turns.
 #include "chat.h"
 #include "../cli/completion.h"
 #include "../cli/markdown.h"

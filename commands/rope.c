@@ -4,6 +4,8 @@
 // --positions, pairs at positions, the cis table (cos and sin) of the forward pass; with --rotate,
 // the pairs of a vector before and after rotation; with --decay, distances and the mean of q.k.
 // Rules of --compare repeat each column, as "llama3.cos". docs/rope.md explains the mathematics.
+//
+// Order: the values of a column, the options, the output, command_rope().
 #include "commands.h"
 #include "../base/json.h"
 #include "../cli/output.h"
@@ -268,10 +270,10 @@ static void init_ropes(RopeTable *t) {
     while (list && next_word(&list, &rule)) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
-        if (rope_rule_from_name(rule.data) < 0)
+        if (rope_rule_from_name(buffer_str(&rule)) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
         for (int k = 0; k < t->n_ropes; k++)
-            if ((int)t->ropes[k].params.rule == rope_rule_from_name(rule.data))
+            if ((int)t->ropes[k].params.rule == rope_rule_from_name(buffer_str(&rule)))
                 die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule.data);
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);

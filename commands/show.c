@@ -1,4 +1,5 @@
 // show: describes a model file, the memory it needs and the speed to expect.
+// Order: tensors, tokenizer, family, origin, the whole model as text and JSON, --check.
 #include "bench.h"
 #include "commands.h"
 #include "check.h"
@@ -7,6 +8,7 @@
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/ops.h"
+#include "../model_size.h"
 #include "../os/os.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 // tokenize: converts text to token ids and back. No BOS token is added; --chat encodes a whole
 // conversation as it would be fed to the model. With a constraint, checks which texts the
 // constraint accepts.
+// Order: conversations, ids and text, constraints, lines, command_tokenize().
 #include "commands.h"
 #include "../base/clock.h"
 #include "../base/files.h"

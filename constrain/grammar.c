@@ -1,4 +1,5 @@
 // See grammar.h.
+// Order: building, tries, then grammar_finish(): possible values, object names.
 #include "grammar.h"
 
 void grammar_free(Grammar *g) {

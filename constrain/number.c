@@ -1,4 +1,5 @@
 // See number.h.
+// Order: decimals, languages of ranges and multiples, spellings of one number.
 #include "number.h"
 
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal

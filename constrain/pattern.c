@@ -1,4 +1,5 @@
 // See pattern.h.
+// Order: errors and characters, the parser, escapes, nodes, emission into the NFA.
 #include "pattern.h"
 
 bool pattern_fail(PatternReader *r, size_t at, const char *why) {
@@ -235,7 +236,10 @@ int pattern_add_set(PatternReader *r, CharSet *set) {
 }
 
 void pattern_append(PatternReader *r, int parent, int child, int *last) {
-    *(*last ? &r->nodes[*last].next : &r->nodes[parent].child) = child;
+    if (*last)
+        r->nodes[*last].next = child;
+    else
+        r->nodes[parent].child = child;
     *last = child;
 }
 

@@ -1,5 +1,6 @@
 // Regular expressions: the ECMA-262 notation for the parser of pattern.h, the compilation to a DFA
 // (regex_compile), and constraints made of an expression or of choices (constrain.h).
+// Order: characters and classes, structure, compilation, constraints.
 #include "regex.h"
 #include "constrain.h"
 #include "pattern.h"

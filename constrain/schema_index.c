@@ -4,6 +4,8 @@
 // A resource is a schema with an $id, or the root. Its URI is the $id, resolved against the URI of
 // the resource around it. A $ref is resolved against the URI of its own resource; what follows # is
 // an anchor of the resource found, or a JSON pointer into it.
+//
+// Order: URIs, the index, then references.
 #include "number.h"
 #include "schema_compiler.h"
 

@@ -1,4 +1,5 @@
 // See stack.h.
+// Order: frames and stacks, sets of stacks, used names, what may come next.
 #include "stack.h"
 #include "../base/bits.h"
 

@@ -1,5 +1,6 @@
 // Each operation is divided into work items (team.h): rows of the activations, pieces of rows, or,
 // in a matrix product, chunks of rows of the matrices. A sum is never divided between items.
+// Order: rows and elementwise operations, choice of a kernel, matrix products.
 #include "ops.h"
 #include "load.h"
 

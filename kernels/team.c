@@ -70,12 +70,6 @@ bool team_is_interrupted(void) { return team_interrupted && *team_interrupted; }
 bool team_profile;
 double team_sec[OP_COUNT];
 
-const char *team_kind_name(OpKind kind) {
-    static const char *const names[] = {"embed", "norm",   "encode", "matmul",
-                                        "rope",  "attend", "route",  "rest"};
-    return names[kind];
-}
-
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
 void *team_scratch(void) { return self.scratch; }
 

@@ -69,4 +69,3 @@ void *team_scratch(void);
 // counted from the end of the previous one.
 extern bool team_profile;
 extern double team_sec[OP_COUNT];
-const char *team_kind_name(OpKind kind);

@@ -1,5 +1,5 @@
-// Operating system services beyond POSIX. Each system has one file: os_linux.c, os_bsd.c (FreeBSD,
-// OpenBSD, macOS) or os_windows.c, which also provides the POSIX calls that Windows lacks.
+// Operating system services beyond POSIX. Each system has one file: os_linux.c, os_bsd.c (macOS and
+// other POSIX systems) or os_windows.c, which also provides the POSIX calls that Windows lacks.
 //
 // This directory includes nothing of the rest of the program.
 #pragma once

@@ -1,4 +1,4 @@
-// FreeBSD, OpenBSD and macOS: POSIX, and sysctl for the rest.
+// macOS and other POSIX systems. What POSIX lacks, only macOS answers, through sysctl.
 #include "os.h"
 
 #include <pthread.h>
@@ -7,8 +7,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // os.h has services that are missing here
 
-// Declared here, so that this file compiles on every system. The systems' headers differ in a
-// const.
+// Declared here, because other systems lack <sys/sysctl.h>.
 int sysctlbyname(const char *name, void *old, size_t *old_size, const void *new, size_t new_size);
 
 // One condition variable serves all words: there are few, and os_sleep_while() may return early.
@@ -30,33 +29,30 @@ void os_wake_all(_Atomic unsigned *word) {
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
 
-// An integer of 4 or 8 bytes; 0 if the system has no such name.
+// An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {
-#if defined(__OpenBSD__)
-    return 0; // sysctl of OpenBSD has numbers instead of names, and none for these
-#else
     uint64_t n = 0;
+#if defined(__APPLE__)
     size_t size = sizeof n;
     if (sysctlbyname(name, &n, &size, NULL, 0)) return 0;
-    return size == 4 ? *(uint32_t *)(void *)&n : n;
+    if (size == 4) n = *(uint32_t *)(void *)&n;
 #endif
+    return n;
 }
 
-// Cores: macOS, then FreeBSD. macOS lists the performance cores of Apple's CPUs as level 0.
+// macOS lists the performance cores of Apple's CPUs as level 0.
 OsCpus os_cpus(void) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     int n = online > 0 ? (int)online : 1;
-    int cores = (int)(sysctl_number("hw.physicalcpu") + sysctl_number("kern.smp.cores"));
+    int cores = (int)sysctl_number("hw.physicalcpu");
     int fast = (int)sysctl_number("hw.perflevel0.physicalcpu");
     if (cores < 1 || cores > n) cores = n;
     return (OsCpus){n, cores, fast < 1 || fast > cores ? cores : fast};
 }
 
-// FreeBSD: free and inactive pages. macOS does not count these; there it is the whole memory.
+// The whole memory: sysctl does not say how much of it is available.
 size_t os_memory_available(void) {
-    uint64_t pages =
-        sysctl_number("vm.stats.vm.v_free_count") + sysctl_number("vm.stats.vm.v_inactive_count");
-    uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : sysctl_number("hw.memsize");
+    uint64_t bytes = sysctl_number("hw.memsize");
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }
 

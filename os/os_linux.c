@@ -1,4 +1,5 @@
 // Linux. See os.h.
+// Order: futexes, CPUs, control groups, files, CPU features.
 #include "os.h"
 
 #include <fcntl.h>

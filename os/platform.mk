@@ -20,8 +20,8 @@ endif
 # is for sanitizers.
 SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
 LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
-SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
-             $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
+SANDBOX   ?= $(or $(if $(LINUX64),$(shell \
+             $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none)
 ifeq ($(SYSTEM),windows) # gcc aligns the stack to only 16 bytes, and checks formats for another libc
 EXE     := .exe
 FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \

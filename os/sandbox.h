@@ -1,5 +1,5 @@
-// The process sandbox: sandbox_linux.c (seccomp and Landlock), sandbox_openbsd.c (pledge and
-// unveil), or sandbox_none.c elsewhere. SANDBOX= of the Makefile chooses one.
+// The process sandbox: sandbox_linux.c (seccomp and Landlock), or sandbox_none.c elsewhere.
+// SANDBOX= of the Makefile chooses one.
 #pragma once
 
 // Access to a path. A path that does not exist grants nothing.

@@ -1,4 +1,5 @@
 // See imatrix.h.
+// Order: normalization, reading of both formats, writing.
 #include "imatrix.h"
 #include "gguf_writer.h"
 

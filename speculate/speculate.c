@@ -3,6 +3,7 @@
 #include "speculate.h"
 #include "cost.h"
 #include "draft.h"
+#include "../model_size.h"
 
 struct Speculation {
     DraftModel *draft_model; // NULL: none

@@ -631,10 +631,12 @@ def family_refusals(tmp):
     refused("ffn_gate_inp_shexp.weight: expected shape", "qwen2moe", remove=["blk.1.ffn_gate_inp_shexp.weight"])
     refused("expert_gating_func: expected 1 to 2, found 3", "dots1", {"dots1.expert_gating_func": 3})
     refused("expert_shared_count: expected 1 ... found 0", "dots1", {"dots1.expert_shared_count": 0})
-    refused("interleave_moe_layer_step: missing key", "ernie4_5-moe", remove=["ernie4_5-moe.interleave_moe_layer_step"])
+    for name, keys in {"ernie4_5-moe": "interleave_moe_layer_step expert_feed_forward_length",
+                       "dots1": "expert_gating_func expert_feed_forward_length expert_shared_count expert_used_count"}.items():
+        for key in keys.split():
+            refused("%s.%s: missing key" % (name, key), name, remove=["%s.%s" % (name, key)])
     refused("tensor blk.0.ffn_gate_inp.bias: not part of a Llama model", "mixtral", add=[("blk.0.ffn_gate_inp.bias", 4)])
-    refused("tensor blk.0.exp_probs_b.bias: not part of a Qwen 3 MoE model", "qwen3moe",
-            add=[("blk.0.exp_probs_b.bias", 7)])
+    refused("blk.0.exp_probs_b.bias: expected shape (1, 7), found (1, 6)", "qwen3moe", add=[("blk.0.exp_probs_b.bias", 6)])
 
     refused("recurrent layers", "granite", add=[("blk.1.ssm_a", 4)])
     refused("soft caps of logits", "granite", {"granite.final_logit_softcapping": 30.0})

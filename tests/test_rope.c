@@ -115,7 +115,7 @@ static void formulas(void) {
                   rope_rule_name(p.rule), pairs[k]);
         }
 
-        CHECK(rope_rule_from_name(rope_rule_name(p.rule)) == rule, "%d", rule);
+        CHECK(rope_rule_from_name(str_of(rope_rule_name(p.rule))) == rule, "%d", rule);
         rope_free(&rope);
     }
 
