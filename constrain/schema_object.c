@@ -333,7 +333,8 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 //
 // All names that are not listed are read by one DFA. It labels each name with 1 + the set of
 // patterns that the name matches (bit i: pattern i). This label selects the property's value when
-// the name ends.
+// the name ends. Invariant: any beginning of a text of the DFA can become an unlisted name. The
+// listed names are therefore subtracted, unless all texts are names.
 
 // Adds the patterns of a schema to the list, and the bits of new patterns to the labels of names.
 static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, int names) {
@@ -393,9 +394,20 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o) {
+// Removes the listed names from a language of names.
+static int subtract_names(SchemaCompiler *c, int names, const PropertyList *l) {
+    Buffer listed = {0};
+    for (int i = 0; i < l->n; i++) regex_put_literal(&listed, l->at[i].name);
+    if (l->n) names = language_narrow(&c->languages, names, DFA_SUBTRACT, buffer_str(&listed));
+    buffer_free(&listed);
+    return schema_language(c, NULL, NULL, names);
+}
+
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
+                            const PropertyList *l) {
     PatternList patterns = {.n = 0};
-    int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int names = any;
     Dfa d;
 
     // Build the DFA of the names: labeled with patterns, restricted by propertyNames.
@@ -403,6 +415,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
+    if (names != any && !c->failed) names = subtract_names(c, names, l);
     if (c->failed) return;
 
     // Copy it, because grammar_finish() removes names from it whose value is impossible.
@@ -433,7 +446,7 @@ static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
-    if (!c->failed) add_other_names(c, f, &o);
+    if (!c->failed) add_other_names(c, f, &o, &l);
     add_object(c, o, &l);
 }
 
