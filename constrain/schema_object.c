@@ -56,8 +56,8 @@ static void append_schema(Buffer *out, AssertionKind kind, const Json *schema) {
 }
 
 // Appends the schemas (SchemaAssertion) that `schema` applies to a property: the schemas of its
-// name and of matching patterns or, if there are none, "additionalProperties" or
-// "unevaluatedProperties". False if no schema applies.
+// name and of matching patterns or, if there are none, "additionalProperties". False if no schema
+// applies.
 static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
                                   AssertionKind kind, Buffer *out) {
     const Json *named =
@@ -69,7 +69,6 @@ static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const P
         if (name_matches(c, schema, k->key, p)) append_schema(out, kind, k);
 
     const Json *others = json_get(schema, "additionalProperties");
-    if (!others && c->draft >= 2019) others = json_get(schema, "unevaluatedProperties");
     if (out->len == before && others) append_schema(out, kind, others);
     return out->len > before;
 }
@@ -203,10 +202,6 @@ static const SchemaKeyword keywords[] = {
      .check = check_dependencies, .role = KEYWORD_APPLICATOR},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, NULL, .check = check_properties,
-     .first = 2019},
     {.name = NULL},
 };
 
@@ -288,14 +283,13 @@ static void list_names(const Conjunction *f, PropertyList *l) {
 // schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
 // properties count together, as for "unevaluatedProperties": false.
 static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
-    static const char others[] = "additionalProperties patternProperties unevaluatedProperties";
     if (!c->is_closed) return false;
 
     for (int i = 0; i < c->target.n_assertions; i++) {
         SchemaAssertion a = c->target.assertions[i];
         const Json *k = a.kind == ASSERT_SCHEMA ? a.json->child : NULL;
         for (; k; k = k->next)
-            if (str_is_one_of(k->key, others) && schema_keyword(c, k->key)) return false;
+            if (str_is_one_of(k->key, "additionalProperties patternProperties")) return false;
     }
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next)
