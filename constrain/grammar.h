@@ -40,6 +40,12 @@ static inline bool string_is_live(const StringDef *s, int q, uint32_t count) {
     return s->live[bit / 64] >> (bit & 63) & 1;
 }
 
+// The count after one more character, item or property. Without a maximum, counting stops at
+// `limit`, above which the count has no effect. This keeps the number of configurations small.
+static inline uint32_t count_up(uint32_t count, uint32_t limit, uint32_t max) {
+    return max == NO_LIMIT && count >= limit ? limit : count + 1;
+}
+
 typedef struct {
     int value;
     uint32_t order; // position in the schema

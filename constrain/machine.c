@@ -144,11 +144,6 @@ static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
 
 static void end_value(Machine *m, State s);
 
-// The count after one more character. Strings without a maximum are counted up to `limit`.
-static uint32_t next_count(const StringDef *d, uint32_t count) {
-    return count < d->limit || d->max != NO_LIMIT ? count + 1 : d->limit;
-}
-
 static void step_string(Machine *m, State s, int b) {
     const StringDef *d = &m->grammar->defs[s.string.def].string;
     const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
@@ -162,7 +157,7 @@ static void step_string(Machine *m, State s, int b) {
 
     if (!read_char(m, &s, b, &code)) return;
     s.string.state = dfa_next(dfa, s.string.state, code);
-    if (!s.is_uncounted) s.string.count = next_count(d, s.string.count);
+    if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
     if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
 }
 

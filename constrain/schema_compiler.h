@@ -98,7 +98,6 @@ struct SchemaCompiler {
 // How other parts of the compiler treat a keyword.
 typedef enum {
     KEYWORD_ASSERTION,  // it restricts the value
-    KEYWORD_APPLICATOR, // it applies other schemas to the same value
     KEYWORD_ANNOTATION, // it has no effect by itself
     KEYWORD_UNSUPPORTED // its presence is an error
 } KeywordRole;

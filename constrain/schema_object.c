@@ -199,9 +199,9 @@ static const SchemaKeyword keywords[] = {
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
      .first = 6},
     {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies, .first = 2019},
     {.name = NULL},
 };
 

@@ -59,12 +59,6 @@ Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state) {
     return pushed;
 }
 
-// Without a maximum, counting stops at `min`, above which the count has no effect. This keeps the
-// number of frames small.
-static uint32_t count_up(uint32_t count, uint32_t min, uint32_t max) {
-    return max == NO_LIMIT && count >= min ? min : count + 1;
-}
-
 Stack stack_add_item(StackTable *t, Stack s) {
     StackFrame *f = draft_copy(t, stack_top(t, s));
     const ArrayDef *a = &t->grammar->defs[f->def].array;
