@@ -69,7 +69,7 @@ class Random:
             if r.random() < 0.15:
                 s["propertyNames"] = self.schema(depth - 1)
             for k in self.some(["minProperties", "maxProperties"], 0, 1):
-                s[k] = r.randint(0, 3)
+                s[k] = r.randint(0, 3) if k == "maxProperties" else r.choice([0, 1, 1, 2])
             if r.random() < 0.15:
                 s["dependentRequired"] = {k: self.some(NAMES, 1, 2) for k in self.some(NAMES, 1, 2)}
         elif kind in ("allOf", "anyOf", "oneOf"):
