@@ -146,80 +146,22 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
-// Counts the texts from a state. Returns 0 if one of its next states has not been counted yet. The
-// sum does not overflow: it has fewer than 2^21 characters, each with a count of less than 2^32.
-static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
-    uint64_t n = d->accept[state] != 0;
-    for (int i = 0; i < d->n_bounds; i++) {
-        int next = d->next[state * d->n_classes + d->class_of[i]];
-        uint32_t end = i + 1 < d->n_bounds ? d->bounds[i + 1] : CODE_MAX + 1;
-        if (next == 0) continue;
-        if (counts[next] == 0) return 0;
-        n += (uint64_t)(end - d->bounds[i]) * counts[next];
-    }
-    return n >> 31 ? NO_LIMIT : (uint32_t)n;
-}
-
-// The number of texts from each state, at least 1. A state that reaches a loop has infinitely many
-// texts; it is never counted and gets NO_LIMIT.
-static uint32_t *count_names(Grammar *g, const Dfa *d, Budget *budget) {
-    uint32_t *counts = arena_alloc(&g->arena, (size_t)d->n_states, sizeof *counts);
-    for (bool changed = true; changed && budget_spend(budget, (long)d->n_states * d->n_bounds);) {
-        changed = false;
-        for (int state = d->n_states; --state > 0;) {
-            if (counts[state]) continue;
-            counts[state] = count_texts(d, state, counts);
-            if (counts[state]) changed = true;
-        }
-    }
-    for (int state = 1; state < d->n_states; state++)
-        if (counts[state] == 0) counts[state] = NO_LIMIT;
-    return counts;
-}
-
-// Sets TrieNode.other and PropertyDef.is_other by following the DFA of other names along the trie
-// of listed names.
-static void align_names(Grammar *g, const ObjectDef *o) {
-    const Dfa *d = &g->defs[o->other].dfa;
-    int end = o->trie + 1;
-    g->tries[o->trie].other = d->start;
-    for (int node = o->trie; node < end; node++) {
-        const TrieNode *t = &g->tries[node];
-        if (t->label != NONE) o->properties[t->label].is_other = d->accept[t->other];
-        if (t->n) end = t->first + t->n;
-        for (int k = t->first; k < t->first + t->n; k++)
-            g->tries[k].other = dfa_next(d, t->other, g->tries[k].code);
-    }
-}
-
 static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
-    // Remove names whose value is impossible.
-    if (o->other != NONE) {
-        Dfa *d = &g->defs[o->other].dfa;
-        bool changed = false;
-        for (int state = 1; state < d->n_states; state++)
-            if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible) {
-                d->accept[state] = 0;
-                changed = true;
-            }
-        if (changed) dfa_reduce(d);
-        if (dfa_is_empty(d)) o->other = NONE;
-    }
-
     if (o->other == NONE) return true;
 
-    // Count the other names. Their number decides whether "minProperties" can be reached.
-    const Dfa *d = &g->defs[o->other].dfa;
-    o->n_others = count_names(g, d, budget);
-    if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
+    // Remove names whose value is impossible.
+    Dfa *d = &g->defs[o->other].dfa;
     for (int state = 1; state < d->n_states; state++)
-        o->is_limited |= o->n_others[state] != NO_LIMIT;
-    if (o->trie != NONE) align_names(g, o);
+        if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible)
+            d->accept[state] = 0;
+    dfa_reduce(d);
+    if (dfa_is_empty(d)) o->other = NONE;
 
-    if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
+    // The first unlisted name is certain to be new; the second one may repeat it.
+    if (o->other == NONE || o->min <= o->n_required + 1) return true;
     return error_set(budget->err, EXIT_USAGE,
-                     "\"minProperties\": %u is not supported where a limited number of names is "
-                     "allowed beside the listed ones",
+                     "\"minProperties\": %u is not supported beside unlisted names, which may "
+                     "repeat; list all names, and set \"additionalProperties\": false",
                      o->min);
 }
 

@@ -21,7 +21,6 @@ typedef struct {
     int first, n;  // children
     int lo, hi;    // strings [lo, hi) of the sorted list pass through here
     int label;     // number of the string that ends here, or NONE
-    int other;     // property names: state of ObjectDef.other after the same characters
 } TrieNode;
 
 // The contents of a string: one of the strings of a trie, or a text of a DFA with min to max
@@ -41,11 +40,16 @@ static inline bool string_is_live(const StringDef *s, int q, uint32_t count) {
     return s->live[bit / 64] >> (bit & 63) & 1;
 }
 
+// The count after one more character, item or property. Without a maximum, counting stops at
+// `limit`, above which the count has no effect. This keeps the number of configurations small.
+static inline uint32_t count_up(uint32_t count, uint32_t limit, uint32_t max) {
+    return max == NO_LIMIT && count >= limit ? limit : count + 1;
+}
+
 typedef struct {
     int value;
     uint32_t order; // position in the schema
     bool is_required;
-    bool is_other; // ObjectDef.other accepts the name, too
 } PropertyDef;
 
 typedef struct {
@@ -54,8 +58,6 @@ typedef struct {
     int other;               // DFA of all other names; NONE: no other names are allowed
     int *other_values;       // (n_other) value of a property whose name has label i + 1
     int n_other;
-    bool is_limited;     // some state of `other` has fewer than 2^31 texts
-    uint32_t *n_others;  // (states of `other`) number of texts from a state; NO_LIMIT: 2^31 or more
     uint32_t min, max;   // properties
     uint32_t n_required; // listed properties that must be present
 } ObjectDef;

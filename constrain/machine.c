@@ -37,8 +37,8 @@ enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 // changes to a kind with other union members starts from state_new().
 typedef struct {
     Stack stack;
-    uint8_t kind, style;
-    uint16_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
+    uint16_t kind, style;
+    uint32_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
     uint32_t partial;      // an incomplete character (json_char.h)
     union {
         int32_t value; // AT_VALUE, AT_COLON, AT_SPACE: the value that follows
@@ -51,9 +51,8 @@ typedef struct {
         } string;               // IN_STRING
         int32_t node;           // IN_LISTED: the node of the trie
         struct {
-            int32_t node, other;   // trie node or NONE; state of the DFA ObjectDef.other or 0
-            uint32_t used, n_same; // used name whose first n_same bytes are this name, or 0
-        } name;                    // IN_NAME
+            int32_t node, other; // trie node or NONE; state of the DFA ObjectDef.other or 0
+        } name;                  // IN_NAME
         struct {
             uint32_t n_spaces;   // spaces that remain
             int32_t next, value; // next kind: AT_VALUE (with a value), AT_QUOTE or AT_CLOSE
@@ -74,7 +73,7 @@ struct Machine {
 static State state_new(StateKind kind, Stack stack, uint8_t style) {
     State s;
     memset(&s, 0, sizeof s);
-    s.kind = (uint8_t)kind;
+    s.kind = (uint16_t)kind;
     s.stack = stack;
     s.style = style;
     return s;
@@ -101,30 +100,20 @@ static bool string_has_step(const Machine *m, const State *s, CodeRange r) {
     return false;
 }
 
-// True if a DFA (NULL: none) has a step for a code point in [lo, end).
-static bool has_step_before(const Dfa *d, int state, uint32_t lo, uint32_t end) {
-    return d && lo < end && dfa_has_step(d, state, (CodeRange){lo, end - 1});
-}
-
-// True if a character of the range can continue a name: to a listed name, by a child of the trie
-// node, or to another name, by a character beside the children.
+// True if a character of the range can continue a name, listed or not.
 static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
-    static const TrieNode empty = {0};
     const Grammar *g = m->grammar;
     const StackFrame *f = top(m, s);
-    const int node = s->name.node, state = s->name.other;
-    const TrieNode *t = node != NONE ? &g->tries[node] : &empty;
-    bool allows_other = state && frame_allows_other(&m->stacks, f);
-    const Dfa *other = allows_other ? &g->defs[g->defs[f->def].object.other].dfa : NULL;
+    const int node = s->name.node, other = s->name.other;
 
-    for (int k = t->first; k < t->first + t->n && g->tries[k].code <= r.hi; k++) {
-        uint32_t code = g->tries[k].code;
-        if (code < r.lo) continue;
-        if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
-        if (has_step_before(other, state, r.lo, code)) return true;
-        r.lo = code + 1;
+    if (node != NONE) {
+        int end = trie_lower_bound(g, node, r.hi + 1);
+        for (int k = trie_lower_bound(g, node, r.lo); k < end; k++)
+            if (frame_leads_to_name(&m->stacks, f, k, false)) return true;
     }
-    return has_step_before(other, state, r.lo, r.hi + 1);
+
+    return other && frame_allows_other(&m->stacks, f) &&
+           dfa_has_step(&g->defs[g->defs[f->def].object.other].dfa, other, r);
 }
 
 // True if a character of the range can come next.
@@ -155,11 +144,6 @@ static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
 
 static void end_value(Machine *m, State s);
 
-// The count after one more character. Strings without a maximum are counted up to `limit`.
-static uint32_t next_count(const StringDef *d, uint32_t count) {
-    return count < d->limit || d->max != NO_LIMIT ? count + 1 : d->limit;
-}
-
 static void step_string(Machine *m, State s, int b) {
     const StringDef *d = &m->grammar->defs[s.string.def].string;
     const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
@@ -173,7 +157,7 @@ static void step_string(Machine *m, State s, int b) {
 
     if (!read_char(m, &s, b, &code)) return;
     s.string.state = dfa_next(dfa, s.string.state, code);
-    if (!s.is_uncounted) s.string.count = next_count(d, s.string.count);
+    if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
     if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
 }
 
@@ -304,18 +288,9 @@ static void step_value(Machine *m, State s, int b) {
 // A name is matched against the trie of listed names (State.name.node) and the DFA of other names
 // (.other) in parallel, until no listed name begins with its characters. At the closing quote, the
 // name is listed if the trie node ends a listed name. Otherwise the DFA must accept it.
-// State.name.used is the last used name that begins with the characters so far, or 0.
 
-// The last used name that begins with the name so far and `next` or, if is_end, is equal to both
-// together. 0 if there is none.
-static uint32_t find_used(const Machine *m, const State *s, Str next, bool is_end) {
-    Str so_far = used_prefix(&m->stacks, s->name.used, s->name.n_same);
-    return used_find(&m->stacks, s->name.used, so_far, next, is_end);
-}
-
-static bool leads_to_name(const Machine *m, const State *s) {
-    return frame_leads_to_name(&m->stacks, top(m, s), s->name.node, s->name.other, s->name.used,
-                               s->name.n_same);
+static void put_name(Machine *m, State s) {
+    if (frame_leads_to_name(&m->stacks, top(m, &s), s.name.node, s.name.other)) put(m, s);
 }
 
 static void begin_name(Machine *m, State s) {
@@ -325,8 +300,7 @@ static void begin_name(Machine *m, State s) {
 
     name.name.node = o->trie;
     name.name.other = o->other != NONE ? m->grammar->defs[o->other].dfa.start : 0;
-    name.name.used = f->used;
-    if (leads_to_name(m, &name)) put(m, name);
+    put_name(m, name);
 }
 
 static void end_name(Machine *m, State s) {
@@ -341,7 +315,6 @@ static void end_name(Machine *m, State s) {
     } else {
         int label = s.name.other ? m->grammar->defs[o->other].dfa.accept[s.name.other] : 0;
         if (!label || !frame_allows_other(&m->stacks, f)) return;
-        if (find_used(m, &s, (Str){"", 0}, true)) return;
         value = o->other_values[label - 1];
     }
 
@@ -360,28 +333,10 @@ static void step_name(Machine *m, State s, int b) {
         return;
     }
 
-    // A name that differs from all used names needs no comparison. This is checked at the first
-    // byte of a multi-byte character, so that all such characters lead to the same configurations.
-    Str first = {&(char){(char)b}, 1};
-    if (b >= 0x80 && !s.partial && !find_used(m, &s, first, false)) {
-        s.name.used = 0;
-        s.name.n_same = 0;
-    }
-
     if (!read_char(m, &s, b, &code)) return;
-
-    // Advance in the trie of listed names, in the DFA of other names, and to a used name that
-    // begins with the longer name.
     if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
     if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
-
-    char bytes[4];
-    Str next = {bytes, (size_t)utf8_encode(code, bytes)};
-    bool may_repeat = s.name.used && s.name.other; // only unlisted names are compared
-    s.name.used = may_repeat ? find_used(m, &s, next, false) : 0;
-    s.name.n_same = s.name.used ? s.name.n_same + (uint32_t)next.len : 0;
-
-    if (leads_to_name(m, &s)) put(m, s);
+    put_name(m, s);
 }
 
 // Objects and arrays.
@@ -568,43 +523,16 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)[byte] = next;
 }
 
-TextPosition machine_position(const Machine *m, uint32_t config) {
+bool machine_is_end(const Machine *m, uint32_t config) {
     uint32_t n;
     const State *s = config_states(m, config, &n); // AT_END comes first: all its bytes are 0
-    if (!n) return (TextPosition){0};
-    return (TextPosition){s->kind == AT_END, s->kind == IN_NAME, s->partial, top(m, s)->depth};
+    return n && s->kind == AT_END;
 }
 
-// True if a name is one of the listed names of an object.
-static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
-    int node = o->trie;
-    while (node != NONE && name.len > 0) {
-        uint32_t code;
-        size_t len = (size_t)utf8_decode(name.data, name.len, &code);
-        node = trie_child(g, node, code);
-        name = (Str){name.data + len, name.len - len};
-    }
-    return node != NONE && g->tries[node].label != NONE;
-}
-
-uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
+bool machine_is_partial(const Machine *m, uint32_t config) {
     uint32_t n;
-    const State *states = config_states(m, config, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        State s = states[i];
-        const ObjectDef *o = &m->grammar->defs[top(m, &s)->def].object;
-        uint32_t used = top(m, &s)->used;
-        UsedName head;
-        for (size_t at = 0; at < names.len && is_begin != o->is_limited; at += head.len) {
-            memcpy(&head, names.data + at, sizeof head);
-            Str name = {names.data + (at += sizeof head), head.len};
-            if (!is_listed_name(m->grammar, o, name)) used = used_add(&m->stacks, used, name);
-        }
-        s.stack = stack_set_used(&m->stacks, s.stack, used);
-        put(m, s);
-    }
-
-    return intern_config(m);
+    const State *s = config_states(m, config, &n);
+    return n && s->partial;
 }
 
 Machine *machine_new(const Grammar *g) {
@@ -666,7 +594,6 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
         for (uint32_t k = 0; k < n_states; k++) {
             State s = states[k];
             s.stack = stack_copy(&fresh->stacks, &m->stacks, s.stack, moved);
-            if (s.kind == IN_NAME) s.name.used = used_copy(&fresh->stacks, &m->stacks, s.name.used);
             put(fresh, s);
         }
         *keep[i] = intern_config(fresh);
@@ -728,7 +655,7 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
         return true;
     }
 
-    if (s->kind != IN_NAME || s->name.node != NONE || s->name.used) return false;
+    if (s->kind != IN_NAME || s->name.node != NONE) return false;
     int other = m->grammar->defs[top(m, s)->def].object.other;
     *others |= leaving_groups(&m->grammar->defs[other].dfa, s->name.other);
     return true;

@@ -49,23 +49,10 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
-typedef struct {
-    bool is_end;     // the text may end here
-    bool is_name;    // the text ends inside the name of a property
-    bool is_partial; // the text ends in the middle of a character
-    uint32_t depth;  // open objects and arrays
-} TextPosition;
-TextPosition machine_position(const Machine *m, uint32_t config); // all 0 for DEAD
-// A property name of an open object. Its bytes (len) follow the struct.
-typedef struct {
-    uint32_t depth, len; // depth: TextPosition.depth inside the object
-} UsedName;
-// Returns the configuration in which these names, if unlisted, cannot be repeated. `names` has a
-// UsedName and its bytes for each name. An object that limits the number of its names records each
-// name when the name ends (is_begin false, `names` has this name). Other objects record all names
-// before the quote of the next one (is_begin true) and drop them after it, so that values after
-// different names share configurations.
-uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
+// True if the text may end here. False for DEAD.
+bool machine_is_end(const Machine *m, uint32_t config);
+// True if the text ends in the middle of a character. False for DEAD.
+bool machine_is_partial(const Machine *m, uint32_t config);
 
 // Configurations inside strings, whose masks have shortcuts (see mask.c).
 

@@ -19,10 +19,6 @@
 // 3. Differences. Just before a loop, for example after {" or in a property name that may still
 //    become a listed name, the mask is computed from the mask of the loop. Both configurations are
 //    walked together, and bits are corrected until the two paths reach the same configuration.
-//
-// The walk does not record property names that end inside a token, so it could allow a token that
-// repeats such a name. The few tokens that end one name and begin another are therefore checked
-// with a copy of the matcher, which records names.
 #include "mask.h"
 #include "json_char.h"
 #include "../base/bits.h"
@@ -62,8 +58,6 @@ struct TokenTable {
     uint64_t *plain;
     TokenText *long_plain; // (n_long) plain tokens of N_LENGTHS or more characters
     int n_long;
-    TokenText *renaming; // (n_renaming) tokens that may end a name and begin another
-    int n_renaming;
 };
 
 // A node on the path of a walk through a trie.
@@ -90,9 +84,7 @@ struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
-    Buffer names;       // property names of all open objects (UsedName), the innermost object last
-    Buffer name;        // incomplete property name at the end of the text, escapes not decoded
-    uint64_t *own_mask; // (n_words) a mask that differs from the cached one
+    uint64_t *own_mask; // (n_words) a mask that differs from the cached one; NULL until needed
 };
 
 static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1 << (i & 63); }
@@ -191,13 +183,6 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     return s.len;
 }
 
-// True if a token has a quote after a comma and another quote.
-static bool may_rename(Str s) {
-    size_t comma = str_find(s, str_of(",")), quote = str_find(s, str_of("\""));
-    size_t at = comma > quote ? comma : quote; // SIZE_MAX if one of them is missing
-    return at < s.len && memchr(s.data + at + 1, '"', s.len - at - 1);
-}
-
 static void group_tails(TokenTable *v) {
     TokenText *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
     qsort(v->mixed, (size_t)v->n_mixed, sizeof *v->mixed, compare_tokens);
@@ -222,7 +207,6 @@ TokenTable *token_table_new(const Str *pieces, int n) {
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
     v->long_plain = xalloc((size_t)n, sizeof *v->long_plain);
-    v->renaming = xalloc((size_t)n, sizeof *v->renaming);
 
     TokenText *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
@@ -233,7 +217,6 @@ TokenTable *token_table_new(const Str *pieces, int n) {
         if (!s.len) continue;
 
         keys[n_keys++] = (TokenText){s, t, 0};
-        if (may_rename(s)) v->renaming[v->n_renaming++] = (TokenText){s, t, 0};
 
         // Split the token into plain characters of a string and a tail.
         size_t n_plain = plain_prefix(s, &n_chars);
@@ -344,7 +327,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
         }
 
         uint32_t next = machine_step(s->machine, config, (int)node->byte);
-        if (next == s->path[0].config || machine_position(s->machine, next).is_partial) {
+        if (next == s->path[0].config || machine_is_partial(s->machine, next)) {
             s->path[++depth] = (WalkLevel){next, DEAD, end};
             i++;
             continue;
@@ -499,8 +482,6 @@ void matcher_free(Matcher *m) {
     while (*link != m) link = &(*link)->next;
     *link = m->next;
 
-    buffer_free(&m->names);
-    buffer_free(&m->name);
     free(m->own_mask);
     free(m);
 
@@ -526,117 +507,24 @@ static const uint64_t *cached_mask(Matcher *m) {
     return s->masks + i * n;
 }
 
-// A copy of a mask, which may be changed. Returns the copy itself unchanged.
-static uint64_t *own_mask(Matcher *m, const uint64_t *mask) {
-    size_t n = m->tables->tokens->n_words;
-    if (!m->own_mask) m->own_mask = xalloc(n, sizeof *m->own_mask);
-    if (mask != m->own_mask) memcpy(m->own_mask, mask, n * sizeof *mask);
-    return m->own_mask;
-}
-
-// The names of the objects at this depth and deeper. They are at the end of m->names.
-static Str names_from(const Matcher *m, uint32_t depth) {
-    Str rest = buffer_str(&m->names);
-    for (UsedName name; rest.len; rest.data += name.len, rest.len -= name.len) {
-        memcpy(&name, rest.data, sizeof name);
-        if (name.depth >= depth) break;
-        rest = (Str){rest.data + sizeof name, rest.len - sizeof name};
-    }
-    return rest;
-}
-
-// Adds the name that has just ended to m->names. Returns the configuration after it.
-static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
-    size_t begin = m->names.len;
-    UsedName name = {.depth = depth};
-    uint32_t partial = 0, code = 0;
-
-    buffer_append(&m->names, &name, sizeof name);
-    for (size_t i = 0; i < m->name.len; i++) {
-        char utf8[4];
-        partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
-        if (!partial) buffer_append(&m->names, utf8, (size_t)utf8_encode(code, utf8));
-    }
-
-    name.len = (uint32_t)(m->names.len - begin - sizeof name);
-    memcpy(m->names.data + begin, &name, sizeof name);
-    m->name.len = 0;
-
-    return machine_use_names(m->tables->machine, config,
-                             (Str){m->names.data + begin, m->names.len - begin}, false);
-}
-
-// Appends a byte to the text. False if it does not fit.
-static bool advance(Matcher *m, int byte) {
-    Machine *machine = m->tables->machine;
-    TextPosition from = machine_position(machine, m->config);
-    uint32_t next = machine_step(machine, m->config, byte);
-
-    if (next == DEAD) return false;
-    TextPosition to = machine_position(machine, next);
-    if (to.depth < from.depth) m->names.len -= names_from(m, to.depth + 1).len;
-    if (to.is_name && from.is_name) buffer_append(&m->name, &(char){(char)byte}, 1);
-
-    if (to.is_name && !from.is_name) {
-        next = machine_use_names(machine, m->config, names_from(m, to.depth), true);
-        next = machine_step(machine, next, byte);
-    }
-
-    if (from.is_name && !to.is_name) next = add_name(m, next, to.depth);
-    if (next != DEAD) m->config = next;
-    return next != DEAD;
-}
-
-// A copy for looking ahead, which is not in the list of matchers. The caller frees its names.
-static Matcher look_ahead(const Matcher *m) {
-    Matcher copy = {.tables = m->tables, .config = m->config};
-    buffer_put(&copy.names, buffer_str(&m->names));
-    buffer_put(&copy.name, buffer_str(&m->name));
-    return copy;
-}
-
-// True if a text can come next.
-static bool fits(const Matcher *m, Str text) {
-    Matcher copy = look_ahead(m);
-    size_t n = 0;
-    while (n < text.len && advance(&copy, (unsigned char)text.data[n])) n++;
-    buffer_free(&copy.names);
-    buffer_free(&copy.name);
-    return n == text.len;
-}
-
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const uint64_t *mask = cached_mask(m);
     const TokenTable *v = m->tables->tokens;
     const ByteNode *nodes = v->trie.nodes;
+    if (!skips_space) return mask;
 
     // Of a token that begins with a space, only the rest is part of the text.
-    if (skips_space) {
-        mask = own_mask(m, mask);
-        for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
-            if (nodes[i].byte != ' ') continue;
-            clear_subtree(nodes, i, m->own_mask);
-            walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
-        }
+    if (!m->own_mask) m->own_mask = xalloc(v->n_words, sizeof *m->own_mask);
+    memcpy(m->own_mask, mask, v->n_words * sizeof *mask);
+    for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
+        if (nodes[i].byte != ' ') continue;
+        clear_subtree(nodes, i, m->own_mask);
+        walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
     }
-
-    // A token with several names may repeat one of them, which the walk does not notice.
-    for (int i = 0; i < v->n_renaming; i++) {
-        const TokenText *t = &v->renaming[i];
-        Str text = t->text;
-        if (skips_space && text.data[0] == ' ') text = (Str){text.data + 1, text.len - 1};
-        if (!get_bit(mask, t->token) || fits(m, text)) continue;
-
-        mask = own_mask(m, mask);
-        clear_bit(m->own_mask, t->token);
-    }
-
-    return mask;
+    return m->own_mask;
 }
 
-bool matcher_is_end(const Matcher *m) {
-    return machine_position(m->tables->machine, m->config).is_end;
-}
+bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
 
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {
@@ -657,7 +545,9 @@ bool matcher_is_done(Matcher *m) {
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
         flush_if_full(m->tables, 0);
-        if (!advance(m, (unsigned char)bytes.data[i])) return i;
+        uint32_t next = machine_step(m->tables->machine, m->config, (unsigned char)bytes.data[i]);
+        if (next == DEAD) return i;
+        m->config = next;
     }
     return bytes.len;
 }
@@ -665,13 +555,11 @@ size_t matcher_accept(Matcher *m, Str bytes) {
 void matcher_forced(const Matcher *m, Buffer *out) {
     enum { MAX_BYTES = 4096 }; // longer forced text takes several calls
     Machine *machine = m->tables->machine;
-    Matcher copy = look_ahead(m);
+    uint32_t config = m->config;
     int byte;
-    for (int n = 0; n < MAX_BYTES && !matcher_is_end(&copy); n++) {
-        if (count_next(machine, copy.config, &byte) != 1) break;
+    for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
+        if (count_next(machine, config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);
-        advance(&copy, byte);
+        config = machine_step(machine, config, byte);
     }
-    buffer_free(&copy.names);
-    buffer_free(&copy.name);
 }

@@ -8,7 +8,6 @@ static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const 
     const Json *prefix = c->draft >= 2020 ? json_get(schema, "prefixItems") : NULL;
     bool is_list = items && items->kind == JSON_ARRAY;
     *rest = is_list ? json_get(schema, "additionalItems") : items;
-    if (!*rest && c->draft >= 2019) *rest = json_get(schema, "unevaluatedItems");
     return is_list ? items : prefix;
 }
 
@@ -72,7 +71,6 @@ static const SchemaKeyword keywords[] = {
      .is_max = true},
     {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
      .split = split_unique},
-    {"unevaluatedItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, NULL, .check = check_items, .first = 2019},
     {.name = NULL},
 };
 

@@ -16,8 +16,6 @@ void schema_compiler_free(SchemaCompiler *c) {
     intern_free(&c->values);
     intern_free(&c->keywords);
     intern_free(&c->indexed);
-    free(c->resource_of);
-    free(c->targets);
 }
 
 // Messages.

@@ -29,12 +29,6 @@ typedef struct SchemaKeyword SchemaKeyword;
 typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
-// A schema to which a URI refers: a resource, or with an anchor a schema inside it.
-typedef struct {
-    Str uri, anchor;
-    const Json *schema;
-} SchemaTarget;
-
 // What is asserted about a value. The first three are the same unless objects are closed
 // (is_closed() in schema_object.c).
 typedef enum {
@@ -94,11 +88,8 @@ struct SchemaCompiler {
     int quiet;           // > 0: a failure only sets `failed`
     Buffer *unknown;     // receives the places of unknown keywords; may be NULL
     Arena arena;         // memory that is freed when the compilation ends
-    InternTable indexed; // addresses of schemas, see schema_index.c
-    int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
-    SchemaTarget *targets;
-    int n_targets;
-    InternTable values; // the set of assertions of each value of the grammar
+    InternTable indexed; // addresses of schemas, each with its resource (schema_index.c)
+    InternTable values;  // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
@@ -107,7 +98,6 @@ struct SchemaCompiler {
 // How other parts of the compiler treat a keyword.
 typedef enum {
     KEYWORD_ASSERTION,  // it restricts the value
-    KEYWORD_APPLICATOR, // it applies other schemas to the same value
     KEYWORD_ANNOTATION, // it has no effect by itself
     KEYWORD_UNSUPPORTED // its presence is an error
 } KeywordRole;
@@ -158,7 +148,7 @@ struct SchemaKeyword {
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
-// Checks the values of all keywords, and finds the URIs and anchors to which $ref can refer.
+// Checks the values of all keywords, and finds the schemas to which references are relative.
 bool schema_index(SchemaCompiler *c);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all

@@ -26,9 +26,9 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
 // As string_regex(), for the value of "pattern" or a name in "patternProperties".
 int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 
-// items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems
+// items, prefixItems, additionalItems, minItems, maxItems, uniqueItems
 extern const SchemaPart array_part;
 
 // properties, patternProperties, additionalProperties, required, propertyNames, minProperties,
-// maxProperties, dependencies and its successors, unevaluatedProperties
+// maxProperties, dependencies, dependentRequired
 extern const SchemaPart object_part;

@@ -187,16 +187,16 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 // False if it does not matter for closed objects whether a schema holds, because it describes no
 // properties or all of them. May be true for other schemas.
 static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
+    static const char describing[] =
+        "properties patternProperties $ref allOf anyOf oneOf if dependencies";
     KeywordUse u = {.schema = schema};
     bool is_found = false;
     bool is_object = c->is_closed && find_types(c, schema) & TYPE_OBJECT;
     if (!is_object || kind == ASSERT_UNDER_NOT) return false;
 
     while (schema_next(c, &u)) {
-        bool is_applied = u.keyword && u.keyword->role == KEYWORD_APPLICATOR;
         if (str_is(u.value->key, "additionalProperties")) return false;
-        is_found |= is_applied && !str_is(u.value->key, "not");
-        is_found |= str_is_one_of(u.value->key, "properties patternProperties");
+        is_found |= str_is_one_of(u.value->key, describing);
     }
     return is_found;
 }
@@ -294,19 +294,18 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
 
 static const SchemaKeyword keywords[] = {
     {"$ref", TYPE_ANY, VALUE_STRING, assert_all_of, negate_all_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+     .find_types = find_part_types},
     {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, schema_negate, .check = check_type,
      .find_types = find_named_types},
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+     .find_types = find_part_types},
     {"anyOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_any_of, .check = check_parts,
-     .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+     .split = split_choice, .find_types = find_part_types},
     {"oneOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_one_of, .check = check_parts,
-     .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not,
-     .role = KEYWORD_APPLICATOR},
+     .split = split_choice, .find_types = find_part_types},
+    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not},
     {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
-     .first = 7, .role = KEYWORD_APPLICATOR},
+     .first = 7},
     {.name = NULL},
 };
 

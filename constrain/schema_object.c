@@ -57,8 +57,8 @@ static void append_schema(Buffer *out, AssertionKind kind, const Json *schema) {
 }
 
 // Appends the schemas (SchemaAssertion) that `schema` applies to a property: the schemas of its
-// name and of matching patterns or, if there are none, "additionalProperties" or
-// "unevaluatedProperties". False if no schema applies.
+// name and of matching patterns or, if there are none, "additionalProperties". False if no schema
+// applies.
 static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const PropertyName *p,
                                   AssertionKind kind, Buffer *out) {
     const Json *named =
@@ -70,7 +70,6 @@ static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const P
         if (name_matches(c, schema, k->key, p)) append_schema(out, kind, k);
 
     const Json *others = json_get(schema, "additionalProperties");
-    if (!others && c->draft >= 2019) others = json_get(schema, "unevaluatedProperties");
     if (out->len == before && others) append_schema(out, kind, others);
     return out->len > before;
 }
@@ -201,13 +200,9 @@ static const SchemaKeyword keywords[] = {
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
      .first = 6},
     {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
-    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, NULL, .check = check_properties,
-     .first = 2019},
+     .check = check_dependencies, .first = 2019},
     {.name = NULL},
 };
 
@@ -289,14 +284,13 @@ static void list_names(const Conjunction *f, PropertyList *l) {
 // schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
 // properties count together, as for "unevaluatedProperties": false.
 static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
-    static const char others[] = "additionalProperties patternProperties unevaluatedProperties";
     if (!c->is_closed) return false;
 
     for (int i = 0; i < c->target.n_assertions; i++) {
         SchemaAssertion a = c->target.assertions[i];
         const Json *k = a.kind == ASSERT_SCHEMA ? a.json->child : NULL;
         for (; k; k = k->next)
-            if (str_is_one_of(k->key, others) && schema_keyword(c, k->key)) return false;
+            if (str_is_one_of(k->key, "additionalProperties patternProperties")) return false;
     }
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next)
@@ -334,7 +328,8 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 //
 // All names that are not listed are read by one DFA. It labels each name with 1 + the set of
 // patterns that the name matches (bit i: pattern i). This label selects the property's value when
-// the name ends.
+// the name ends. Invariant: any beginning of a text of the DFA can become an unlisted name. The
+// listed names are therefore subtracted, unless all texts are names.
 
 // Adds the patterns of a schema to the list, and the bits of new patterns to the labels of names.
 static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, int names) {
@@ -394,9 +389,20 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     return schema_language(c, a->schema, "propertyNames", names);
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o) {
+// Removes the listed names from a language of names.
+static int subtract_names(SchemaCompiler *c, int names, const PropertyList *l) {
+    Buffer listed = {0};
+    for (int i = 0; i < l->n; i++) regex_put_literal(&listed, l->at[i].name);
+    if (l->n) names = language_narrow(&c->languages, names, DFA_SUBTRACT, buffer_str(&listed));
+    buffer_free(&listed);
+    return schema_language(c, NULL, NULL, names);
+}
+
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
+                            const PropertyList *l) {
     PatternList patterns = {.n = 0};
-    int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int names = any;
     Dfa d;
 
     // Build the DFA of the names: labeled with patterns, restricted by propertyNames.
@@ -404,6 +410,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
+    if (names != any && !c->failed) names = subtract_names(c, names, l);
     if (c->failed) return;
 
     // Copy it, because grammar_finish() removes names from it whose value is impossible.
@@ -434,7 +441,7 @@ static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
-    if (!c->failed) add_other_names(c, f, &o);
+    if (!c->failed) add_other_names(c, f, &o, &l);
     add_object(c, o, &l);
 }
 

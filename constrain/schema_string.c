@@ -46,7 +46,8 @@ static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *v
     if (!is_format) return string_pattern(c, schema, text);
 
     if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
-    if (str_is_one_of(text, "idn-email idn-hostname iri iri-reference uri-template regex"))
+    if (str_is_one_of(text, "idn-email idn-hostname iri iri-reference uri-template json-pointer "
+                            "relative-json-pointer regex"))
         schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(text));
     return -1;
 }

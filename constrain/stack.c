@@ -19,13 +19,11 @@ void stacks_init(StackTable *t, const Grammar *g) {
     *t = (StackTable){.grammar = g, .draft = xalloc(1, size)};
     intern_add(&t->frames, t->draft, sizeof(StackFrame), NULL);
     intern_add(&t->sets, "", 0, NULL);
-    intern_add(&t->used, "", 1, NULL); // shorter than an entry
 }
 
 void stacks_free(StackTable *t) {
     intern_free(&t->frames);
     intern_free(&t->sets);
-    intern_free(&t->used);
     free(t->draft);
     buffer_free(&t->set);
     buffer_free(&t->pushes);
@@ -62,12 +60,6 @@ Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state) {
     return pushed;
 }
 
-// Without a maximum, counting stops at `min`, above which the count has no effect. This keeps the
-// number of frames small.
-static uint32_t count_up(uint32_t count, uint32_t min, uint32_t max) {
-    return max == NO_LIMIT && count >= min ? min : count + 1;
-}
-
 Stack stack_add_item(StackTable *t, Stack s) {
     StackFrame *f = draft_copy(t, stack_top(t, s));
     const ArrayDef *a = &t->grammar->defs[f->def].array;
@@ -86,10 +78,6 @@ Stack stack_add_property(StackTable *t, Stack s, int name) {
         f->missing -= o->properties[name].is_required;
     }
 
-    if (o->is_limited)
-        f->n_used += name == NONE;
-    else
-        f->used = 0; // without the list, values after different names share configurations
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
 
@@ -132,8 +120,7 @@ void stack_settle(StackTable *t, Stack *s) {
 }
 
 Stack stack_copy(StackTable *t, const StackTable *from, Stack s, const uint32_t *moved) {
-    StackFrame *f = draft_copy(t, stack_top(from, s));
-    f->used = used_copy(t, from, f->used);
+    draft_copy(t, stack_top(from, s));
     return intern_draft(t, moved[s.below]);
 }
 
@@ -155,51 +142,6 @@ void stack_copy_sets(StackTable *t, const StackTable *from, uint32_t *moved) {
         }
         moved[set] = intern_set(t);
     }
-}
-
-// Used names.
-
-// The name of an entry; *before is the entry before it.
-static Str used_name(const StackTable *t, uint32_t list, uint32_t *before) {
-    const char *key = intern_key(&t->used, (int)list);
-    memcpy(before, key, sizeof *before);
-    return (Str){key + sizeof *before, t->used.len[list] - sizeof *before};
-}
-
-uint32_t used_add(StackTable *t, uint32_t list, Str name) {
-    Buffer key = {0};
-    buffer_append(&key, &list, sizeof list);
-    buffer_put(&key, name);
-    list = (uint32_t)intern_add(&t->used, key.data, key.len, NULL);
-    buffer_free(&key);
-    return list;
-}
-
-Stack stack_set_used(StackTable *t, Stack s, uint32_t used) {
-    draft_copy(t, stack_top(t, s))->used = used;
-    return intern_draft(t, s.below);
-}
-
-uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole) {
-    for (uint32_t before; list; list = before) {
-        Str name = used_name(t, list, &before);
-        if (name.len >= a.len + b.len && (!is_whole || name.len == a.len + b.len) &&
-            !memcmp(name.data, a.data, a.len) && !memcmp(name.data + a.len, b.data, b.len))
-            return list;
-    }
-    return 0;
-}
-
-Str used_prefix(const StackTable *t, uint32_t list, uint32_t n) {
-    return (Str){list ? used_name(t, list, &(uint32_t){0}).data : "", n};
-}
-
-uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list) {
-    uint32_t n = 0, copy = 0, *path = xrealloc(NULL, (size_t)from->used.n, sizeof *path);
-    for (uint32_t l = list; l; used_name(from, l, &l)) path[n++] = l;
-    while (n--) copy = used_add(t, copy, used_name(from, path[n], &(uint32_t){0}));
-    free(path);
-    return copy;
 }
 
 // Properties and items that may come next.
@@ -242,40 +184,18 @@ bool frame_allows_other(const StackTable *t, const StackFrame *f) {
     return o->other != NONE && has_room(f, o) && (!t->grammar->is_ordered || f->missing == 0);
 }
 
-bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
-                         uint32_t used, uint32_t n) {
+bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, bool has_other) {
     static const TrieNode empty = {0};
     const TrieNode *listed = node == NONE ? &empty : &t->grammar->tries[node];
-    const ObjectDef *o = &t->grammar->defs[f->def].object;
-    uint32_t n_listed = 0; // listed names that are texts of o->other
-
-    for (int i = listed->lo; i < listed->hi; i++) {
+    for (int i = listed->lo; i < listed->hi; i++)
         if (frame_allows_name(t, f, i)) return true;
-        n_listed += o->properties[i].is_other;
-    }
-
-    // Count the other names that begin with these characters, if their number is limited.
-    if (!frame_allows_other(t, f)) return false;
-    uint32_t n_other = o->n_others[node != NONE ? listed->other : other];
-    if (n_other != NO_LIMIT) n_other -= n_listed;
-    if (n_other == NO_LIMIT || n_other == 0) return n_other;
-    if (used == USED_ALL) return n_other > f->n_used;
-
-    // Compare with the number of used names that begin with these characters.
-    Str prefix = used_prefix(t, used, n);
-    uint32_t n_used = 0;
-    while ((used = used_find(t, used, prefix, (Str){"", 0}, false))) {
-        n_used++;
-        used_name(t, used, &used);
-    }
-    return n_other > n_used;
+    return has_other && frame_allows_other(t, f);
 }
 
 bool frame_has_more(const StackTable *t, const StackFrame *f) {
     if (f->kind == FRAME_ARRAY) return f->count < t->grammar->defs[f->def].array.max;
     const ObjectDef *o = &t->grammar->defs[f->def].object;
-    int other = o->other != NONE ? t->grammar->defs[o->other].dfa.start : 0;
-    return frame_leads_to_name(t, f, o->trie, other, USED_ALL, 0);
+    return frame_leads_to_name(t, f, o->trie, true);
 }
 
 bool frame_may_close(const StackTable *t, const StackFrame *f) {

@@ -24,12 +24,8 @@
 //     {"a": 1, "b": 2  {a,b}   0         only }
 //
 // The names that begin with the characters of an incomplete name are a range [lo, hi) in its trie
-// node. The name may continue if one of them is allowed, or if some unlisted name is.
-//
-// Unlisted names cannot be repeated either. A frame has a linked list of those used so far. A list
-// is represented by the number of its last entry; an entry has the number of the entry before it,
-// and a name. The machine does not store the name that it reads, only a used name with the same
-// first characters. The caller therefore adds complete names to the list (machine_use_names).
+// node. The name may continue if one of them is allowed, or if some unlisted name is. Unlisted
+// names are counted but not stored, so an object may repeat one.
 #pragma once
 
 #include "grammar.h"
@@ -44,8 +40,6 @@ typedef struct {
     uint32_t depth;    // open containers up to and including this one
     uint32_t missing;  // required properties that are missing
     uint32_t position; // ordered properties: least PropertyDef.order that may still come
-    uint32_t used;     // OBJECT: list of the unlisted names so far, or 0
-    uint32_t n_used;   // OBJECT: unlisted names so far, if their number is limited
     uint64_t seen[];   // OBJECT: (n_names) bits
 } StackFrame;
 
@@ -59,7 +53,6 @@ typedef struct {
     const Grammar *grammar;
     InternTable frames; // key 0: the root
     InternTable sets;   // sorted arrays of Stack; key 0: the empty set
-    InternTable used;   // entries of lists; key 0: the empty list
     StackFrame *draft;  // a frame under construction; large enough for any
     Buffer set;         // Stack: a set under construction
     Buffer pushes;      // StackPush: the pushes of the step in progress
@@ -79,18 +72,9 @@ Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state);
 Stack stack_add_item(StackTable *t, Stack s);
 // Adds a property to the top frame, an object. name NONE: an unlisted name.
 Stack stack_add_property(StackTable *t, Stack s, int name);
-// Sets the list of unlisted names of the top frame.
-Stack stack_set_used(StackTable *t, Stack s, uint32_t used);
 // At the end of a step: first sort the pushes, then replace SET_OPEN in each stack.
 void stack_sort_pushes(StackTable *t);
 void stack_settle(StackTable *t, Stack *s);
-uint32_t used_add(StackTable *t, uint32_t list, Str name); // returns a list with one more name
-// The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
-// equal to them. 0 if there is none.
-uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole);
-// The first n bytes of the name of an entry.
-Str used_prefix(const StackTable *t, uint32_t list, uint32_t n);
-uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list);
 // Copies the sets for which moved[set] is not 0, and all sets below them, from another table.
 // Replaces moved[set] by the number of the copy, which stack_copy() needs.
 void stack_copy_sets(StackTable *t, const StackTable *from, uint32_t *moved);
@@ -100,11 +84,8 @@ Stack stack_copy(StackTable *t, const StackTable *from, Stack s, const uint32_t 
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);
 bool frame_allows_other(const StackTable *t, const StackFrame *f);
 // True if an incomplete name can become a name that may come next. node: its trie node, or NONE;
-// other: its state of ObjectDef.other; used, n: the last used name with the same first n bytes, 0
-// if there is none, or USED_ALL before a name.
-#define USED_ALL UINT32_MAX
-bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
-                         uint32_t used, uint32_t n);
+// has_other: it can become an unlisted name of the object, if one is allowed.
+bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, bool has_other);
 // True if the container may have one more property or item.
 bool frame_has_more(const StackTable *t, const StackFrame *f);
 // True if the container may close here.

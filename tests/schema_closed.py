@@ -1,5 +1,5 @@
 """Closed schemas: what a schema means if objects have only the properties that it lists, in terms of the standard."""
-DESCRIBING = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties")
+DESCRIBING = ("properties", "patternProperties", "additionalProperties")
 
 
 class Incomparable(Exception):
@@ -43,9 +43,10 @@ class Closer:
 
     def target(self, s):
         """The target of the $ref of a schema."""
-        uri, _, fragment = s["$ref"].partition("#")
-        found = self.item if uri or id(s) in self.inside else self.root
-        return found["$defs"][fragment[-1]] if fragment else found
+        found = self.item if id(s) in self.inside else self.root
+        for step in s["$ref"].split("/")[1:]:
+            found = found[step]
+        return found
 
     def parts(self, s, seen=(), conditions=True):
         """The schemas that may apply to the same value, the schema itself first."""
@@ -55,7 +56,7 @@ class Closer:
         yield s
         below = [p for k in ("allOf", "anyOf", "oneOf") for p in s.get(k, [])]
         below += [s[k] for k in ("if", "then", "else") if k in s and (k != "if" or conditions)]
-        below += list(s.get("dependentSchemas", {}).values()) + ([self.target(s)] if "$ref" in s else [])
+        below += [self.target(s)] if "$ref" in s else []
         for p in below:
             yield from self.parts(p, seen, conditions)
 
@@ -100,7 +101,7 @@ class Closer:
                 v = [self.part(x) for x in v]
             elif k in ("then", "else"):
                 v = self.part(v)
-            elif k in ("$defs", "dependentSchemas"):
+            elif k == "$defs":
                 v = {name: self.part(x) for name, x in v.items()}
             out[k] = v
         if "oneOf" in out:
@@ -113,7 +114,7 @@ class Closer:
             return s
         target, out = s, self.part(s)
         for _ in range(9):
-            if isinstance(target, dict) and set(target) - {"$id", "$anchor", "$defs"} == {"$ref"}:
+            if isinstance(target, dict) and set(target) - {"$id", "$defs"} == {"$ref"}:
                 target = self.target(target)
         self.check_parts(target)
         if not self.lists(target) or any(k in target for k in DESCRIBING[1:]):

