@@ -13,7 +13,6 @@
 // its own, seeded from its id.
 #include "batch.h"
 #include "commands.h"
-#include "score_record.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
 #include "../cli/lines.h"
@@ -67,7 +66,7 @@ typedef struct {
     // Statistics
     long n_total;                     // records of the input; 0: unknown
     long n_done, n_failed, n_skipped; // n_skipped: records already in the output
-    long n_truncated;                 // records of score that did not fit the context
+    long n_truncated;                 // records that did not fit the context
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     double start, last_progress;                           // now_sec()
     bool shows_progress;
@@ -154,7 +153,7 @@ static void print_summary(const Batch *b) {
 
     fprintf(stderr, " | prompts %llu tok, %llu of them shared", (unsigned long long)b->n_prompt,
             (unsigned long long)b->n_shared);
-    if (b->task->is_score) {
+    if (!b->task->has_text) {
         fprintf(stderr, " | %.1f s\n", now_sec() - b->start);
         return;
     }
@@ -194,8 +193,7 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
         return "line_too_long";
     }
     if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
-    // score accepts a text as a request.
-    bool has_id = !is_text && !(b->task->is_score && b->doc.root->kind == JSON_STRING);
+    bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
     if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
     b->last_form = r->form;
     if (id_add(&b->seen, &r->id)) return NULL;
@@ -238,8 +236,7 @@ static void add_request(Batch *b, LineState state, Str line) {
     if (code) record_fail(r, code, err.text);
 
     for (int i = 0; i < r->n_choices; i++) {
-        Record *choice = r;
-        if (i) choice = r->score ? score_record_item(r, i) : record_new_choice(r, i);
+        Record *choice = i ? b->task->new_choice(r, i) : r;
         b->window = list_grow(b->window, b->n_window, sizeof *b->window);
         b->window[b->n_window++] = choice;
         b->window_tokens += (size_t)choice->prompt.len;
@@ -425,7 +422,7 @@ static void collect_finished(Batch *b) {
 
         size_t n_behind = (size_t)(--b->n_running - i);
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
-        record_finish(r);
+        record_finish(r, b->task);
 
         if (r->index % r->parent->n_per_prompt == 0) { // the first choice of its prompt
             b->n_prompt += (uint64_t)r->prompt.len;
@@ -457,13 +454,14 @@ static void write_done(Batch *b) {
             else
                 batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
-            b->n_truncated += r->score && r->score->n_truncated;
+            b->n_truncated += r->n_truncated > 0;
             b->n_failed += r->has_failed;
             b->n_reasoning += (uint64_t)r->n_reasoning;
             b->output.n_incomplete += r->is_incomplete && !r->has_failed;
         }
 
         b->window_tokens -= (size_t)r->prompt.len;
+        if (b->task->free) b->task->free(r);
         record_free(r);
     }
     b->n_window = n;
@@ -600,6 +598,10 @@ int batch_run(const Options *o, const BatchTask *task) {
 }
 
 int command_batch(const Options *o) {
-    static const BatchTask task = {.parse = record_parse};
+    static const BatchTask task = {.parse = record_parse,
+                                   .new_choice = record_new_choice,
+                                   .take = record_take,
+                                   .write = record_write,
+                                   .has_text = true};
     return batch_run(o, &task);
 }

@@ -28,7 +28,12 @@ static void print_choices(const Record *r) {
 static int score_requests(const Options *o) {
     static Buffer prompt;
     static Str only;
-    static BatchTask task = {.parse = score_record_parse, .is_score = true};
+    static BatchTask task = {.parse = score_record_parse,
+                             .new_choice = score_record_item,
+                             .take = score_record_take,
+                             .write = score_record_write,
+                             .free = score_record_free,
+                             .takes_strings = true};
     Options options = *o;
 
     options.model_options.is_batch_invariant = true;
