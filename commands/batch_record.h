@@ -7,7 +7,7 @@
 //     OpenAI  {"custom_id", "method", "url", "body": {...}}
 //          -> {"id", "custom_id", "response": {...}, "error"}
 //
-// batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
+// batch_request.c parses requests, batch_answer.c writes answers, batch.c runs them.
 #pragma once
 
 #include "../base/intern.h"
@@ -91,6 +91,9 @@ typedef struct {
     bool takes_strings;      // a JSON string is a request without an id
     bool has_text;           // text is generated, which the summary describes
 } BatchTask;
+
+// Runs all requests and returns the exit code (batch.c). The task must stay valid.
+int batch_run(const Options *o, const BatchTask *task);
 
 // batch_request.c
 

@@ -1,7 +1,6 @@
 // score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
 // scheduler of batch, --perplexity and --ids on a loop of their own.
 #include "score.h"
-#include "batch.h"
 #include "commands.h"
 #include "score_record.h"
 #include "../cli/output.h"

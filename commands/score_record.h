@@ -55,7 +55,7 @@ void score_record_write(JsonWriter *w, const Record *parent);
 // Appends the answer as a table: a line per choice, in which the best is marked.
 void score_record_put_table(Buffer *out, const Record *parent);
 
-// score_rerank.c: hooks for the scheduler (batch.h)
+// score_rerank.c: hooks for the scheduler (BatchTask)
 
 // Reserves the special tokens of the reranking template.
 void score_rerank_open(Pipeline *p);
