@@ -173,8 +173,9 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
 static TokenLogprob *record_logprob(TokenLogprob *list, int n, const float *logits, int n_vocab,
                                     int token, int n_top) {
     list = list_grow(list, n, sizeof *list);
-    list[n] = (TokenLogprob){token, logits_logprob(logits, n_vocab, token),
-                             xrealloc(NULL, (size_t)n_top, sizeof(Alternative))};
+    list[n] = (TokenLogprob){token, logits_logprob(logits, n_vocab, token), NULL};
+    if (!n_top) return list;
+    list[n].top = xrealloc(NULL, (size_t)n_top, sizeof(Alternative));
     logits_top(logits, n_vocab, list[n].top, n_top);
     return list;
 }
@@ -320,9 +321,10 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
         if (sequences[i]->finish == FINISH_NONE && !is_decoding(sequences[i]))
             feed_prompt(g, &b, sequences[i]);
 
-    // The log-probabilities of a prompt do not depend on the batch.
+    // The log-probabilities of a prompt do not depend on the batch, unless the request allows it.
     for (int i = 0; i < n; i++)
-        if (sequences[i]->request.first_scored && sequences[i]->pass.n_fed) b.kernel_rows = 1;
+        if (sequences[i]->request.first_scored && sequences[i]->pass.n_fed)
+            b.kernel_rows = !sequences[i]->request.uses_actual_rows;
 
     return b;
 }
@@ -386,6 +388,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
     double sec = now_sec() - start;
+    g->logits = logits;
     if (!logits) return true; // interrupted: the next step cancels the sequences
 
     // A pass with decoding sequences counts as decode, even if it also has prompt tokens.

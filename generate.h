@@ -65,19 +65,21 @@ typedef struct {
     int n_stop_ids;
     int min_tokens; // stop tokens and stop strings do not end the text before this many tokens
     const Constraint *constraint; // NULL: any token may follow
-    int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
+    int n_logprobs; // alternatives to record per token; 0: log-probabilities of scored tokens only
     // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session
     // must not hold the token before it. With max_tokens 0, the last prompt token is not fed.
-    // Passes that hold such a sequence use the kernels for one row (kernels/exactness.h), so its
-    // results do not depend on the batch.
     int first_scored;
+    // Passes that hold such a sequence use the kernels for one row, so its results do not depend on
+    // the batch. If this is set, they use the faster kernels for the actual rows
+    // (kernels/exactness.h).
+    bool uses_actual_rows;
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
     // NULL. Returning false cancels the sequence.
     bool (*emit)(void *arg, const char *text, size_t n);
-    void *arg; // of emit
+    void *arg; // of emit, or free for use without it
 } Request;
 
-// A generated or scored token of a request with n_logprobs > 0.
+// A scored token, or a generated token of a request with n_logprobs > 0.
 typedef struct {
     int id;
     float logprob;
@@ -133,6 +135,7 @@ typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
+    const float *logits;      // of the last forward pass; SequencePass has a sequence's rows
     int chunk_size;           // prompt tokens per forward pass
     float *masked;            // (n_vocab) logits that a constraint has masked
     PrefixCache *cache;       // NULL: none

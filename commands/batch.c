@@ -1,25 +1,19 @@
 // batch: completes a file of requests, many at a time, and writes one line of output for each.
-// score --jsonl runs its requests here as well (batch.h).
+// score runs its requests here as well, with hooks of its own (BatchTask).
 //
-// The loop of batch_run() reads requests ahead into a window, starts those that wait, runs a
-// forward pass for all running sequences, and writes the lines that are done.
-//
-// A common prefix of several prompts is prefilled once. A record starts as a fork of the session
-// that has the longest common prefix; it waits while a running record is still computing a longer
-// one. Prefixes of finished records are kept as long as waiting records can use them.
+// The loop of batch_run() reads requests ahead into a window, starts those that wait
+// (batch_schedule.c), runs a forward pass for all running sequences, and writes the lines that are
+// done.
 //
 // Invariant: an answer depends on its request and the command line only, not on other requests or
 // their order (as far as generate.h guarantees it for a batch). Each record has a random stream of
 // its own, seeded from its id.
 #include "batch.h"
 #include "commands.h"
-#include "score_record.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
-#include "../cli/lines.h"
 #include "../cli/output.h"
 #include "../cli/privileges.h"
-#include "../cli/request.h"
 #include "../cli/sampling.h"
 #include "../model_size.h"
 #include "../os/os.h"
@@ -33,46 +27,10 @@ enum {
     MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
     WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
-    MIN_SHARED = 32,         // tokens of the shortest common prefix that is shared
     MAX_PREFIXES = 8         // kept prefixes of finished records, and one per sequence
 };
 
 static const double READ_SEC = 0.02;
-
-typedef struct {
-    const BatchTask *task;
-    Options options;
-    Pipeline pipeline;
-    Generator generator;
-    BatchOutput output;
-
-    // Input
-    LineReader input;
-    JsonDoc doc;
-    RequestForm last_form; // of the last valid request, also used for unreadable lines
-    long shard, n_shards;  // shard: from 1
-    bool at_end;
-    InternTable seen;    // ids of all requests so far
-    InternTable unknown; // names of their unknown fields
-
-    // Scheduling
-    Record **window;         // (n_window) read and not yet written, in input order
-    int n_window, n_waiting; // n_waiting: records in the state RECORD_WAITING
-    size_t window_tokens;    // prompt tokens of the window
-    Record **running;        // (n_running) in the order of their start
-    int n_running, max_running;
-    Session **prefixes; // (n_prefixes) least recently used first
-    int n_prefixes, max_prefixes;
-    size_t kv_memory; // bytes that KV caches may use
-
-    // Statistics
-    long n_total;                     // records of the input; 0: unknown
-    long n_done, n_failed, n_skipped; // n_skipped: records already in the output
-    long n_truncated;                 // records of score that did not fit the context
-    uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
-    double start, last_progress;                           // now_sec()
-    bool shows_progress;
-} Batch;
 
 // Progress
 
@@ -155,7 +113,7 @@ static void print_summary(const Batch *b) {
 
     fprintf(stderr, " | prompts %llu tok, %llu of them shared", (unsigned long long)b->n_prompt,
             (unsigned long long)b->n_shared);
-    if (b->task->is_score) {
+    if (!b->task->has_text) {
         fprintf(stderr, " | %.1f s\n", now_sec() - b->start);
         return;
     }
@@ -195,8 +153,7 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
         return "line_too_long";
     }
     if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
-    // score accepts a text as a request.
-    bool has_id = !is_text && !(b->task->is_score && b->doc.root->kind == JSON_STRING);
+    bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
     if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
     b->last_form = r->form;
     if (id_add(&b->seen, &r->id)) return NULL;
@@ -239,8 +196,7 @@ static void add_request(Batch *b, LineState state, Str line) {
     if (code) record_fail(r, code, err.text);
 
     for (int i = 0; i < r->n_choices; i++) {
-        Record *choice = r;
-        if (i) choice = r->score ? score_record_item(r, i) : record_new_choice(r, i);
+        Record *choice = i ? b->task->new_choice(r, i) : r;
         b->window = list_grow(b->window, b->n_window, sizeof *b->window);
         b->window[b->n_window++] = choice;
         b->window_tokens += (size_t)choice->prompt.len;
@@ -267,177 +223,7 @@ static void fill_window(Batch *b) {
     }
 }
 
-// Shared prefixes
-
-// Most tokens of a prompt that may be shared. The last token, or the one before the first scored
-// token, must be fed for its logits.
-static int max_shared(const Record *r) {
-    return (r->request.first_scored ? r->request.first_scored : r->prompt.len) - 1;
-}
-
-// Least number of tokens that is shared. The choices of one request share a prompt even if it is
-// short.
-static int min_shared(const Record *r) {
-    int n = max_shared(r);
-    if (r->parent->n_choices < 2 || n >= 2 * MIN_SHARED) return MIN_SHARED;
-    return n > 1 ? n / 2 : 1;
-}
-
-// Length of the common prefix of a record's prompt and other tokens (n).
-static int common_prefix(const Record *r, const int *tokens, int n) {
-    int i = 0;
-    if (n > max_shared(r)) n = max_shared(r);
-    while (i < n && r->prompt.data[i] == tokens[i]) i++;
-    return i;
-}
-
-// The longest prefix of a prompt in other sessions.
-typedef struct {
-    const Session *session;
-    int kept;   // index of `session` in Batch.prefixes; -1: it is a running record's
-    int n_now;  // positions that `session` has computed
-    int n_soon; // positions that some session has computed or is going to compute
-} SharedPrefix;
-
-// Searches the kept prefixes and the running records, except for the record `except`.
-static SharedPrefix find_prefix(const Batch *b, const Record *r, const Record *except) {
-    SharedPrefix best = {.kept = -1};
-    for (int i = 0; i < b->n_prefixes; i++) {
-        int n = common_prefix(r, b->prefixes[i]->tokens, b->prefixes[i]->n_tokens);
-        if (n > best.n_now) best = (SharedPrefix){b->prefixes[i], i, n, n};
-    }
-
-    for (int i = 0; i < b->n_running; i++) {
-        const Record *other = b->running[i];
-        if (other == except) continue;
-        int n = common_prefix(r, other->prompt.data, other->prompt.len);
-        int n_now = n < other->session->n_tokens ? n : other->session->n_tokens;
-        if (n_now > best.n_now) best = (SharedPrefix){other->session, -1, n_now, best.n_soon};
-        if (n > best.n_soon) best.n_soon = n;
-    }
-
-    return best;
-}
-
-static Session *remove_prefix(Batch *b, int i) {
-    Session *s = b->prefixes[i];
-    memmove(b->prefixes + i, b->prefixes + i + 1, (size_t)(--b->n_prefixes - i) * sizeof s);
-    return s;
-}
-
-// Keeps the longest prefix of a finished record's prompt that a waiting record needs and no other
-// session has. If no record is waiting but more input may come, keeps the whole prompt. False if
-// nothing is kept.
-static bool keep_prefix(Batch *b, Record *r) {
-    bool may_need_all = b->n_waiting == 0 && !b->at_end && r->prompt.len >= MIN_SHARED;
-    int keep = may_need_all ? r->prompt.len : 0;
-    int n_available = 0; // longest prefix of r that other sessions have
-
-    for (int i = 0; i < b->n_window; i++) {
-        const Record *w = b->window[i];
-        if (w->state != RECORD_WAITING) continue;
-
-        int n = common_prefix(w, r->prompt.data, r->prompt.len);
-        if (n <= keep || n <= n_available || n < min_shared(w)) continue;
-        if (n - find_prefix(b, w, r).n_soon >= min_shared(w))
-            keep = n;
-        else
-            n_available = n;
-    }
-
-    if (keep > r->session->n_tokens) keep = r->session->n_tokens;
-    if (keep == 0) return false;
-    if (b->n_prefixes == b->max_prefixes) session_free(remove_prefix(b, 0));
-    session_rewind(r->session, keep);
-    b->prefixes[b->n_prefixes++] = r->session;
-
-    return true;
-}
-
-// Scheduling
-
-// Positions that a record's KV cache may grow to.
-static size_t max_positions(const Record *r) {
-    const Request *q = &r->request;
-    long n = (long)r->prompt.len + q->max_tokens;
-    return (size_t)(q->max_tokens < 0 || n > q->max_context ? q->max_context : n);
-}
-
-// True if the KV cache of a record fits in memory beside those of all running records, each at its
-// full length. Frees kept prefixes if necessary.
-static bool reserve_memory(Batch *b, const Record *r) {
-    size_t per_position = kv_position_bytes(&b->pipeline.model.kv), n = max_positions(r), bytes;
-    for (int i = 0; i < b->n_running; i++) n += max_positions(b->running[i]);
-    for (int i = 0; i < b->n_prefixes; i++) n += (size_t)b->prefixes[i]->n_tokens;
-    while (!size_mul(n, per_position, &bytes) || bytes > b->kv_memory) {
-        if (!b->n_prefixes) return false;
-        n -= (size_t)b->prefixes[0]->n_tokens;
-        session_free(remove_prefix(b, 0));
-    }
-    return true;
-}
-
-static void start_record(Batch *b, Record *r) {
-    SharedPrefix prefix = find_prefix(b, r, NULL);
-    bool is_shared = prefix.n_now >= min_shared(r);
-    r->session = is_shared ? session_fork(prefix.session, prefix.n_now) : NULL;
-    r->n_shared = r->session ? prefix.n_now : 0;
-    if (!r->session) r->session = session_new(&b->pipeline.model.kv);
-    if (r->n_shared && prefix.kept >= 0) { // now the most recently used
-        Session *used = remove_prefix(b, prefix.kept);
-        b->prefixes[b->n_prefixes++] = used;
-    }
-    sequence_start(&r->sequence, &b->generator, &r->request, r->session);
-    r->state = RECORD_RUNNING;
-    b->n_waiting--;
-    b->running[b->n_running++] = r;
-}
-
-// Starts waiting records in input order. A record that waits for memory blocks later ones.
-static void start_waiting(Batch *b) {
-    for (int i = 0; i < b->n_window && b->n_waiting && b->n_running < b->max_running; i++) {
-        Record *r = b->window[i];
-        if (r->state != RECORD_WAITING) continue;
-
-        SharedPrefix prefix = find_prefix(b, r, NULL);
-        if (prefix.n_soon - prefix.n_now >= min_shared(r))
-            continue; // another record is computing it
-        if (reserve_memory(b, r)) {
-            start_record(b, r); // searches again: reserve_memory() may have freed the prefix
-            continue;
-        }
-        if (b->n_running) return; // a running record will free memory
-
-        Error err;
-        size_t n = max_positions(r);
-        error_set(&err, EXIT_RUNTIME,
-                  "a KV cache of %zu positions needs %zu MiB, %zu MiB are available", n,
-                  n * kv_position_bytes(&b->pipeline.model.kv) >> 20, b->kv_memory >> 20);
-        record_fail(r, "out_of_memory", err.text);
-        b->n_waiting--;
-    }
-}
-
-// Finishes records whose sequence has ended. A record that an interrupt cancelled gets no answer.
-static void collect_finished(Batch *b) {
-    for (int i = b->n_running - 1; i >= 0; i--) {
-        Record *r = b->running[i];
-        if (r->sequence.finish == FINISH_NONE || r->sequence.finish == FINISH_CANCEL) continue;
-
-        size_t n_behind = (size_t)(--b->n_running - i);
-        memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
-        record_finish(r);
-
-        if (r->index % r->parent->n_per_prompt == 0) { // the first choice of its prompt
-            b->n_prompt += (uint64_t)r->prompt.len;
-            b->n_shared += (uint64_t)r->n_shared;
-        }
-        b->n_generated += (uint64_t)r->sequence.n_generated;
-        sequence_free(&r->sequence);
-        if (!keep_prefix(b, r)) session_free(r->session);
-        r->session = NULL;
-    }
-}
+// Output
 
 // Writes the answers of finished records; with --ordered, only up to the first unfinished record.
 static void write_done(Batch *b) {
@@ -458,13 +244,14 @@ static void write_done(Batch *b) {
             else
                 batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
-            b->n_truncated += r->score && r->score->n_truncated;
+            b->n_truncated += r->n_truncated > 0;
             b->n_failed += r->has_failed;
             b->n_reasoning += (uint64_t)r->n_reasoning;
             b->output.n_incomplete += r->is_incomplete && !r->has_failed;
         }
 
         b->window_tokens -= (size_t)r->prompt.len;
+        if (b->task->free) b->task->free(r);
         record_free(r);
     }
     b->n_window = n;
@@ -570,11 +357,11 @@ int batch_run(const Options *o, const BatchTask *task) {
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
-        start_waiting(b);
+        batch_start_waiting(b);
         show_progress(b, false);
         for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
         if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
-        collect_finished(b);
+        batch_collect_finished(b);
         write_done(b);
     }
 
@@ -601,6 +388,10 @@ int batch_run(const Options *o, const BatchTask *task) {
 }
 
 int command_batch(const Options *o) {
-    static const BatchTask task = {.parse = record_parse};
+    static const BatchTask task = {.parse = record_parse,
+                                   .new_choice = record_new_choice,
+                                   .take = record_take,
+                                   .write = record_write,
+                                   .has_text = true};
     return batch_run(o, &task);
 }

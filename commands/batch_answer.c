@@ -1,6 +1,6 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
 // Order: tokens, log-probabilities, the two forms, then record_finish().
-#include "score_record.h"
+#include "batch_record.h"
 #include "../base/files.h"
 #include "../cli/completion.h"
 
@@ -158,7 +158,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }
 
-static void write_choice(const Record *r) {
+void record_take(const Record *r) {
     const Sequence *s = &r->sequence;
     const Pipeline *p = r->pipeline;
     Record *parent = r->parent;
@@ -224,7 +224,17 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_null(w, "error");
 }
 
-void record_finish(Record *r) {
+void record_write(JsonWriter *w, const Record *parent) {
+    if (parent->form != FORM_SHORT)
+        write_openai_response(w, parent);
+    else if (parent->n_choices > 1)
+        write_choices(w, parent);
+    else // the members of the only choice, without its braces
+        buffer_printf(w->out, ",%.*s", (int)parent->choices[0].len - 2,
+                      parent->choices[0].data + 1);
+}
+
+void record_finish(Record *r, const BatchTask *task) {
     Record *parent = r->parent;
 
     if (r->sequence.finish == FINISH_ERROR) {
@@ -232,10 +242,7 @@ void record_finish(Record *r) {
         return;
     }
 
-    if (parent->score)
-        score_record_add(r);
-    else
-        write_choice(r);
+    task->take(r);
     parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
     r->state = RECORD_DONE;
@@ -243,15 +250,7 @@ void record_finish(Record *r) {
 
     // The last choice to finish completes the answer.
     JsonWriter w = begin_answer(parent);
-    if (parent->score)
-        score_record_write(&w, parent);
-    else if (parent->form != FORM_SHORT)
-        write_openai_response(&w, parent);
-    else if (parent->n_choices > 1)
-        write_choices(&w, parent);
-    else // the members of the only choice, without its braces
-        buffer_printf(w.out, ",%.*s", (int)parent->choices[0].len - 2, parent->choices[0].data + 1);
-
+    task->write(&w, parent);
     if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
     end_answer(&w);

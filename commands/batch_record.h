@@ -7,7 +7,7 @@
 //     OpenAI  {"custom_id", "method", "url", "body": {...}}
 //          -> {"id", "custom_id", "response": {...}, "error"}
 //
-// batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
+// batch_request.c parses requests, batch_answer.c writes answers, batch.c runs them.
 #pragma once
 
 #include "../base/intern.h"
@@ -23,26 +23,6 @@ enum {
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
 
 typedef enum { RECORD_WAITING, RECORD_RUNNING, RECORD_DONE } RecordState;
-
-// What score computes: the log-probability of a continuation (score_record.h).
-typedef struct {
-    Ids ids;          // all but the last are fed; owned by the item's Record once it has begun
-    int first_scored; // index of the first scored id
-    Str text;         // of a choice; owned
-    size_t n_bytes, n_chars;
-    // Result
-    int n_tokens;   // scored tokens
-    double logprob; // their sum, in nats
-    bool is_greedy; // each of them is the most likely token
-} ScoreItem;
-
-typedef struct {
-    ScoreItem *items; // (n_items)
-    int n_items;
-    bool has_choices; // items are choices; otherwise windows of a text
-    bool is_whole;    // the context is refused, not truncated, if it is too long
-    int n_truncated;  // tokens that were removed from the beginning of the context
-} ScoreRequest;
 
 // One completion. A request for several completions is that many records: the first is the parent,
 // which holds the request and its answer; the others are choices, which share the KV cache of the
@@ -71,7 +51,8 @@ typedef struct Record {
     Request request;
     ConstraintState *constraint; // NULL: none
 
-    ScoreRequest *score; // of the command score; NULL: text is generated
+    struct ScoreRequest *score; // of the command score (score_record.h)
+    int n_truncated;            // tokens that were removed from the beginning of its context
 
     // Generation
     RecordState state;
@@ -91,6 +72,28 @@ typedef struct Record {
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
 } Record;
+
+// What a command does with requests. Hooks that may be NULL do nothing then.
+typedef struct {
+    void (*open)(Pipeline *p); // prepares the pipeline; or NULL
+    // Parses a request, as record_parse().
+    bool (*parse)(Record *r, const Json *root, Str text, Error *err);
+    // Creates choice `index` (from 1) of a parsed request.
+    Record *(*new_choice)(Record *parent, int index);
+    // Takes the result of a finished choice.
+    void (*take)(const Record *r);
+    // Writes the members of the answer, when all choices have finished.
+    void (*write)(JsonWriter *w, const Record *parent);
+    // Receives a finished request. NULL: its answer is written to the output.
+    void (*deliver)(const Record *r);
+    void (*free)(Record *r); // frees what the other hooks have added to a record; or NULL
+    const Str *only;         // the only request, as text; NULL: requests are lines of the input
+    bool takes_strings;      // a JSON string is a request without an id
+    bool has_text;           // text is generated, which the summary describes
+} BatchTask;
+
+// Runs all requests and returns the exit code (batch.c). The task must stay valid.
+int batch_run(const Options *o, const BatchTask *task);
 
 // batch_request.c
 
@@ -124,7 +127,10 @@ uint64_t record_hash(uint64_t seed, Str text);
 
 // The start of every line of output.
 #define ANSWER_START "{\"id\":"
+// Hooks of the command batch.
+void record_take(const Record *r);
+void record_write(JsonWriter *w, const Record *parent);
 // Finishes a record whose sequence has ended. The answer is complete when all choices are.
-void record_finish(Record *r);
+void record_finish(Record *r, const BatchTask *task);
 // Finishes a record with an error, which becomes the answer to the whole request.
 void record_fail(Record *r, const char *code, const char *message);

@@ -630,15 +630,6 @@ static void free_strings(Str *list, int n) {
     free(list);
 }
 
-static void free_score(ScoreRequest *score) {
-    for (int i = 0; i < score->n_items; i++) {
-        free(score->items[i].ids.data);
-        free((char *)score->items[i].text.data);
-    }
-    free(score->items);
-    free(score);
-}
-
 void record_free(Record *r) {
     const Options *defaults = r->pipeline->options;
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
@@ -665,6 +656,5 @@ void record_free(Record *r) {
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);
     free(r->failure);
-    if (r->score) free_score(r->score);
     free(r);
 }

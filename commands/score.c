@@ -1,13 +1,10 @@
-// score: chooses the form of the command. --perplexity and --ids run on score_run(), requests
-// (--choices, --jsonl, --rerank) on the scheduler of batch.
+// score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
+// scheduler of batch, --perplexity and --ids on a loop of their own.
 #include "score.h"
-#include "batch.h"
 #include "commands.h"
 #include "score_record.h"
-#include "../base/clock.h"
 #include "../cli/output.h"
 #include "../cli/prompt.h"
-#include "../cli/request.h"
 
 // Prints the answer to score --choices.
 static void print_choices(const Record *r) {
@@ -30,7 +27,12 @@ static void print_choices(const Record *r) {
 static int score_requests(const Options *o) {
     static Buffer prompt;
     static Str only;
-    static BatchTask task = {.parse = score_record_parse, .is_score = true};
+    static BatchTask task = {.parse = score_record_parse,
+                             .new_choice = score_record_item,
+                             .take = score_record_take,
+                             .write = score_record_write,
+                             .free = score_record_free,
+                             .takes_strings = true};
     Options options = *o;
 
     options.model_options.is_batch_invariant = true;
@@ -56,29 +58,6 @@ static int score_requests(const Options *o) {
     return code;
 }
 
-static void score_tokens(const Options *o) {
-    static Scorer s;
-    static KlReference reference;
-
-    s.start = now_sec();
-    pipeline_open(&s.pipeline, o);
-    template_warn_missing(o, &s.pipeline.tpl);
-
-    // A pass computes as many rows of logits as fit MAX_LOGITS_BYTES.
-    int max_rows = MAX_LOGITS_BYTES / 4 / s.pipeline.model.config.vocab_size;
-    s.parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    s.chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
-    if (max_rows < 1) max_rows = 1;
-    if (max_rows > s.chunk) max_rows = s.chunk;
-    s.workspace = workspace_new(&s.pipeline.model, s.chunk, max_rows);
-
-    if (o->kl) {
-        s.reference = &reference;
-        kl_open(s.reference, o, &s.pipeline.model, s.chunk, max_rows);
-    }
-    score_perplexity(&s);
-}
-
 int command_score(const Options *o) {
     bool is_tokens = o->perplexity || o->ids;
     bool is_lines = o->is_jsonl && !is_tokens && !o->rerank;
@@ -97,6 +76,6 @@ int command_score(const Options *o) {
     if (o->instruction && !o->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
 
     if (!is_tokens) return score_requests(o);
-    score_tokens(o);
+    score_perplexity(o);
     return EXIT_OK;
 }

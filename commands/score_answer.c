@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-void score_record_add(Record *r) {
+void score_record_take(const Record *r) {
     const Sequence *s = &r->sequence;
     Record *parent = r->parent;
     ScoreItem *item = &parent->score->items[r->index];
@@ -113,7 +113,7 @@ void score_record_write(JsonWriter *w, const Record *parent) {
         write_choices(w, parent);
     else
         write_total(w, parent);
-    if (parent->score->n_truncated) json_write_int(w, "n_truncated", parent->score->n_truncated);
+    if (parent->n_truncated) json_write_int(w, "n_truncated", parent->n_truncated);
 }
 
 void score_record_put_table(Buffer *out, const Record *parent) {

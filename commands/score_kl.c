@@ -70,23 +70,48 @@ static double kl_divergence(const float *p, const float *q, int n, bool *agree) 
     return d < 0 ? 0 : d; // rounding
 }
 
-void kl_compare(KlReference *r, int pos, const float *logits) {
-    const float *reference = r->rows;
-    bool agree;
-    if (r->workspace) {
-        r->rows += r->n_vocab;
-    } else {
-        size_t bytes = (size_t)r->n_vocab * sizeof *r->row;
-        reference = r->row;
-        if (pread(r->fd, r->row, bytes, (off_t)((uint64_t)pos * bytes)) != (ssize_t)bytes)
-            die_file(r->path);
-    }
+// The position of the first token that a sequence has fed in the last pass.
+static int first_position(const Sequence *s) { return s->session->n_tokens - s->pass.n_fed; }
 
-    double d = kl_divergence(reference, logits, r->n_vocab, &agree);
-    if (!isfinite(d)) die(EXIT_RUNTIME, "the logits contain NaN or infinity");
-    r->divergences = list_grow(r->divergences, r->n, sizeof *r->divergences);
-    r->divergences[r->n++] = d;
-    r->n_agreed += agree;
+// Runs the last pass of sequences (n) on the reference model. Returns its logits.
+static const float *run_reference(KlReference *r, Sequence *const *sequences, int n) {
+    Error err;
+    for (int i = 0; i < n; i++) {
+        const Sequence *s = sequences[i];
+        const int *tokens = s->session->tokens + first_position(s);
+        if (workspace_feed(r->workspace, s->request.arg, tokens, s->pass.n_fed,
+                           s->pass.first_logits, &err) < s->pass.n_fed)
+            die_error(&err);
+    }
+    return model_forward(&r->model, r->workspace, 0);
+}
+
+// Reads the logits of position `pos` from the file.
+static const float *read_row(const KlReference *r, int pos) {
+    size_t bytes = (size_t)r->n_vocab * sizeof *r->row;
+    if (pread(r->fd, r->row, bytes, (off_t)((uint64_t)pos * bytes)) != (ssize_t)bytes)
+        die_file(r->path);
+    return r->row;
+}
+
+void kl_compare(KlReference *r, const Generator *g, Sequence *const *sequences, int n) {
+    const float *rows = r->workspace ? run_reference(r, sequences, n) : NULL;
+
+    for (int i = 0; i < n; i++) {
+        const SequencePass *p = &sequences[i]->pass;
+
+        for (int k = p->first_logits; k < p->n_fed; k++) {
+            size_t at = (size_t)(p->logits_row + k - p->first_logits) * (size_t)r->n_vocab;
+            const float *q = rows ? rows + at : read_row(r, first_position(sequences[i]) + k);
+            bool agree;
+            double d = kl_divergence(q, g->logits + at, r->n_vocab, &agree);
+            if (!isfinite(d)) die(EXIT_RUNTIME, "the logits contain NaN or infinity");
+
+            r->divergences = list_grow(r->divergences, r->n, sizeof *r->divergences);
+            r->divergences[r->n++] = d;
+            r->n_agreed += agree;
+        }
+    }
 }
 
 void kl_report(KlReference *r, JsonWriter *w, bool is_json) {

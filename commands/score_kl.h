@@ -4,13 +4,13 @@
 
 #include "../base/json.h"
 #include "../cli/open_model.h"
+#include "../generate.h"
 
 typedef struct {
     int n_vocab;
     // A reference model, which is fed the same tokens
     Model model;
     Workspace *workspace; // NULL: a file of logits
-    const float *rows;    // logits of the current pass that are not compared yet
     // A file of logits (n_rows, n_vocab)
     const char *path;
     int fd, n_rows;
@@ -23,8 +23,8 @@ typedef struct {
 // Opens the file of --kl for a model that feeds up to `chunk` tokens and computes max_rows rows of
 // logits per pass. Dies if the vocabulary differs.
 void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int max_rows);
-// Compares logits (n_vocab) with the next row of the reference model, or with row `pos` of the
-// file.
-void kl_compare(KlReference *r, int pos, const float *logits);
+// Compares the last forward pass of sequences (n) with the rows of the file, or with a pass of the
+// reference model over the same tokens. Request.arg is then its session for a sequence.
+void kl_compare(KlReference *r, const Generator *g, Sequence *const *sequences, int n);
 // Writes the result: the member "kl" of a JSON object, or a line of text. Sorts the divergences.
 void kl_report(KlReference *r, JsonWriter *w, bool is_json);

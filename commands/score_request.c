@@ -124,7 +124,7 @@ static bool truncate_item(Record *r, ScoreItem *item, Error *err) {
     item->ids.len -= n_over;
     item->first_scored -= n_over;
     memmove(item->ids.data, item->ids.data + n_over, (size_t)item->ids.len * sizeof(int));
-    if (n_over > r->score->n_truncated) r->score->n_truncated = n_over;
+    if (n_over > r->n_truncated) r->n_truncated = n_over;
     return true;
 }
 
@@ -368,4 +368,15 @@ Record *score_record_item(Record *parent, int index) {
     r->index = index;
     begin_item(r);
     return r;
+}
+
+void score_record_free(Record *r) {
+    ScoreRequest *score = r->score;
+    if (!score) return;
+    for (int i = 0; i < score->n_items; i++) {
+        free(score->items[i].ids.data);
+        free((char *)score->items[i].text.data);
+    }
+    free(score->items);
+    free(score);
 }

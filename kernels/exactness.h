@@ -14,7 +14,8 @@
 //   0            the actual rows     prompts and batches (the fastest)
 //   1            one row             a sequence that decodes alone, with its draft tokens: each row
 //                                    has the bits that it would have in a pass of its own; also a
-//                                    pass with a prompt whose log-probabilities are requested
+//                                    pass with a prompt whose log-probabilities are requested,
+//                                    unless Request.uses_actual_rows is set
 //   n            n rows              a chunk of n tokens of which the first come from the prefix
 //                                    cache: the others have the bits of an uncached prefill
 //
