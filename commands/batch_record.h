@@ -10,6 +10,7 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
 #pragma once
 
+#include "../answer.h"
 #include "../base/intern.h"
 #include "../base/json.h"
 #include "../cli/open_model.h"
@@ -69,7 +70,7 @@ typedef struct Record {
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
     bool has_tools;       // the model was offered tools
     Request request;
-    ConstraintState *constraint; // NULL: none
+    AnswerState *constraint; // NULL: none
 
     ScoreRequest *score; // of the command score; NULL: text is generated
 
