@@ -6,32 +6,25 @@
 // the model opens in it. Constraints are optional (constrain/constraint.h); reasoning and budgets
 // are not.
 //
-// The phases (Phase in answer.c). "fed" is text that is appended without asking the model.
+// The phases (Phase in answer.c). "Fed" is text that is appended without asking the model.
 //
-//     a prompt that ends with <think>
-//                      |
-//                      v
-//     START --------> REASONING
-//       |   <think>    |    |
-//       |              |    `-- fed when the budget is used up, or in place of a stop token:
-//       |              |        the message and </think>
-//       |              `-- </think> ----------------.
-//       | other text                                |
-//       |                                           v
-//       |--- constrained answer ---> TEXT <------ SPACE
-//       |                              `-- nothing can follow --> END
-//       |                                           |
-//       |                                           v
-//       `--- free answer ----------> BARE <------ BLANK   if there is a budget, otherwise BARE
-//                                      `-- no call without a tag can begin --> FREE
+//     START --- <think> ---> REASONING <--- a prompt that ends with <think>
+//       |                        |
+//       | other text             | </think>: of the model; or fed, after the message, when the
+//       |                        | budget is used up; or fed in place of a stop token
+//       v                        v
 //
-//     Calls in a free answer:
+//     TEXT <------------------ SPACE       a constrained answer
+//       `-- nothing can follow --> END
 //
-//     BLANK, BARE, FREE -- opener --> SPACE --> TEXT -- complete --> FREE   with a closer, which is
-//     fed
-//                                                ^             |---> NEXT   if further calls may
-//                                                follow |             `---> END
-//                                                `-- next call -----'
+//     BARE <------------------ BLANK       a free answer; without a budget, BARE comes immediately
+//       `-- no call without a tag can begin --> FREE
+//
+//     BLANK, BARE, FREE -- opener --> SPACE --> TEXT       a call in a free answer
+//                                                |
+//         FREE <-- the closer is fed ------------|
+//         NEXT <-- further calls may follow -----|  and back to TEXT with the next call
+//         END  <-- otherwise --------------------'
 //
 // A text that cannot have reasoning begins in TEXT (constrained) or in BARE (free).
 #pragma once
