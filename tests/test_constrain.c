@@ -532,13 +532,15 @@ static void flushes(void) {
 
 // Compiles more constraints than the cache keeps. Those compiled again must be correct.
 static void many_constraints(void) {
-    Buffer file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
-    Gguf gguf;
+    static Buffer file; // static, because the cache is never freed and refers to the tokenizer
+    static Gguf gguf;
+    static ConstraintCache *cache;
     Error err;
+    file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
     if (!gguf_parse(&gguf, file.data, file.len, "small", &err)) die_error(&err);
     Tokenizer *tokenizer = tokenizer_open(&gguf, &err);
     if (!tokenizer) die_error(&err);
-    ConstraintCache *cache = constraint_cache_new(tokenizer);
+    cache = constraint_cache_new(tokenizer);
 
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 80; i++) {
@@ -559,7 +561,6 @@ static void many_constraints(void) {
             matcher_free(bad);
             constraint_release(c);
         }
-    // The cache refers to the tokenizer and is never freed, so both stay.
 }
 
 void test_constrain(void) {
