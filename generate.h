@@ -33,7 +33,7 @@ enum {
                                              // to one token per sequence
 };
 
-// Restricts the text of a sequence; implemented by constrain/. `arg` is the constraint's state.
+// Restricts the text of a sequence; implemented by answer.c. `arg` is the constraint's state.
 typedef struct {
     // Writes the tokens that must come next, whatever the model predicts, to out (at most
     // GENERATE_LOOKAHEAD) and returns their number. Forced tokens are not sampled. force() is

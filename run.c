@@ -6,10 +6,10 @@
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
 // commands/, the options in cli/options.c. Read commands/run.c next.
 #include "base/signals.h"
+#include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/prompt.h"
-#include "cli/request.h"
 #include "commands/commands.h"
 #include "generate.h"
 #include "kernels/ops.h"

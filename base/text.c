@@ -60,6 +60,17 @@ Str str_skip_bom(Str s) {
     return str_begins_with(s, "\xef\xbb\xbf") ? (Str){s.data + 3, s.len - 3} : s;
 }
 
+Str *list_split(const char *list, int *n) {
+    *n = 1;
+    for (const char *s = list; *s; s++) *n += *s == ',';
+    Str *items = xalloc((size_t)*n, sizeof *items);
+    for (int i = 0; i < *n; i++) {
+        items[i] = (Str){list, strcspn(list, ",")};
+        list += items[i].len + 1;
+    }
+    return items;
+}
+
 bool str_is_blank(Str s) {
     while (s.len && memchr(" \t\r\n", s.data[s.len - 1], 4)) s.len--;
     return !s.len;

@@ -15,15 +15,6 @@ static Str skip(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
 
 static size_t find_tag(Str s, const char *tag) { return str_find(s, str_of(tag)); }
 
-bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
-    Buffer end = {0};
-    for (int i = n > 8 ? n - 8 : 0; i < n; i++)
-        buffer_put(&end, tokenizer_piece(t, prompt[i], true));
-    bool is_in = str_ends_with(content_strip(buffer_str(&end)), "<think>");
-    buffer_free(&end);
-    return is_in;
-}
-
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out) {
     buffer_puts(out, "");
     for (int i = 0; i < n; i++) buffer_put(out, tokenizer_piece(t, ids[i], true));

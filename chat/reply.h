@@ -16,8 +16,6 @@ typedef struct {
     int n_reasoning, n_answer; // tokens that begin in them, set by completion_parse()
 } Reply;
 
-// True if a prompt ends with <think>, so that the reply begins inside the reasoning.
-bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n);
 // Appends the text of tokens, with control tokens by name.
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 // Parses the text of a reply: `raw` contains control tokens by name, `shown` omits them. Recognizes

@@ -2,7 +2,7 @@
 // the text is in the Sequence. reply_parse() looks for reasoning and tool calls in the text with
 // special tokens.
 #include "completion.h"
-#include "../constrain/constraint.h"
+#include "../answer.h"
 
 // Opens an object and writes a token and its log-probability into it.
 static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob, bool is_openai) {
@@ -37,7 +37,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
     bool is_ended = s->finish == FINISH_LENGTH || s->finish == FINISH_STOP;
-    return c && is_ended && !constraint_matches(c->arg, buffer_str(&s->text));
+    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text));
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
@@ -64,7 +64,7 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     completion_ids(s, &ids);
     reply_put_raw(t, ids.data, ids.len, &raw);
 
-    bool in_reasoning = reply_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
+    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
     reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);
 

@@ -1,5 +1,5 @@
-// Turns options into what generation needs: requests that fit the context and the memory, their
-// constraints, and the generator with its prefix cache and draft model.
+// Prompts and requests from the options. A request that does not fit the context or the memory is
+// refused here, before any computation.
 #pragma once
 
 #include "open_model.h"
@@ -11,13 +11,6 @@ enum {
     MAX_LOGITS_BYTES = 128 << 20 // logits of a forward pass, in commands that need all positions
 };
 
-// The reasoning that --reasoning and --reasoning-budget request.
-Reasoning reasoning_from_options(const Options *o);
-// Checks an object of template variables, and applies those that concern reasoning to the options:
-// enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).
-bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
-// Replaces --chat-template-kwargs by the variables that it contains. Dies if it is invalid.
-void template_kwargs_apply(Options *o);
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
 // is_plain or without a template, BOS and the text. False with err if the template rejects it.
 bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
@@ -40,31 +33,3 @@ enum { KV_TYPE_TEXT = 16 };
 const char *kv_type_text(const KvShape *kv, char text[KV_TYPE_TEXT]);
 // True if the available memory can hold a KV cache of n_positions. False with err (exit 1).
 bool kv_memory_check(const Model *m, size_t n_positions, Error *err);
-
-// "A,B,...": the items (n), which point into `list`; free the array.
-Str *list_split(const char *list, int *n);
-// Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
-void constraint_mark_files(Options *o);
-// True if a spec has a source.
-bool constraint_is_requested(const ConstraintSpec *s);
-// Appends the JSON Schema of calls of the offered tools, or only of the tool `wanted` (NULL: any):
-// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. Returns the number of tools.
-int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
-                     bool is_list);
-// Compiles the constraint of `spec` or, if it has no source, of --json-schema, --grammar, --regex
-// or --choices, whose file it reads. Without any of these, constrains the calls of `tools` (a JSON
-// array; data NULL: none) in the form of the template, or excludes calls if bans_calls is set.
-// spec->may_think: the template knows <think>; the reasoning options complete the spec.
-//
-// Attaches the result to the request r, if it is not NULL. *out is NULL if nothing is constrained.
-// Prints notes: unknown JSON Schema keywords, where the constraint begins, calls that are not
-// enforced. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be
-// read.
-bool constraint_open(const Pipeline *p, const Options *o, ConstraintSpec *spec, Str tools,
-                     bool bans_calls, Request *r, ConstraintState **out, Error *err);
-
-// Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
-// opened.
-void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
-// Dies unless `other`, the model of `option`, has the same vocabulary as m.
-void same_vocabulary_check(const Model *other, const Model *m, const char *option);

@@ -4,7 +4,8 @@
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties names the default that --any-order changes; files replace `cache`.
 // The first row that matches decides. An option is accepted without effect only if it cannot change
-// a result: it asks for what is the case anyway, or concerns the speed or the messages of llama.cpp.
+// a result: it asks for what is the case anyway, or concerns the speed or the messages of
+// llama.cpp.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces; *PART: all names that contain PART

@@ -12,6 +12,8 @@
 #include "commands.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
+#include "../cli/open_answer.h"
+#include "../cli/open_generator.h"
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 #include "../cli/sampling.h"
@@ -292,6 +294,7 @@ static void parse_shard(Batch *b, const char *text) {
 
 static void open_batch(Batch *b) {
     const Options *o = &b->options;
+    Error err;
     if (!o->input && !b->task->only && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
 
@@ -301,6 +304,7 @@ static void open_batch(Batch *b) {
         lines_open(&b->input, o->input, MAX_LINE);
         file_register_input(o->input); // never overwritten
     }
+    if (!constraint_read_files(o, &err)) die_error(&err);
     batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);

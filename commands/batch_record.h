@@ -10,6 +10,7 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c runs them.
 #pragma once
 
+#include "../answer.h"
 #include "../base/intern.h"
 #include "../base/json.h"
 #include "../cli/open_model.h"
@@ -49,7 +50,7 @@ typedef struct Record {
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
     bool has_tools;       // the model was offered tools
     Request request;
-    ConstraintState *constraint; // NULL: none
+    AnswerState *constraint; // NULL: none
 
     struct ScoreRequest *score; // of the command score (score_record.h)
     int n_truncated;            // tokens that were removed from the beginning of its context

@@ -4,6 +4,7 @@
 // with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
 // --strict. A field that is null counts as absent.
 #include "batch_record.h"
+#include "../cli/open_answer.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 #include "../cli/sampling.h"
@@ -371,7 +372,7 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
     if (!wanted && !json_is(choice, "required"))
         return record_mismatch(err, "tool_choice",
                                "\"auto\", \"none\", \"required\" or a function's name", choice);
-    if (constraint_is_requested(&r->spec))
+    if (constraint_n_sources(&r->spec))
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
 
@@ -532,9 +533,9 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
-    r->spec.may_think = r->pipeline->tpl.has_reasoning && !r->is_plain;
-    bool ok = constraint_open(r->pipeline, &r->options, &r->spec, buffer_str(&r->tools),
-                              !r->has_tools, &r->request, &r->constraint, err);
+    bool has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain;
+    bool ok = answer_open(r->pipeline, &r->options, &r->spec, has_reasoning, buffer_str(&r->tools),
+                          !r->has_tools, &r->request, &r->constraint, err);
     free((void *)r->spec.choices);
     r->spec = (ConstraintSpec){0};
     buffer_free(&r->tool_schema);
@@ -618,8 +619,7 @@ Record *record_new_choice(Record *parent, int index) {
     for (int k = 0; k < prompt->len; k++) ids_push(&r->prompt, prompt->data[k]);
     request_set_prompt(r->pipeline, &r->prompt, &r->request, &unused); // checked by record_parse()
 
-    r->constraint = parent->constraint ? constraint_clone(parent->constraint) : NULL;
-    if (r->constraint) constraint_attach(r->constraint, &r->request);
+    if (parent->constraint) r->constraint = answer_clone(parent->constraint, &r->request);
     snprintf(text, sizeof text, "%d", index);
     r->request.sample.seed = (uint32_t)record_hash(parent->request.sample.seed, str_of(text));
     return r;
@@ -634,7 +634,7 @@ void record_free(Record *r) {
     const Options *defaults = r->pipeline->options;
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
     session_free(r->session);
-    constraint_free(r->constraint);
+    answer_free(r->constraint);
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
     buffer_free(&r->tools);

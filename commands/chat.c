@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "chat.h"
 #include "../base/signals.h"
+#include "../cli/open_generator.h"
 #include "../cli/request.h"
 #include "../cli/sampling.h"
 #include "../cli/output.h"

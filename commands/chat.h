@@ -13,6 +13,7 @@
 #include "../chat/token_stream.h"
 #include "../editor/editor.h"
 #include "../cli/open_model.h"
+#include "../generate.h"
 
 typedef struct {
     Options options; // a copy, which /set changes

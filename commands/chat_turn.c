@@ -4,6 +4,7 @@
 #include "chat.h"
 #include "../cli/completion.h"
 #include "../cli/markdown.h"
+#include "../cli/open_answer.h"
 #include "../cli/output.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
@@ -157,7 +158,7 @@ typedef struct {
     const Sequence *sequence;
     bool has_text, in_reasoning;
     Markdown markdown;
-    ConstraintState *constraint; // NULL: none
+    AnswerState *state; // NULL: any answer is allowed
 } Answer;
 
 // True if the answer begins with the control token of a tool call.
@@ -231,10 +232,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
-    ConstraintSpec spec = {.may_think = c->pipeline.tpl.has_reasoning};
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
-        !constraint_open(&c->pipeline, o, &spec, c->pipeline.tools, false, &r, &a->constraint,
-                         &s->error)) {
+        !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
+                     c->pipeline.tools, false, &r, &a->state, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }
@@ -343,7 +343,7 @@ static bool chat_answer(Chat *c) {
         fputs("\n", stderr);
     }
 
-    a.in_reasoning = reply_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
+    a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
 
     // Add the answer to the dialogue, or report its error.
@@ -365,7 +365,7 @@ static bool chat_answer(Chat *c) {
 
     reply_free(&r);
     sequence_free(&s);
-    constraint_free(a.constraint);
+    answer_free(a.state);
     return has_answer;
 }
 

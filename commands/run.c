@@ -9,6 +9,8 @@
 #include "commands.h"
 #include "../base/signals.h"
 #include "../cli/completion.h"
+#include "../cli/open_answer.h"
+#include "../cli/open_generator.h"
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 #include "../cli/prompt.h"
@@ -61,7 +63,7 @@ static void print_completions(const Options *o, Str prompt, const Sequence *s, i
 
 // Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the
 // session of the first; the others fork it.
-static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constraint, Request *r,
+static void generate_n(const Pipeline *p, Generator *g, const AnswerState *answer, Request *r,
                        Sequence *s, int n) {
     Sequence *batch[MAX_COMPLETIONS] = {s};
     prefill_with_progress(p->options, g, s, r, session_new(&p->model.kv));
@@ -72,7 +74,7 @@ static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constra
         Session *session = session_fork(s->session, n_shared);
         if (!session) die(EXIT_RUNTIME, "out of memory for %d completions; use a smaller -N", n);
         r->sample.seed++;
-        if (constraint) constraint_attach(constraint_clone(constraint), r);
+        if (answer) answer_clone(answer, r);
         batch[i] = &s[i];
         sequence_start(batch[i], g, r, session);
     }
@@ -89,7 +91,7 @@ int command_run(const Options *given) {
     static Generator g;
     static Sequence completions[MAX_COMPLETIONS], *s = completions;
     static Reply replies[MAX_COMPLETIONS];
-    ConstraintState *constraint;
+    AnswerState *answer;
     Request request;
     Error err;
     const Options *o = &options;
@@ -104,8 +106,6 @@ int command_run(const Options *given) {
     template_warn_missing(o, &p.tpl);
     sampling_complete(&options, &p);
 
-    ConstraintSpec spec = {.may_think = p.tpl.has_reasoning && !o->is_raw};
-
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.
     if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
@@ -113,7 +113,8 @@ int command_run(const Options *given) {
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
-        !constraint_open(&p, o, &spec, p.tools, false, &request, &constraint, &err))
+        !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw, p.tools, false,
+                     &request, &answer, &err))
         die_error(&err);
 
     // A single text is printed while it is generated. From here on no file is opened, so the
@@ -128,7 +129,7 @@ int command_run(const Options *given) {
     if (o->has_echo && !o->is_json && n == 1) text_write(prompt.data, prompt.len);
     close_file_access(o);
     signals_defer();
-    generate_n(&p, &g, constraint, &request, completions, n);
+    generate_n(&p, &g, answer, &request, completions, n);
 
     // Errors during generation: memory, or logits that are not finite.
     for (int i = 0; i < n; i++)

@@ -7,10 +7,10 @@
 #include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../cli/lines.h"
+#include "../cli/open_answer.h"
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 #include "../cli/prompt.h"
-#include "../cli/request.h"
 
 #include <stdio.h>
 
@@ -103,9 +103,9 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
 // Constraints
 
 // Computes the mask of the next token, and appends the time in microseconds, a double, to `times`.
-static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
+static const uint64_t *timed_mask(Matcher *m, bool drops_space, Buffer *times) {
     double start = now_sec();
-    const uint64_t *mask = constraint_mask(g);
+    const uint64_t *mask = matcher_mask(m, drops_space);
     double us = (now_sec() - start) * 1e6;
     buffer_append(times, &us, sizeof us);
     return mask;
@@ -114,24 +114,25 @@ static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
 // True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
 // each is checked against the mask computed before it. Of the control tokens (--special), a stop
 // token is accepted after a complete text. *at is the number of accepted bytes.
-static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, Buffer *times,
-                        size_t *at) {
+static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, Buffer *times, size_t *at) {
+    bool drops_space = tokenizer_has_space_prefix(t);
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
-        const uint64_t *mask = timed_mask(g, times);
+        const uint64_t *mask = timed_mask(m, drops_space, times);
         int id = ids->data[i];
-        size_t n;
         if (tokenizer_is_control(t, id))
-            return i == ids->len - 1 && tokenizer_is_stop(t, id) && constraint_is_complete(g);
-        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = constraint_accept(g, id, &n);
+            return i == ids->len - 1 && tokenizer_is_stop(t, id) && matcher_is_end(m);
+        Str piece = tokenizer_piece_in_text(t, id, false, &drops_space);
+        size_t n = matcher_accept(m, piece);
+        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = n == piece.len;
         *at += n;
         if (fits && n == 0) continue; // SentencePiece's leading space
         if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
         if (!fits || !is_allowed) return false;
     }
 
-    timed_mask(g, times);
-    return constraint_is_complete(g);
+    timed_mask(m, drops_space, times);
+    return matcher_is_end(m);
 }
 
 static void print_times(const Options *o, double compile_sec, const Buffer *times) {
@@ -158,7 +159,7 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
 
 // Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
 // first byte that the constraint rejects.
-static void check_text(const Options *o, const ConstraintState *constraint, const Tokenizer *t,
+static void check_text(const Options *o, const CompiledConstraint *constraint, const Tokenizer *t,
                        Str text, Buffer *times) {
     static Buffer spelled;
     static Ids ids;
@@ -172,9 +173,9 @@ static void check_text(const Options *o, const ConstraintState *constraint, cons
         buffer_put(&spelled, text);
 
     tokenizer_encode(t, buffer_str(&spelled), o->has_special, &ids);
-    ConstraintState *state = constraint_clone(constraint);
-    bool accepted = is_accepted(state, t, &ids, times, &at);
-    constraint_free(state);
+    Matcher *m = constraint_begin(constraint);
+    bool accepted = is_accepted(m, t, &ids, times, &at);
+    matcher_free(m);
 
     spelled.len = 0;
     if (o->json_schema) constraint_spell_out(&spelled, text, &at);
@@ -189,14 +190,12 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static JsonDoc doc;
     static Ids ids;
     static Buffer times; // double: microseconds of each mask
-    static ConstraintState *constraint;
+    static CompiledConstraint *constraint;
     Error err;
 
     if (has_constraint) {
-        Pipeline p = {.constraints = constraint_cache_new(t)};
         ConstraintSpec spec = {.is_checked = true};
-        if (!constraint_open(&p, o, &spec, p.tools, false, NULL, &constraint, &err))
-            die_error(&err);
+        if (!constraint_open(constraint_cache_new(t), o, &spec, &constraint, &err)) die_error(&err);
     }
 
     lines_open(&lines, o->file, MAX_LINE);

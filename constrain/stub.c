@@ -1,34 +1,29 @@
-// Replaces constrain/ in a program built with WITHOUT=constrain. Only the empty constraint exists:
-// the option table refuses the options, and constraint_new() the fields of batch records.
+// Replaces constrain/ in a program built with WITHOUT=constrain. No constraint can be compiled: the
+// option table refuses the options, and constraint_compile() the fields of batch records.
 #include "constraint.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 ConstraintCache *constraint_cache_new(const Tokenizer *t) { return NULL; }
 
-bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
-                    Buffer *unknown, Error *err) {
+bool constraint_compile(ConstraintCache *cache, const ConstraintSpec *spec,
+                        CompiledConstraint **out, Buffer *unknown, Error *err) {
     *out = NULL;
-    if (!spec->schema && !spec->schema_text.data && !spec->grammar.data && !spec->regex.data &&
-        !spec->n_choices && !spec->has_budget)
-        return true;
-    return error_set(
-        err, EXIT_USAGE,
-        "this build has no constrained generation and no reasoning budgets (built with "
-        "WITHOUT=constrain)");
+    return !constraint_n_sources(spec) ||
+           error_set(err, EXIT_USAGE,
+                     "this build has no constrained generation (built with WITHOUT=constrain)");
 }
 
-// No ConstraintState exists, so the following functions are never called with one.
-ConstraintState *constraint_clone(const ConstraintState *g) { return NULL; }
-void constraint_free(ConstraintState *g) {}
-void constraint_attach(ConstraintState *g, Request *r) {}
-bool constraint_may_think(const ConstraintState *g) { return false; }
-bool constraint_is_complete(const ConstraintState *g) { return true; }
-bool constraint_matches(const ConstraintState *g, Str text) { return true; }
+CompiledConstraint *constraint_retain(CompiledConstraint *c) { return NULL; }
+void constraint_release(CompiledConstraint *c) {}
+void matcher_free(Matcher *m) {}
+
+// Neither a CompiledConstraint nor a Matcher exists, so the following functions are never called.
+Matcher *constraint_begin(const CompiledConstraint *c) { return NULL; }
+double constraint_compile_sec(const CompiledConstraint *c) { return 0; }
 void constraint_spell_out(Buffer *out, Str text, size_t *at) {}
-const uint64_t *constraint_mask(ConstraintState *g) { return NULL; }
-bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
-    *n_accepted = 0;
-    return false;
-}
-double constraint_compile_sec(const ConstraintState *g) { return 0; }
+const uint64_t *matcher_mask(Matcher *m, bool skips_space) { return NULL; }
+bool matcher_is_end(const Matcher *m) { return true; }
+bool matcher_is_done(Matcher *m) { return true; }
+size_t matcher_accept(Matcher *m, Str bytes) { return 0; }
+void matcher_forced(const Matcher *m, Buffer *out) {}

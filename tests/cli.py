@@ -130,6 +130,13 @@ def read_lines(path):
     return [json.loads(line) for line in data.splitlines()]
 
 
+def run_batch(cli, requests, *args, code=0):
+    """{id: result} of a batch of requests."""
+    path, out = cli.write("in.jsonl", requests), cli.path_of("out%d.jsonl" % len(os.listdir(cli.tmp)))
+    cli.run("batch", "-i", path, "-o", out, "-q", *args, code=code)
+    return {line["id"]: line for line in read_lines(out)}
+
+
 def main(suite, *modules):
     """Runs the tests of one file, each in a temporary directory of its own, if the program has these modules."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")

@@ -94,7 +94,7 @@ static bool advance(const Record *r, Productions *choices) {
     for (int i = 0; i < n_vocab; i++)
         if (logits[i] != -INFINITY) allowed[n_allowed++] = i;
     int n_forced = c->force(c->arg, forced);
-    HOLDS(n_allowed || n_forced < 0 || constraint_is_complete(r->constraint));
+    HOLDS(n_allowed || n_forced < 0 || answer_is_complete(r->constraint));
     HOLDS(n_forced <= 0 || logits[forced[0]] != -INFINITY);
     int token = n_forced > 0 ? forced[0] : -1;
     if (n_forced == 0 && n_allowed) token = allowed[production_choose(choices, (size_t)n_allowed)];
@@ -132,11 +132,11 @@ static void reset_cache(const Pipeline *p) {
     for (int i = 0; i < N_CACHED; i++) {
         char text[] = {'r', (char)('0' + i), 0};
         Str choice = str_of(text);
-        ConstraintState *s;
+        CompiledConstraint *c;
         Error err;
         ConstraintSpec spec = {.choices = &choice, .n_choices = 1};
-        HOLDS(constraint_new(p->constraints, &spec, &s, NULL, &err));
-        constraint_free(s);
+        HOLDS(constraint_compile(p->constraints, &spec, &c, NULL, &err));
+        constraint_release(c);
     }
 }
 

@@ -1,0 +1,220 @@
+// See open_answer.h.
+#include "open_answer.h"
+#include "output.h"
+#include "../base/files.h"
+
+// Reasoning.
+
+Reasoning reasoning_from_options(const Options *o) {
+    if (o->no_think || o->reasoning_budget == 0) return REASONING_OFF;
+    return o->may_think || o->reasoning_budget != INT_MIN ? REASONING_ON : REASONING_AUTO;
+}
+
+bool template_kwargs_read(Options *o, const Json *kwargs, Error *err) {
+    static const char reserved[] = "messages tools add_generation_prompt bos_token eos_token";
+    static const char budgets[] = "reasoning_budget thinking_budget thinking_budget_tokens";
+    const Option *budget = option_find(o, CMD_SET, "--reasoning-budget", NULL);
+
+    for (const Json *m = kwargs->child; m; m = m->next) {
+        if (str_is_one_of(m->key, reserved))
+            return error_set(err, EXIT_USAGE, "\"%.*s\" cannot be set", SHOWN(m->key));
+        if (m->kind == JSON_BOOL && str_is_one_of(m->key, "enable_thinking thinking"))
+            options_set_think(o, m->boolean);
+        if (m->kind == JSON_NUMBER && str_is_one_of(m->key, budgets) &&
+            !option_set_number(o, budget, "thinking_budget", m->number, err))
+            return false;
+    }
+    return kwargs->kind == JSON_OBJECT || error_set(err, EXIT_USAGE, "expected a JSON object");
+}
+
+void template_kwargs_apply(Options *o) {
+    const Option *variable = option_find(o, CMD_RUN, "--template-var", NULL);
+    JsonDoc doc = {0};
+    Error err;
+    if (!o->template_kwargs) return;
+    if (!json_parse(&doc, o->template_kwargs, strlen(o->template_kwargs), &err) ||
+        !template_kwargs_read(o, doc.root, &err))
+        die(EXIT_USAGE, "--chat-template-kwargs: %s", err.text);
+
+    for (const Json *m = doc.root->child; m; m = m->next) {
+        Buffer text = {0}; // stays, as the value of the option
+        buffer_put(&text, m->key);
+        buffer_puts(&text, "=");
+        json_write_value(&(JsonWriter){.out = &text}, NULL, m, NULL);
+        option_set(o, variable, "--template-var", text.data, &err);
+    }
+    json_free(&doc);
+    o->template_kwargs = NULL;
+}
+
+// Constraints.
+
+void constraint_mark_files(Options *o) {
+    if (o->grammar && *o->grammar != '@' && !strstr(o->grammar, "::="))
+        o->grammar = text_format("@%s", o->grammar);
+    if (o->json_schema && *o->json_schema != '@' && str_ends_with(str_of(o->json_schema), ".json"))
+        o->json_schema = text_format("@%s", o->json_schema);
+}
+
+// The files of --json-schema and --grammar. They are read once, because batch compiles constraints
+// after close_file_access().
+static Buffer schema_file, grammar_file;
+
+static bool read_once(const char *text, Buffer *file, Error *err) {
+    return !text || *text != '@' || file->data || file_read(text + 1, file, err);
+}
+
+bool constraint_read_files(const Options *o, Error *err) {
+    return read_once(o->json_schema, &schema_file, err) &&
+           read_once(o->grammar, &grammar_file, err);
+}
+
+// Sets the constraint of the options. Their files have been read.
+static void use_option_source(const Options *o, ConstraintSpec *spec) {
+    if (o->json_schema)
+        spec->schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
+    if (o->grammar)
+        spec->grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
+    if (o->regex) spec->regex = str_of(o->regex);
+    if (o->constraint_choices) spec->choices = list_split(o->constraint_choices, &spec->n_choices);
+}
+
+bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
+                     CompiledConstraint **out, Error *err) {
+    ConstraintSpec spec = *own;
+    bool is_own = constraint_n_sources(own), ok;
+    Buffer unknown = {0};
+    *out = NULL;
+
+    if (!constraint_read_files(o, err)) return false;
+    spec.is_ordered = !o->any_order && !spec.is_checked;
+    spec.is_closed = !o->extra_properties;
+    if (!is_own) use_option_source(o, &spec);
+
+    if (o->ignore_eos && constraint_n_sources(&spec))
+        ok = error_set(err, EXIT_USAGE,
+                       "expected either --ignore-eos or a constraint, which ends its text");
+    else
+        ok = constraint_compile(cache, &spec, out, is_own ? NULL : &unknown, err);
+    if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
+
+    if (!is_own) free((void *)spec.choices);
+    buffer_free(&unknown);
+    return ok;
+}
+
+// Tool calls.
+
+// Appends the schema of a tool's parameters; NULL: any object. A reference such as "#/$defs/x" is
+// relative to the parameters, so they get their own base URI.
+static void put_parameters(Buffer *out, const Json *parameters, int i) {
+    Buffer text = {0};
+    if (parameters)
+        json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
+    else
+        buffer_puts(&text, "{\"type\":\"object\"}");
+
+    bool has_references = str_contains(buffer_str(&text), "\"$ref\"");
+    if (has_references && parameters->kind == JSON_OBJECT && !json_get(parameters, "$id"))
+        buffer_printf(out, "{\"$id\":\"tool:/%d\",%s", i, text.data + 1); // after its brace
+    else
+        buffer_put(out, buffer_str(&text));
+    buffer_free(&text);
+}
+
+int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
+                     bool is_list) {
+    int n = 0;
+    if (is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
+    buffer_puts(out, "{\"anyOf\":[");
+
+    // {"name": NAME, KEY: PARAMETERS}
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
+        const Json *function = json_get(tool, "function");
+        const Json *name = json_get_string(function, "name");
+        if (wanted && !str_eq(*wanted, name->string)) continue;
+
+        buffer_puts(out, n ? "," : "");
+        buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
+        json_quote(out, name->string);
+        buffer_printf(out, "},\"%s\":", key);
+        put_parameters(out, json_get_value(function, "parameters"), n++);
+        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}", key);
+    }
+
+    buffer_puts(out, is_list ? "]}}" : "]}");
+    return n;
+}
+
+// Prints a note that is the same for all requests, once.
+static void note_once(const Options *o, bool *was_noted, const char *text, const char *why) {
+    if (!*was_noted) note(o, "%s%s", text, why);
+    *was_noted = true;
+}
+
+// Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
+static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, const Json *tools,
+                                           bool is_banned, AnswerSpec *spec) {
+    static bool was_noted;
+    const CallForm *form = p->tpl.call_forms[0];
+    const char *problem = form ? NULL : "unknown form of the template";
+    CompiledConstraint *constraint = NULL;
+    Error err;
+
+    spec->n_openers = p->tpl.n_call_forms;
+    for (int i = 0; i < spec->n_openers; i++)
+        spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
+
+    if (form && !is_banned) {
+        Buffer schema = {0};
+        tools_put_schema(&schema, tools, NULL, form->key, form->is_list);
+        ConstraintSpec source = {.schema_text = buffer_str(&schema),
+                                 .is_ordered = true, // the name comes before the parameters
+                                 .is_closed = !o->extra_properties};
+        if (!constraint_compile(p->constraints, &source, &constraint, NULL, &err)) {
+            problem = err.text;
+            spec->n_openers = 0;
+        }
+        spec->closer = str_of(form->closer);
+        spec->has_more = !form->is_list && !*form->closer;
+        buffer_free(&schema);
+    }
+
+    if (problem) note_once(o, &was_noted, "tool calls are not enforced: ", problem);
+    return constraint;
+}
+
+// The answer.
+
+bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
+                 Str tools, bool bans_calls, Request *r, AnswerState **out, Error *err) {
+    static bool noted[2];
+    CompiledConstraint *constraint;
+    JsonDoc doc = {0};
+    *out = NULL;
+
+    // Reasoning before the answer.
+    Reasoning reasoning = reasoning_from_options(o);
+    AnswerSpec spec = {.may_think = has_reasoning || reasoning == REASONING_ON};
+    if (o->reasoning_budget > 0 || o->reasoning_budget == BUDGET_AUTO)
+        spec.budget = o->reasoning_budget;
+    if (o->reasoning_message) spec.message = str_of(o->reasoning_message);
+    if (reasoning == REASONING_OFF) spec = (AnswerSpec){.no_think = true};
+
+    // The constraint of the request, or else of the options, or else of the offered tools.
+    if (!constraint_open(p->constraints, o, own, &constraint, err)) return false;
+    bool is_whole = constraint; // applies to the answer as a whole
+    if (!constraint && tools.len && json_parse(&doc, tools.data, tools.len, &(Error){0}) &&
+        doc.root->n_items)
+        constraint = constrain_calls(p, o, doc.root, bans_calls, &spec);
+    json_free(&doc);
+    if (!constraint && !spec.n_openers && !spec.budget) return true;
+
+    *out = answer_new(p->tokenizer, &spec, constraint, r);
+    if (is_whole && answer_may_think(*out))
+        note_once(o, &noted[0], "the constraint begins after the reasoning", "");
+    else if (is_whole && has_reasoning)
+        note_once(o, &noted[1], "the constraint begins with the first token",
+                  ", without reasoning");
+    return true;
+}

@@ -1,0 +1,40 @@
+// The answer that options and requests ask for: answer_open() combines its reasoning, its
+// constraint and the calls of its tools.
+#pragma once
+
+#include "open_model.h"
+#include "../answer.h"
+
+// The reasoning that --reasoning and --reasoning-budget request.
+Reasoning reasoning_from_options(const Options *o);
+// Checks an object of template variables, and applies those that concern reasoning to the options:
+// enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).
+bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
+// Replaces --chat-template-kwargs by the variables that it contains. Dies if it is invalid.
+void template_kwargs_apply(Options *o);
+
+// Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
+void constraint_mark_files(Options *o);
+// Reads the files of --json-schema and --grammar, once: for constraints that are compiled after
+// close_file_access(). False with err (exit 1).
+bool constraint_read_files(const Options *o, Error *err);
+// Compiles the constraint of `own` or, if it has no source, of --json-schema, --grammar, --regex or
+// --choices, whose file it reads. *out is NULL without any. Prints the unknown keywords of a JSON
+// Schema of the options. False with err: exit 2 for an invalid constraint, exit 1 for a file that
+// cannot be read.
+bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
+                     CompiledConstraint **out, Error *err);
+
+// Appends the JSON Schema of calls of the offered tools, or only of the tool `wanted` (NULL: any):
+// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. Returns the number of tools.
+int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
+                     bool is_list);
+// Sets the constraint of a request: the reasoning of the options, and the constraint of `own` or of
+// the options (constraint_open). Without a constraint, the calls of `tools` (a JSON array; data
+// NULL: none) are constrained in the form of the template or, if bans_calls is set, excluded.
+// has_reasoning: the template knows <think>. *out is NULL if any answer is allowed.
+//
+// Prints notes: where the constraint begins, calls that are not enforced. False with err as
+// constraint_open().
+bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
+                 Str tools, bool bans_calls, Request *r, AnswerState **out, Error *err);

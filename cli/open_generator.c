@@ -1,0 +1,58 @@
+// See open_generator.h.
+#include "open_generator.h"
+#include "output.h"
+
+// Compares the stored token lists, not only their sizes: draft tokens and logits are compared by
+// id, so an id must be the same token in both models.
+void same_vocabulary_check(const Model *other, const Model *m, const char *option) {
+    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
+    if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
+        tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
+        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
+}
+
+// --cache-size: "500M", "8G"; a number alone is in GiB. False if it is invalid.
+static bool size_parse(const char *text, uint64_t *bytes) {
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : strchr(units, 'G');
+    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1])) return false;
+    *bytes = (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
+    return true;
+}
+
+// The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
+// without a cache or, with a warning, if it cannot be used.
+static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
+    const Options *o = p->options;
+    uint64_t max_bytes = (uint64_t)8 << 30;
+    Error err;
+    if (!o->cache || !*o->cache) return NULL;
+    if (o->cache_size && !size_parse(o->cache_size, &max_bytes))
+        die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"",
+            o->cache_size);
+    PrefixCache *c = cache_open(o->cache, max_bytes, &p->model, chunk, &err);
+    if (!c) warn("%s; continuing without a cache", err.text);
+    return c;
+}
+
+// The draft model of --draft.
+static const Model *draft_open(const Pipeline *p) {
+    static Model m;
+    Error err;
+    if (!p->options->draft) return NULL;
+    if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
+        die_error(&err);
+    same_vocabulary_check(&m, &p->model, "--draft");
+    mapping_prefetch(m.file.shards, m.file.n_shards, true);
+    return &m;
+}
+
+void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
+    generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
+    g->speculation = speculation_new(&p->model, draft_open(p), !p->options->no_lookup);
+    g->cache = prefix_cache_open(p, g->chunk_size);
+}

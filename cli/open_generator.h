@@ -1,0 +1,11 @@
+// Opens the generator with its prefix cache and draft model.
+#pragma once
+
+#include "open_model.h"
+#include "../generate.h"
+
+// Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
+// opened.
+void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
+// Dies unless `other`, the model of `option`, has the same vocabulary as m.
+void same_vocabulary_check(const Model *other, const Model *m, const char *option);

@@ -1,0 +1,13 @@
+// Tokenization of a text that continues tokens: text that is fed or forced behind a sampled token.
+//
+// A text has many tokenizations. The model expects the one that the tokenizer produces, so the text
+// is encoded together with the token before it.
+#pragma once
+
+#include "tokenizer.h"
+
+// Appends the ids of a text that must come after the token `last` (-1: none).
+void continuation_encode(const Tokenizer *t, int last, Str text, bool parse_special, Ids *out);
+// Appends the ids of a text that must come next, but does not end there. The last token is left
+// out, because the text after it may change its tokenization.
+void continuation_encode_open(const Tokenizer *t, int last, Str text, Ids *out);

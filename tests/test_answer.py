@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Answers: reasoning and its budgets, also without constraints; where a constraint begins; known forms of tool calls."""
+import json
+import re
+
+from cli import check, main, requires, run_batch, same, test
+
+
+@test
+def reasoning(cli):
+    """With --think, the constrained text may follow a <think> part, or begin immediately."""
+    requires("constrain")
+    for seed in range(4):
+        out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x", code=(0, 6))
+        check(re.fullmatch(rb"(<think>.*</think>\s*)?[0-9]{2}\n", out, re.S) or b"<think>" in out, out)
+    out, _ = cli.run("run", "-q", "--raw", "--think", "--regex", "[0-9]{2}", "-n", 30, "x <think>", code=(0, 6))
+    check(not re.match(rb"[0-9]{2}\n$", out), "the text does not begin inside the reasoning", out)
+
+
+THINKING = ("{{ bos_token }}{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\\n' }}{% endfor %}"
+            "{{ 'assistant: <think>\\n' if add_generation_prompt }}{{ '</think>\\n' if enable_thinking is false }}")
+
+
+def ask(n, **fields):
+    return [dict({"id": i, "messages": [{"role": "user", "content": "Story %d" % i}], "seed": i, "max_tokens": 60}, **fields)
+            for i in range(n)]
+
+
+@test
+def reasoning_budgets(cli):
+    """Budgets in all spellings: alone and in a batch, with and without lookup, equal to feeding </think> by hand."""
+    cli.model = None
+    template = cli.write("t.jinja", [THINKING])
+    args = "--template", template, "--deterministic"
+    for fields in ({"reasoning_budget": 0}, {"reasoning_budget": 1}, {"reasoning_budget": 20}, {"reasoning_budget": -1},
+                   {"reasoning_budget": "auto"}, {"chat_template_kwargs": {"thinking_budget": 20}}):
+        records = ask(8, temperature=0, logprobs=1, **fields)
+        answers = run_batch(cli, records, *args, "--parallel", 8)
+        same(run_batch(cli, records, *args, "--parallel", 1, "--no-lookup"), answers)
+        budget = fields.get("reasoning_budget", 20)
+        for i, a in answers.items():
+            n = a.get("n_reasoning", 0)
+            check(budget in (-1, "auto") or (n <= budget + budget // 10 and a["text"].strip()), fields, a)
+            check(budget != "auto" or a["finish_reason"] == "stop" or a["n_answer"] >= 15, a)
+            check(budget != 0 or "reasoning_content" not in a, a)
+        if budget == 20:
+            ids = [token["id"] for token in answers[1]["logprobs"]]
+            chat = cli.write("chat", [records[1]["messages"][0]])
+            prompt = list(map(int, cli.run("tokenize", "--template", template, "--chat", chat, "--ids")[0].split()))
+            n = len(ids) - answers[1]["n_answer"]
+            by_hand = dict(records[1], prompt=prompt + ids[:n], max_tokens=60 - n)
+            del by_hand["messages"]
+            same(run_batch(cli, [by_hand], *args)[1]["logprobs"], answers[1]["logprobs"][n:], "by hand")
+    out, err = cli.run("run", "--json", "--reasoning-budget", 3, "--reasoning-budget-message", "Enough.", *args, "-n", 50, "x")
+    check(json.loads(out)["reasoning_content"].endswith("Enough.") and "| reasoning " in err, out, err)
+    out, _ = cli.run("chat", "--json", "--reasoning-budget", 3, *args, "-n", 50, stdin=b"Hi\nHi\n")
+    check(all(json.loads(line)["n_reasoning"] == 3 for line in out.splitlines()), out)
+    for args in ("--reasoning", "off"), ("--no-think",), ("--chat-template-kwargs", '{"enable_thinking": false}'):
+        out, _ = cli.run("tokenize", "--template", template, "--chat", chat, "--rendered", *args)
+        check(out.endswith(b"<think>\n</think>\n"), args, out)
+    cli.refuses(2, "on, off or auto", "run", "--reasoning", "maybe", "x")
+    cli.refuses(2, "cannot be set", "run", "--chat-template-kwargs", '{"messages": []}', "x")
+
+
+@test
+def constraint_after_reasoning(cli):
+    """By default a constraint begins after the reasoning, with --no-think at the first token; a note says which."""
+    requires("constrain")
+    cli.model = None
+    template = cli.write("t.jinja", [THINKING])
+    args = "--template", template, "--regex", "[0-9]{4}"
+    for extra, words, has_reasoning in (((), "begins after the reasoning", True),
+                                        (("--no-think",), "begins with the first token", False)):
+        _, err = cli.run("run", *args, *extra, "-n", 50, "x", code=(0, 6))
+        check(words in err, err)
+        for a in run_batch(cli, ask(8, reasoning_budget=10, temperature=1), *args, *extra).values():
+            check(re.fullmatch("[0-9]{4}", a["text"]) and a["finish_reason"] == "stop" and "incomplete" not in a, a)
+            same(bool(re.search("[a-z]", a.get("reasoning_content", ""))), has_reasoning, a)
+    out, err = cli.run("run", "--json", *args, "-n", 5, "x", code=6)  # cut within the reasoning
+    same([json.loads(out)[k] for k in ("text", "finish_reason", "incomplete")], ["", "length", True])
+
+
+@test
+def call_forms(cli):
+    """A note says that tool calls are not enforced where the template's form is not known."""
+    requires("constrain")
+    cli.model = None
+    tools = cli.write("tools.json", [[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]])
+    qwen = "{% if tools %}T{% endif %}{% for m in messages %}Q{{ m.content }}{% for c in m.tool_calls %}CALL{% endfor %}{% endfor %}"
+    call = "{{ '%s' ~ {'name': c.function.name, 'arguments': c.function.arguments}|tojson ~ '%s' }}"
+    for template, is_known in (("llama3.1", True), ("mistral", True),
+                               (qwen.replace("CALL", call % ("<tool_call>\\n", "\\n</tool_call>")), True),
+                               (qwen.replace("CALL", call % ("<call>", "</call>")), False)):
+        if "%" in template:
+            template = cli.write("t.jinja", [template])
+        _, err = cli.run("run", "--tools", tools, "--template", template, "-n", 1, "x")
+        same("not enforced" in err, not is_known, err)
+
+
+if __name__ == "__main__":
+    main("answer")
