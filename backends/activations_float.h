@@ -3,7 +3,7 @@
 // (Decode uses float_encode_rows() instead.)
 #pragma once
 
-#include "vector_math.h"
+#include "backends/vector_math.h"
 
 // A panel of 2 * WIDTH rows of a block takes 8 KiB (NEON) or 16 KiB, at most half of L1.
 enum { FLOAT_BLOCK_COLS = WIDTH == 16 ? 128 : 256 };

@@ -2,7 +2,7 @@
 // of 256 columns, the tokens one after another. (AVX-512 uses another form, VnniActivations.)
 #pragma once
 
-#include "vector_math.h"
+#include "backends/vector_math.h"
 
 enum { INT8_SCALE_GROUP = WIDTH == 4 ? 16 : 32 }; // fewest values that share a scale
 

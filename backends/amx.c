@@ -33,8 +33,8 @@
 // half the speed of products on registers (amx_peak); streaming random data into the tiles in this
 // way already limits it to 0.6. Decoding takes 0.2 cycles per weight, or 0.5 with 32 tokens.
 #define VECTOR_BITS 512
-#include "amx_decode.h"
-#include "matmul.h"
+#include "backends/amx_decode.h"
+#include "backends/matmul.h"
 
 #include <math.h>
 

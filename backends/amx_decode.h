@@ -14,8 +14,8 @@
 // conversion; an FMA and the rounding follow.
 #pragma once
 
-#include "avx512_unpack.h"
-#include "../kernels/backends.h"
+#include "backends/avx512_unpack.h"
+#include "kernels/backends.h"
 
 enum {
     AMX_TILE = 16,      // rows of a tile

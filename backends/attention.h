@@ -17,9 +17,9 @@
 // conversion takes 1.2 of 9.6 us (Zen 4, 2026-11-23).
 #pragma once
 
-#include "prefetch.h"
-#include "vector_math.h"
-#include "../kernels/team.h"
+#include "backends/prefetch.h"
+#include "backends/vector_math.h"
+#include "kernels/team.h"
 
 enum {
     KEY_TILE = 2 * WIDTH,

@@ -2,8 +2,8 @@
 // are transposed, and float_tile (matmul_float.h) computes both products.
 #pragma once
 
-#include "attention.h"
-#include "matmul_float.h"
+#include "backends/attention.h"
+#include "backends/matmul_float.h"
 
 // Steps of float_tile per prefetch of four lines. This number spreads the lines of a float16 cache
 // evenly.

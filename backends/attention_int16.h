@@ -28,8 +28,8 @@
 // query), and the softmax needs no sums across lanes. K and V are converted once for all queries.
 #pragma once
 
-#include "attention_float.h"
-#include "x86_unpack.h"
+#include "backends/attention_float.h"
+#include "backends/x86_unpack.h"
 
 enum {
     // attend() is faster for up to this many queries (Zen 5, 2026-11-25).

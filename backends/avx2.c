@@ -22,9 +22,9 @@
 // multiplied by x, which is negated where w is negative. The sums of two products can be added in
 // 16 bits a few times before they must be widened to 32 bits; int16_sums() says how often.
 #define VECTOR_BITS 256
-#include "avx2_unpack.h"
-#include "activations_int8.h"
-#include "attention_int16.h"
+#include "backends/avx2_unpack.h"
+#include "backends/activations_int8.h"
+#include "backends/attention_int16.h"
 
 // Eight rows of a superblock.
 typedef struct {

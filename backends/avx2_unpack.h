@@ -5,7 +5,7 @@
 // those of codebook types are unpacked here, for one row.
 #pragma once
 
-#include "x86_unpack.h"
+#include "backends/x86_unpack.h"
 
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 

@@ -25,8 +25,8 @@
 // sum(u x) - offset * sum(x) = sum(w x). The sum also starts at BASE_BITS, so it needs no
 // conversion to float (scale_based_dot).
 #define VECTOR_BITS 512
-#include "avx512_unpack.h"
-#include "attention_int16.h"
+#include "backends/avx512_unpack.h"
+#include "backends/attention_int16.h"
 
 enum {
     SUMS = SUPERBLOCK / 32,

@@ -20,7 +20,7 @@
 // order of the columns.
 #pragma once
 
-#include "x86_unpack.h"
+#include "backends/x86_unpack.h"
 
 // Takes the bits of a where the mask is set and the bits of b elsewhere.
 INLINE __m512i select_bits(__m512i mask, __m512i a, __m512i b) {

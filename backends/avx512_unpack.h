@@ -6,7 +6,7 @@
 // then shifted by different amounts and masked.
 #pragma once
 
-#include "avx512_codebook.h"
+#include "backends/avx512_codebook.h"
 
 typedef struct {
     __m512i q[4];      // u, in the order of the columns

@@ -2,4 +2,4 @@
 // CPUs have had VBMI since Ice Lake and Zen 4. Results are bit-identical to those of avx512.c.
 #define PART           3
 #define kernels_avx512 kernels_avx512_vbmi
-#include "avx512.c"
+#include "backends/avx512.c"

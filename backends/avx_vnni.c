@@ -3,4 +3,4 @@
 // had AVX-VNNI since 2021, including those without AVX-512.
 #define PART         2 // GEMM, attend_many
 #define kernels_avx2 kernels_avxvnni
-#include "avx2.c"
+#include "backends/avx2.c"

@@ -20,10 +20,10 @@
 // the blocks. A result depends neither on the other tokens nor on how threads divide the rows.
 #pragma once
 
-#include "prefetch.h"
-#include "superblock.h"
-#include "../kernels/backends.h"
-#include "../kernels/team.h"
+#include "backends/prefetch.h"
+#include "backends/superblock.h"
+#include "kernels/backends.h"
+#include "kernels/team.h"
 
 // The arguments of MatmulKernel.rows (kernels.h): rows [row_begin, row_end) of w times all tokens.
 typedef struct {

@@ -2,8 +2,8 @@
 // GEMM, and the tile that attention_float.h uses as well.
 #pragma once
 
-#include "activations_float.h"
-#include "matmul.h"
+#include "backends/activations_float.h"
+#include "backends/matmul.h"
 
 enum {
     GEMM_CHUNK_ROWS = 64, // their sums for GEMM_CHUNK_TOKENS tokens take 128 KiB, in L2

@@ -15,9 +15,9 @@
 // The results of decode and GEMM therefore differ in their last bits. Neither result depends on the
 // other tokens or rows.
 #define VECTOR_BITS 128
-#include "neon_unpack.h"
-#include "activations_int8.h"
-#include "attention_float.h"
+#include "backends/neon_unpack.h"
+#include "backends/activations_int8.h"
+#include "backends/attention_float.h"
 
 enum { PANEL_ROWS = 4, GEMV_TOKENS = 4, CHUNK_TOKENS = 128 };
 

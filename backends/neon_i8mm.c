@@ -6,8 +6,8 @@
 #define PART          2 // GEMM
 #define kernels_neon  kernels_i8mm
 #define VECTOR_BITS   128
-#include "neon_unpack.h"
-#include "activations_int8.h"
+#include "backends/neon_unpack.h"
+#include "backends/activations_int8.h"
 
 enum { UNIT_TOKENS = 2, UNIT_SUMS = 2 };
 typedef float UnitScale[4]; // in the lanes of a sum: {t0 t0 t1 t1}
@@ -78,4 +78,4 @@ INLINE float32x4_t add_scaled(float32x4_t sum, float32x4_t v, const UnitScale *s
     return vfmaq_f32(sum, v, vld1q_f32(*scale));
 }
 
-#include "neon.c"
+#include "backends/neon.c"

@@ -3,9 +3,9 @@
 // high bits of a byte, where the sign is; their scales are divided by 16 and 4.
 #pragma once
 
-#include "vector.h"
-#include "../kernels/backends.h"
-#include "../kernels/codebook.h"
+#include "backends/vector.h"
+#include "kernels/backends.h"
+#include "kernels/codebook.h"
 
 // Asks the compiler to unroll a loop over an array of registers, which it does not do by itself.
 #ifdef __clang__

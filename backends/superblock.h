@@ -5,9 +5,9 @@
 // from a copy that is padded with zeros: the scales of the padding are zero, so it adds nothing.
 #pragma once
 
-#include "../kernels/load.h"
-#include "../kernels/tensor.h"
-#include "../kernels/quant.h"
+#include "kernels/load.h"
+#include "kernels/tensor.h"
+#include "kernels/quant.h"
 
 enum {
     SUPERBLOCK = 256,

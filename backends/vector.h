@@ -35,8 +35,8 @@
 //   add_pair_products(sum, a, b)   adds the two products of the int16 in each dword
 #pragma once
 
-#include "superblock.h"
-#include "../kernels/blocks.h"
+#include "backends/superblock.h"
+#include "kernels/blocks.h"
 
 enum { WIDTH = VECTOR_BITS / 32 };
 typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));

@@ -6,8 +6,8 @@
 // NaN, and a softmax with a NaN score has a NaN sum.
 #pragma once
 
-#include "vector.h"
-#include "../kernels/backends.h"
+#include "backends/vector.h"
+#include "kernels/backends.h"
 
 #include <math.h>
 

@@ -6,8 +6,8 @@
 // all rows, and the scales of all rows are extracted by the same shifts and masks.
 #pragma once
 
-#include "vector.h"
-#include "../kernels/codebook.h"
+#include "backends/vector.h"
+#include "kernels/codebook.h"
 
 // Vectors with one dword for each of WIDTH rows.
 typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));

@@ -1,5 +1,5 @@
 // See blake2b.h.
-#include "blake2b.h"
+#include "base/blake2b.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Messages are formatted on the stack, so that "out of memory" can be reported.
-#include "error.h"
-#include "utf8.h"
+#include "base/error.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>

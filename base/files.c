@@ -1,8 +1,8 @@
 // See files.h.
 // Order: files in use, reading, temporary names, output files, journals.
-#include "files.h"
-#include "clock.h"
-#include "../os/os.h"
+#include "base/files.h"
+#include "base/clock.h"
+#include "os/os.h"
 
 #include <dirent.h>
 #include <errno.h>

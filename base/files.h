@@ -7,7 +7,7 @@
 // replaces a file has a name for a moment, in which SIGKILL leaves it.
 #pragma once
 
-#include "text.h"
+#include "base/text.h"
 
 // Appends the content of a file to `out`; "-" is stdin. At most 1 GiB is accepted from a pipe or
 // device. False with err (EXIT_RUNTIME).

@@ -1,8 +1,8 @@
 // See intern.h.
-#include "intern.h"
-#include "bits.h"
-#include "files.h"
-#include "hash.h"
+#include "base/intern.h"
+#include "base/bits.h"
+#include "base/files.h"
+#include "base/hash.h"
 
 enum { MIN_SLOTS = 16 };
 

@@ -5,7 +5,7 @@
 // use it to recognize states, configurations and stack frames that exist already.
 #pragma once
 
-#include "memory.h"
+#include "base/memory.h"
 
 // Zero-initialize; free with intern_free.
 typedef struct {

@@ -6,7 +6,7 @@
 // never makes it longer.
 //
 // Order: characters and values of the parser, access to the nodes, the writer.
-#include "json.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>

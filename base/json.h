@@ -4,7 +4,7 @@
 // JsonWriter appends compact JSON to a buffer.
 #pragma once
 
-#include "text.h"
+#include "base/text.h"
 
 typedef enum { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
 

@@ -1,8 +1,8 @@
 // See mapping.h.
-#include "mapping.h"
-#include "../os/os.h"
-#include "files.h"
-#include "text.h"
+#include "base/mapping.h"
+#include "os/os.h"
+#include "base/files.h"
+#include "base/text.h"
 
 #include <fcntl.h>
 #include <pthread.h>

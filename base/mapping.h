@@ -2,7 +2,7 @@
 // changed under the mapping.
 #pragma once
 
-#include "error.h"
+#include "base/error.h"
 
 typedef struct {
     const char *path; // owned; NULL for bytes in memory

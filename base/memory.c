@@ -1,5 +1,5 @@
 // See memory.h.
-#include "memory.h"
+#include "base/memory.h"
 
 #include <sys/mman.h>
 

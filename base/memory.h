@@ -2,7 +2,7 @@
 // that callers need no error path. <stdlib.h> and <string.h> come with this header.
 #pragma once
 
-#include "error.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // See signals.h.
-#include "signals.h"
-#include "error.h"
-#include "files.h"
+#include "base/signals.h"
+#include "base/error.h"
+#include "base/files.h"
 
 #include <signal.h>
 #include <unistd.h>

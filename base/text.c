@@ -1,6 +1,6 @@
 // See text.h.
 // Order: strings, buffers, numbers, suggestions for misspelled words.
-#include "text.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <float.h>

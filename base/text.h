@@ -1,8 +1,8 @@
 // Text: strings with a length, growing buffers, numbers as text.
 #pragma once
 
-#include "memory.h"
-#include "utf8.h"
+#include "base/memory.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 

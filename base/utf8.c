@@ -1,5 +1,5 @@
 // See utf8.h.
-#include "utf8.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <string.h>

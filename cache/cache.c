@@ -22,13 +22,13 @@
 // uncached prefill would use for them (generate.c, feed_prompt).
 //
 // Order: hashes, page files, the list of files, then loading and storing for a model.
-#include "cache.h"
-#include "../checksum.h"
-#include "../base/bits.h"
-#include "../base/files.h"
-#include "../kernels/attention.h"
-#include "../lora/lora.h"
-#include "../os/os.h"
+#include "cache/cache.h"
+#include "checksum.h"
+#include "base/bits.h"
+#include "base/files.h"
+#include "kernels/attention.h"
+#include "lora/lora.h"
+#include "os/os.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 // only if the model, the tokens and every byte of the page match; otherwise it is a cache miss.
 #pragma once
 
-#include "../model.h"
+#include "model.h"
 
 typedef struct PrefixCache PrefixCache;
 

@@ -1,5 +1,5 @@
 // Replaces cache/ in builds WITHOUT=cache: there is no prefix cache to open.
-#include "cache.h"
+#include "cache/cache.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,6 +1,6 @@
 // See dialogue.h.
-#include "dialogue.h"
-#include "../base/files.h"
+#include "chat/dialogue.h"
+#include "base/files.h"
 
 void dialogue_push(Dialogue *d, Message m) {
     d->messages = xrealloc(d->messages, (size_t)d->n + 1, sizeof *d->messages);

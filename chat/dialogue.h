@@ -2,7 +2,7 @@
 // line and message).
 #pragma once
 
-#include "message.h"
+#include "chat/message.h"
 
 // Zero-initialize.
 typedef struct {

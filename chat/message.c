@@ -1,5 +1,5 @@
 // See message.h.
-#include "message.h"
+#include "chat/message.h"
 
 #include <ctype.h>
 

@@ -1,7 +1,7 @@
 // Messages of a dialogue, in the form of the OpenAI API.
 #pragma once
 
-#include "../base/json.h"
+#include "base/json.h"
 
 // A message is a JSON object with the members role, content (a string, null or an array of text
 // parts), tool_calls, tool_call_id, name, reasoning_content and any others. Their order is kept.

@@ -5,7 +5,7 @@
 // this form.
 //
 // Order: the forms of tool calls, reasoning, then the whole reply.
-#include "reply.h"
+#include "chat/reply.h"
 
 #include <ctype.h>
 

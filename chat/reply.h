@@ -1,7 +1,7 @@
 // The reply of a model, parsed into reasoning, text and tool calls.
 #pragma once
 
-#include "template.h"
+#include "chat/template.h"
 
 typedef struct {
     Str name, arguments; // owned; arguments: a JSON object

@@ -1,7 +1,7 @@
 // Chooses a template, derives its properties, and renders it.
 // Order: choosing a template, facts about it, opening, variables, rendering to tokens.
-#include "template.h"
-#include "../base/files.h"
+#include "chat/template.h"
+#include "base/files.h"
 
 #include <ctype.h>
 

@@ -9,9 +9,9 @@
 // (jinja/jinja_value.h), and the tokenizer parses special tokens only where the mask is 1.
 #pragma once
 
-#include "message.h"
-#include "../tokenizer.h"
-#include "../jinja/jinja.h"
+#include "chat/message.h"
+#include "tokenizer.h"
+#include "jinja/jinja.h"
 
 // A form of tool calls. The text after `opener` is JSON: {"name": ..., KEY: {...}}, or with is_list
 // an array of such objects; then `closer` follows. An opener that begins with a brace is the

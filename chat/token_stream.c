@@ -1,5 +1,5 @@
 // See token_stream.h.
-#include "token_stream.h"
+#include "chat/token_stream.h"
 
 // Appends the next n bytes of the rendered text to the stream's text.
 static void extend_text(TokenStream *s, Str text, const char *mask, size_t n) {

@@ -13,7 +13,7 @@
 // beginning.
 #pragma once
 
-#include "template.h"
+#include "chat/template.h"
 
 typedef struct {
     size_t text; // offset in TokenStream.text

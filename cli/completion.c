@@ -1,8 +1,8 @@
 // The tokens of a completion are in its session, except for the last one if it is still pending;
 // the text is in the Sequence. reply_parse() looks for reasoning and tool calls in the text with
 // special tokens.
-#include "completion.h"
-#include "../answer.h"
+#include "cli/completion.h"
+#include "answer.h"
 
 // Opens an object and writes a token and its log-probability into it.
 static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob, bool is_openai) {

@@ -4,8 +4,8 @@
 // chat and batch share these functions.
 #pragma once
 
-#include "../chat/reply.h"
-#include "../generate.h"
+#include "chat/reply.h"
+#include "generate.h"
 
 // Appends the generated tokens, without the stop token. The session must still exist.
 void completion_ids(const Sequence *s, Ids *out);

@@ -1,10 +1,10 @@
 // One buffer holds the bytes that have been read. Lines are returned in place, and are removed from
 // the buffer before the next read. The buffer grows with the longest line, at most to the limit
 // plus one read.
-#include "lines.h"
-#include "output.h"
-#include "../base/files.h"
-#include "../generate.h"
+#include "cli/lines.h"
+#include "cli/output.h"
+#include "base/files.h"
+#include "generate.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 // limit for a line. Longer lines are reported and not kept.
 #pragma once
 
-#include "../base/json.h"
+#include "base/json.h"
 
 typedef struct {
     const char *path;

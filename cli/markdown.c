@@ -1,6 +1,6 @@
 // A state machine over the bytes of a text. All styles except code blocks end with their line, so a
 // marker without a counterpart has no effect on later lines.
-#include "markdown.h"
+#include "cli/markdown.h"
 
 #include <ctype.h>
 

@@ -4,7 +4,7 @@
 // text is the original text.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 // Zero-initialize for each text.
 typedef struct {

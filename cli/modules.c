@@ -1,5 +1,5 @@
 // WITHOUT is the variable of the Makefile: the directories that were left out.
-#include "modules.h"
+#include "cli/modules.h"
 
 static const struct {
     const char *directory, *provides;

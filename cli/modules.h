@@ -4,7 +4,7 @@
 // that module refuses the option or command by name, instead of reporting it as unknown.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 typedef enum {
     MODULE_CORE, // always built

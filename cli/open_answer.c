@@ -1,7 +1,7 @@
 // See open_answer.h.
-#include "open_answer.h"
-#include "output.h"
-#include "../base/files.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "base/files.h"
 
 // Reasoning.
 

@@ -2,8 +2,8 @@
 // constraint and the calls of its tools.
 #pragma once
 
-#include "open_model.h"
-#include "../answer.h"
+#include "cli/open_model.h"
+#include "answer.h"
 
 // The reasoning that --reasoning and --reasoning-budget request.
 Reasoning reasoning_from_options(const Options *o);

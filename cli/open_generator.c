@@ -1,6 +1,6 @@
 // See open_generator.h.
-#include "open_generator.h"
-#include "output.h"
+#include "cli/open_generator.h"
+#include "cli/output.h"
 
 // Compares the stored token lists, not only their sizes: draft tokens and logits are compared by
 // id, so an id must be the same token in both models.

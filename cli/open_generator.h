@@ -1,8 +1,8 @@
 // Opens the generator with its prefix cache and draft model.
 #pragma once
 
-#include "open_model.h"
-#include "../generate.h"
+#include "cli/open_model.h"
+#include "generate.h"
 
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.

@@ -1,10 +1,10 @@
 // Order matters: the file is prefetched in the background while the vocabulary is parsed, and the
 // template is opened before any text is tokenized, because it reserves special tokens.
-#include "open_model.h"
-#include "output.h"
-#include "prompt.h"
-#include "report.h"
-#include "../kernels/ops.h"
+#include "cli/open_model.h"
+#include "cli/output.h"
+#include "cli/prompt.h"
+#include "cli/report.h"
+#include "kernels/ops.h"
 
 #include <stdio.h>
 

@@ -4,10 +4,10 @@
 // the user's to fix, so these functions print one line and end the program.
 #pragma once
 
-#include "options.h"
-#include "../chat/template.h"
-#include "../constrain/constraint.h"
-#include "../tokenizer.h"
+#include "cli/options.h"
+#include "chat/template.h"
+#include "constrain/constraint.h"
+#include "tokenizer.h"
 
 // Immutable once open, except for the constraint cache.
 typedef struct {

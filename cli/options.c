@@ -8,9 +8,9 @@
 // alone or `--name=false`. `--` ends the options. A dash before a digit, or alone, is not an
 // option: "-5" and "-" are positional arguments. If an option is repeated, the last value counts,
 // except for lists.
-#include "options.h"
-#include "../base/files.h"
-#include "spellings.h"
+#include "cli/options.h"
+#include "base/files.h"
+#include "cli/spellings.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 // one struct, Options. To add one, add a field and a row to the table in options.c.
 #pragma once
 
-#include "modules.h"
-#include "../model_load.h"
-#include "../sample.h"
+#include "cli/modules.h"
+#include "model_load.h"
+#include "sample.h"
 
 #include <limits.h>
 

@@ -1,8 +1,8 @@
 // Text goes straight to the descriptor, so that it appears immediately; stdio's buffer is flushed
 // first to keep the order. stderr is unbuffered.
-#include "output.h"
-#include "../base/clock.h"
-#include "../base/files.h"
+#include "cli/output.h"
+#include "base/clock.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 // terminal. Results that are not text (JSON, tables) may use stdio; it is flushed in order.
 #pragma once
 
-#include "options.h"
-#include "../base/json.h"
+#include "cli/options.h"
+#include "base/json.h"
 
 // Prepares the standard descriptors: closed ones are replaced, and stdout becomes blocking. Must be
 // called before any file is opened.

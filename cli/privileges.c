@@ -5,11 +5,11 @@
 //   chat    reads any file (/file, /load, completion), and writes (/save) below the current
 //           directory and the directory of temporary files
 //   help    reads no file, and does not enter the sandbox
-#include "privileges.h"
-#include "output.h"
-#include "../base/files.h"
-#include "../os/sandbox.h"
-#include "../os/threads.h"
+#include "cli/privileges.h"
+#include "cli/output.h"
+#include "base/files.h"
+#include "os/sandbox.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <sys/stat.h>

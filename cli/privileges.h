@@ -2,7 +2,7 @@
 // others.
 #pragma once
 
-#include "options.h"
+#include "cli/options.h"
 
 // Enters the sandbox with the files that the options of a command (a CMD_ bit) name. Call it before
 // threads are started and before any file of the user is read. Creates the directory of --cache,

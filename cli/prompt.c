@@ -1,6 +1,6 @@
 // See prompt.h.
-#include "prompt.h"
-#include "../base/files.h"
+#include "cli/prompt.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <strings.h>

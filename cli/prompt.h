@@ -3,9 +3,9 @@
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
 #pragma once
 
-#include "options.h"
-#include "../chat/template.h"
-#include "../tokenizer.h"
+#include "cli/options.h"
+#include "chat/template.h"
+#include "tokenizer.h"
 
 // True if a positional argument is the name of a GGUF file, not a prompt that ends in ".gguf".
 bool argument_is_model(const char *arg);

@@ -1,9 +1,9 @@
 // See report.h.
-#include "report.h"
-#include "../base/clock.h"
-#include "../model_size.h"
-#include "../os/os.h"
-#include "output.h"
+#include "cli/report.h"
+#include "base/clock.h"
+#include "model_size.h"
+#include "os/os.h"
+#include "cli/output.h"
 
 #include <poll.h>
 #include <stdio.h>

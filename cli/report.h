@@ -1,8 +1,8 @@
 // Reports on a running or finished completion, for people: progress, why it ended, speed.
 #pragma once
 
-#include "options.h"
-#include "../generate.h"
+#include "cli/options.h"
+#include "generate.h"
 
 // Starts a request, prefills its prompt with a progress line, and samples the first token.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,

@@ -1,8 +1,8 @@
 // See request.h.
-#include "request.h"
-#include "open_answer.h"
-#include "output.h"
-#include "../os/os.h"
+#include "cli/request.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "os/os.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 // refused here, before any computation.
 #pragma once
 
-#include "open_model.h"
-#include "../generate.h"
+#include "cli/open_model.h"
+#include "generate.h"
 
 enum {
     DEFAULT_CONTEXT = 8192, // context size without -c and -n, for models that have a larger one

@@ -1,6 +1,6 @@
 // See sampling.h.
-#include "sampling.h"
-#include "output.h"
+#include "cli/sampling.h"
+#include "cli/output.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // Sampling options that need the model: defaults from its file, and the tokens of --logit-bias.
 #pragma once
 
-#include "open_model.h"
+#include "cli/open_model.h"
 
 // Completes the sampling options of the command line with the defaults of the model file, where the
 // command line is silent, and with the biases of --logit-bias. Warns about invalid defaults; dies

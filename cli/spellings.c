@@ -1,5 +1,5 @@
 // See spellings.h.
-#include "spellings.h"
+#include "cli/spellings.h"
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties names the default that --any-order changes; files replace `cache`.

@@ -5,7 +5,7 @@
 // option that is not in the table of options.c, and for an unknown command.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 typedef enum {
     SPELLING_UNKNOWN,       // not in the table

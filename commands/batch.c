@@ -8,17 +8,17 @@
 // Invariant: an answer depends on its request and the command line only, not on other requests or
 // their order (as far as generate.h guarantees it for a batch). Each record has a random stream of
 // its own, seeded from its id.
-#include "batch.h"
-#include "commands.h"
-#include "../base/clock.h"
-#include "../base/signals.h"
-#include "../cli/open_answer.h"
-#include "../cli/open_generator.h"
-#include "../cli/output.h"
-#include "../cli/privileges.h"
-#include "../cli/sampling.h"
-#include "../model_size.h"
-#include "../os/os.h"
+#include "commands/batch.h"
+#include "commands/commands.h"
+#include "base/clock.h"
+#include "base/signals.h"
+#include "cli/open_answer.h"
+#include "cli/open_generator.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/sampling.h"
+#include "model_size.h"
+#include "os/os.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // The state of a run of batch_run(), which batch.c and batch_schedule.c share.
 #pragma once
 
-#include "batch_output.h"
-#include "../cli/lines.h"
-#include "../cli/request.h"
+#include "commands/batch_output.h"
+#include "cli/lines.h"
+#include "cli/request.h"
 
 typedef struct {
     const BatchTask *task;

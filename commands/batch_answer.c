@@ -1,8 +1,8 @@
 // The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
 // Order: tokens, log-probabilities, the two forms, then record_finish().
-#include "batch_record.h"
-#include "../base/files.h"
-#include "../cli/completion.h"
+#include "commands/batch_record.h"
+#include "base/files.h"
+#include "cli/completion.h"
 
 #include <math.h>
 #include <time.h>

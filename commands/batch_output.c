@@ -1,10 +1,10 @@
 // See batch_output.h.
 // Order: earlier results, opening, the fingerprint and --resume, writing.
-#include "batch_output.h"
-#include "../checksum.h"
-#include "../cli/output.h"
-#include "../cli/lines.h"
-#include "../os/os.h"
+#include "commands/batch_output.h"
+#include "checksum.h"
+#include "cli/output.h"
+#include "cli/lines.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <sys/stat.h>

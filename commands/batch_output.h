@@ -5,8 +5,8 @@
 // where the file system has such attributes.
 #pragma once
 
-#include "batch_record.h"
-#include "../base/files.h"
+#include "commands/batch_record.h"
+#include "base/files.h"
 
 // Adds an id to a set of ids. False if the set has it already.
 bool id_add(InternTable *ids, const Buffer *id);

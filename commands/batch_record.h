@@ -10,10 +10,10 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c runs them.
 #pragma once
 
-#include "../answer.h"
-#include "../base/intern.h"
-#include "../base/json.h"
-#include "../cli/open_model.h"
+#include "answer.h"
+#include "base/intern.h"
+#include "base/json.h"
+#include "cli/open_model.h"
 
 enum {
     MAX_CHOICES = 64,       // "n" of a request

@@ -3,12 +3,12 @@
 // A field is looked up in the table `fields`, then among the options of the command line (those
 // with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
 // --strict. A field that is null counts as absent.
-#include "batch_record.h"
-#include "../cli/open_answer.h"
-#include "../cli/prompt.h"
-#include "../cli/request.h"
-#include "../cli/sampling.h"
-#include "../cli/spellings.h"
+#include "commands/batch_record.h"
+#include "cli/open_answer.h"
+#include "cli/prompt.h"
+#include "cli/request.h"
+#include "cli/sampling.h"
+#include "cli/spellings.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 // one. Prefixes of finished records are kept as long as waiting records can use them.
 //
 // Invariant: the KV caches of all running records fit in memory, each at its full length.
-#include "batch.h"
+#include "commands/batch.h"
 
 enum { MIN_SHARED = 32 }; // tokens of the shortest common prefix that is shared
 

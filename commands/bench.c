@@ -5,14 +5,14 @@
 // same run, because the load of a shared machine changes by the minute.
 //
 // Order: expected work, measurements, the list of tests, the report, command_bench().
-#include "bench.h"
-#include "commands.h"
-#include "../base/bits.h"
-#include "../base/clock.h"
-#include "../cli/output.h"
-#include "../cli/request.h"
-#include "../kernels/team.h"
-#include "../model_size.h"
+#include "commands/bench.h"
+#include "commands/commands.h"
+#include "base/bits.h"
+#include "base/clock.h"
+#include "cli/output.h"
+#include "cli/request.h"
+#include "kernels/team.h"
+#include "model_size.h"
 
 #include <stdio.h>
 

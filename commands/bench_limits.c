@@ -1,7 +1,7 @@
 // Measures the limits of the machine: memory bandwidth, and arithmetic peak from registers.
-#include "bench.h"
-#include "../base/clock.h"
-#include "../kernels/ops.h"
+#include "commands/bench.h"
+#include "base/clock.h"
+#include "kernels/ops.h"
 
 enum {
     STREAMS = 8, // memory streams that a thread reads concurrently

@@ -1,13 +1,13 @@
 // chat: reads texts in a loop. A typed text that begins with a slash is a command
 // (chat_commands.c); any other text is a message, which the model answers (chat_turn.c).
-#include "commands.h"
-#include "chat.h"
-#include "../base/signals.h"
-#include "../cli/open_generator.h"
-#include "../cli/request.h"
-#include "../cli/sampling.h"
-#include "../cli/output.h"
-#include "../cli/privileges.h"
+#include "commands/commands.h"
+#include "commands/chat.h"
+#include "base/signals.h"
+#include "cli/open_generator.h"
+#include "cli/request.h"
+#include "cli/sampling.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
 
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 

@@ -8,12 +8,12 @@
 // the tokens from the first difference on are fed again.
 #pragma once
 
-#include "../base/files.h"
-#include "../chat/dialogue.h"
-#include "../chat/token_stream.h"
-#include "../editor/editor.h"
-#include "../cli/open_model.h"
-#include "../generate.h"
+#include "base/files.h"
+#include "chat/dialogue.h"
+#include "chat/token_stream.h"
+#include "editor/editor.h"
+#include "cli/open_model.h"
+#include "generate.h"
 
 typedef struct {
     Options options; // a copy, which /set changes

@@ -1,9 +1,9 @@
 // The slash commands of chat, their table, and the completion of input. A command is called with
 // the text that follows its name.
 // Order: options, files, clipboard, dialogue, the table, completion.
-#include "chat.h"
-#include "../cli/output.h"
-#include "../cli/request.h"
+#include "commands/chat.h"
+#include "cli/output.h"
+#include "cli/request.h"
 
 #include <dirent.h>
 #include <errno.h>

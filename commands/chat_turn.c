@@ -1,13 +1,13 @@
 // Turns of a chat: check the context, generate and show an answer, and add it to the dialogue and
 // the token stream.
 // Order: errors and saving, the context, showing an answer, adding and removing turns.
-#include "chat.h"
-#include "../cli/completion.h"
-#include "../cli/markdown.h"
-#include "../cli/open_answer.h"
-#include "../cli/output.h"
-#include "../cli/report.h"
-#include "../cli/request.h"
+#include "commands/chat.h"
+#include "cli/completion.h"
+#include "cli/markdown.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/request.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 // Threads share the leaves of all tensors (checksum.h): a leaf is decoded, tested and hashed by one
 // thread.
-#include "check.h"
-#include "../kernels/ops.h"
+#include "commands/check.h"
+#include "kernels/ops.h"
 
 // Shared by all threads.
 typedef struct {

@@ -1,7 +1,7 @@
 // Reads every weight of a model file: checks that all are finite, and computes their checksum.
 #pragma once
 
-#include "../checksum.h"
+#include "checksum.h"
 
 // True if no value is NaN or infinite.
 bool floats_are_finite(const float *x, size_t n);

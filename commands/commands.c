@@ -1,7 +1,7 @@
 // The command table, in the order of the help.
-#include "commands.h"
-#include "../cli/prompt.h"
-#include "../cli/spellings.h"
+#include "commands/commands.h"
+#include "cli/prompt.h"
+#include "cli/spellings.h"
 
 const Command command_table[] = {
     {"run", CMD_RUN, INT_MAX, model_take_argument, command_run, MODULE_CORE,

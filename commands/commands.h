@@ -4,7 +4,7 @@
 // process does. Objects that live as long as the command are therefore static and never freed.
 #pragma once
 
-#include "../cli/options.h"
+#include "cli/options.h"
 
 typedef struct {
     const char *name;

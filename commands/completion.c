@@ -2,9 +2,9 @@
 //
 // commands/completions/ has a script per shell, with placeholders for the list of commands and the
 // options of each command. The functions here write these lists in the syntax of each shell.
-#include "commands.h"
-#include "../chat/template.h"
-#include "../quantize/mixture.h"
+#include "commands/commands.h"
+#include "chat/template.h"
+#include "quantize/mixture.h"
 
 #include <stdio.h>
 

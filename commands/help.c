@@ -1,8 +1,8 @@
 // help: describes commands and options, on the terminal or as a manual page. Everything comes from
 // command_table and option_table.
-#include "commands.h"
-#include "../cli/output.h"
-#include "../quantize/mixture.h"
+#include "commands/commands.h"
+#include "cli/output.h"
+#include "quantize/mixture.h"
 
 #include <stdio.h>
 

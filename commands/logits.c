@@ -1,10 +1,10 @@
 // logits: writes the raw logits of given tokens as float32, for comparison with other programs.
-#include "commands.h"
-#include "check.h"
-#include "../base/files.h"
-#include "../cli/output.h"
-#include "../cli/prompt.h"
-#include "../cli/request.h"
+#include "commands/commands.h"
+#include "commands/check.h"
+#include "base/files.h"
+#include "cli/output.h"
+#include "cli/prompt.h"
+#include "cli/request.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 // quantize: converts a model file to smaller tensor types (quantize/).
-#include "commands.h"
-#include "../base/clock.h"
-#include "../cli/output.h"
-#include "../quantize/quantize.h"
+#include "commands/commands.h"
+#include "base/clock.h"
+#include "cli/output.h"
+#include "quantize/quantize.h"
 
 static void show_progress(void *arg, const char *line) {
     if (line)

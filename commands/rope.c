@@ -6,10 +6,10 @@
 // Rules of --compare repeat each column, as "llama3.cos". docs/rope.md explains the mathematics.
 //
 // Order: the values of a column, the options, the output, command_rope().
-#include "commands.h"
-#include "../base/json.h"
-#include "../cli/output.h"
-#include "../generate.h"
+#include "commands/commands.h"
+#include "base/json.h"
+#include "cli/output.h"
+#include "generate.h"
 
 #include <float.h>
 #include <math.h>

@@ -6,17 +6,17 @@
 //
 // All errors end the program with one line on stderr; nothing is printed on stdout before the
 // request is known to fit. docs/walkthrough.md follows the same prompt through the model.
-#include "commands.h"
-#include "../base/signals.h"
-#include "../cli/completion.h"
-#include "../cli/open_answer.h"
-#include "../cli/open_generator.h"
-#include "../cli/output.h"
-#include "../cli/privileges.h"
-#include "../cli/prompt.h"
-#include "../cli/report.h"
-#include "../cli/request.h"
-#include "../cli/sampling.h"
+#include "commands/commands.h"
+#include "base/signals.h"
+#include "cli/completion.h"
+#include "cli/open_answer.h"
+#include "cli/open_generator.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/prompt.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "cli/sampling.h"
 
 enum { MAX_COMPLETIONS = 64 }; // -N
 

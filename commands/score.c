@@ -1,10 +1,10 @@
 // score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
 // scheduler of batch, --perplexity and --ids on a loop of their own.
-#include "score.h"
-#include "commands.h"
-#include "score_record.h"
-#include "../cli/output.h"
-#include "../cli/prompt.h"
+#include "commands/score.h"
+#include "commands/commands.h"
+#include "commands/score_record.h"
+#include "cli/output.h"
+#include "cli/prompt.h"
 
 // Prints the answer to score --choices.
 static void print_choices(const Record *r) {

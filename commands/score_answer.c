@@ -1,6 +1,6 @@
 // The answer to a request of score as JSON, or as the table of score --choices.
-#include "score_record.h"
-#include "../cli/completion.h"
+#include "commands/score_record.h"
+#include "cli/completion.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // See score_kl.h.
-#include "score_kl.h"
-#include "../cli/open_generator.h"
+#include "commands/score_kl.h"
+#include "cli/open_generator.h"
 
 #include <fcntl.h>
 #include <math.h>

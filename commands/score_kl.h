@@ -2,9 +2,9 @@
 // which is another model or a file of logits.
 #pragma once
 
-#include "../base/json.h"
-#include "../cli/open_model.h"
-#include "../generate.h"
+#include "base/json.h"
+#include "cli/open_model.h"
+#include "generate.h"
 
 typedef struct {
     int n_vocab;

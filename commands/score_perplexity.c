@@ -4,15 +4,15 @@
 // Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
 // in a forward pass. They do not run on the scheduler of batch, because it would fork common
 // prefixes, and --kl runs each pass on a second model as well.
-#include "score.h"
-#include "score_kl.h"
-#include "../base/clock.h"
-#include "../base/files.h"
-#include "../cli/lines.h"
-#include "../cli/output.h"
-#include "../cli/privileges.h"
-#include "../cli/prompt.h"
-#include "../cli/request.h"
+#include "commands/score.h"
+#include "commands/score_kl.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "cli/lines.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/prompt.h"
+#include "cli/request.h"
 
 #include <math.h>
 

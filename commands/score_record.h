@@ -13,7 +13,7 @@
 // Encoding follows lm-evaluation-harness (TemplateLM._encode_pair, get_rolling_token_windows).
 #pragma once
 
-#include "batch_record.h"
+#include "commands/batch_record.h"
 
 typedef struct {
     Ids ids;          // all but the last are fed; owned by the item's Record once it has begun

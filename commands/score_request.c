@@ -1,8 +1,8 @@
 // Parses requests of score and encodes their items: score_record_parse().
 // Order: encoding of an item, items of each kind, fields, records.
-#include "score_record.h"
-#include "../base/unicode.h"
-#include "../cli/request.h"
+#include "commands/score_record.h"
+#include "base/unicode.h"
+#include "cli/request.h"
 
 enum { MAX_ITEMS = 1024 }; // of a request
 

@@ -1,6 +1,6 @@
 // score --rerank: the relevance of documents, as P(yes) against P(no) after the reranking prompt.
-#include "score_record.h"
-#include "../cli/output.h"
+#include "commands/score_record.h"
+#include "cli/output.h"
 
 // The default instruction of Qwen3-Reranker's prompt, which --instruction replaces.
 #define INSTRUCTION "Given a web search query, retrieve relevant passages that answer the query"

@@ -1,15 +1,15 @@
 // show: describes a model file, the memory it needs and the speed to expect.
 // Order: tensors, tokenizer, family, origin, the whole model as text and JSON, --check.
-#include "bench.h"
-#include "commands.h"
-#include "check.h"
-#include "../base/json.h"
-#include "../cli/output.h"
-#include "../cli/report.h"
-#include "../cli/request.h"
-#include "../kernels/ops.h"
-#include "../model_size.h"
-#include "../os/os.h"
+#include "commands/bench.h"
+#include "commands/commands.h"
+#include "commands/check.h"
+#include "base/json.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "kernels/ops.h"
+#include "model_size.h"
+#include "os/os.h"
 
 #include <math.h>
 #include <stdio.h>

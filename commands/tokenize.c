@@ -2,15 +2,15 @@
 // conversation as it would be fed to the model. With a constraint, checks which texts the
 // constraint accepts.
 // Order: conversations, ids and text, constraints, lines, command_tokenize().
-#include "commands.h"
-#include "../base/clock.h"
-#include "../base/files.h"
-#include "../chat/dialogue.h"
-#include "../cli/lines.h"
-#include "../cli/open_answer.h"
-#include "../cli/output.h"
-#include "../cli/privileges.h"
-#include "../cli/prompt.h"
+#include "commands/commands.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "chat/dialogue.h"
+#include "cli/lines.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/prompt.h"
 
 #include <stdio.h>
 

@@ -2,9 +2,9 @@
 // list of choices to a Grammar, from which a matcher computes token masks (mask.h).
 #pragma once
 
-#include "grammar.h"
-#include "mask.h"
-#include "../base/json.h"
+#include "constrain/grammar.h"
+#include "constrain/mask.h"
+#include "base/json.h"
 
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 

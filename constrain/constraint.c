@@ -1,8 +1,8 @@
 // See constraint.h.
-#include "constraint.h"
-#include "constrain.h"
-#include "number.h"
-#include "../base/clock.h"
+#include "constrain/constraint.h"
+#include "constrain/constrain.h"
+#include "constrain/number.h"
+#include "base/clock.h"
 
 struct CompiledConstraint {
     Buffer key; // see put_key

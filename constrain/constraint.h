@@ -6,9 +6,9 @@
 // tool calls in it.
 #pragma once
 
-#include "mask.h"
-#include "../base/json.h"
-#include "../tokenizer.h"
+#include "constrain/mask.h"
+#include "base/json.h"
+#include "tokenizer.h"
 
 // The requested constraint. At most one of schema, schema_text, grammar, regex and choices is set;
 // if none is, any text is allowed. An unset Str has data NULL.

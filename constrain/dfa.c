@@ -1,7 +1,7 @@
 // Contents, in this order: character classes; the subset construction (Rabin and Scott, "Finite
 // Automata and Their Decision Problems", 1959); removal of useless states and minimization by
 // partition refinement (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
-#include "dfa.h"
+#include "constrain/dfa.h"
 
 enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 

@@ -7,7 +7,7 @@
 // text of another rule; they make it a pushdown automaton (machine.h).
 #pragma once
 
-#include "nfa.h"
+#include "constrain/nfa.h"
 
 typedef struct {
     int rule, to; // a text of `rule` leads to state `to`

@@ -1,5 +1,5 @@
 // See formats.h.
-#include "formats.h"
+#include "constrain/formats.h"
 
 // Dates and times of RFC 3339; leap seconds only at 23:59:60 UTC.
 #define DATE                                                                                       \

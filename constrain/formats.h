@@ -1,7 +1,7 @@
 // The formats of JSON Schema's "format" as regular expressions.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 typedef struct {
     const char *name;

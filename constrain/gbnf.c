@@ -8,8 +8,8 @@
 //
 // Each rule is parsed into a pattern tree (pattern.h) and becomes a fragment of one NFA, whose
 // edges read characters or call rules.
-#include "constrain.h"
-#include "pattern.h"
+#include "constrain/constrain.h"
+#include "constrain/pattern.h"
 
 // Parsing.
 

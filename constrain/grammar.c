@@ -1,6 +1,6 @@
 // See grammar.h.
 // Order: building, tries, then grammar_finish(): possible values, object names.
-#include "grammar.h"
+#include "constrain/grammar.h"
 
 void grammar_free(Grammar *g) {
     if (!g) return;

@@ -9,7 +9,7 @@
 //     definition 2: array, items of value 2    definition 0: text "null"; 1: any string
 #pragma once
 
-#include "dfa.h"
+#include "constrain/dfa.h"
 
 enum { NONE = -1 };
 #define NO_LIMIT UINT32_MAX

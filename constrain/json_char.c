@@ -1,5 +1,5 @@
 // See json_char.h.
-#include "json_char.h"
+#include "constrain/json_char.h"
 
 typedef enum {
     P_NONE,

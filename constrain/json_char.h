@@ -6,7 +6,7 @@
 // 0xd8.
 #pragma once
 
-#include "nfa.h"
+#include "constrain/nfa.h"
 
 enum { CHAR_COMPLETE = 0, CHAR_INVALID = 0xff };
 

@@ -1,5 +1,5 @@
 // See language.h.
-#include "language.h"
+#include "constrain/language.h"
 
 int *language_find(Languages *l, const void *key, size_t len) {
     bool is_new;

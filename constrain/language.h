@@ -3,8 +3,8 @@
 // by -1 after a failure, whose reason is in budget.err.
 #pragma once
 
-#include "grammar.h"
-#include "regex.h"
+#include "constrain/grammar.h"
+#include "constrain/regex.h"
 
 typedef struct {
     Grammar *grammar;

@@ -1,8 +1,8 @@
 // Contents, in this order: strings; DFAs with calls; values; property names; objects and arrays
 // with the white space of json.dumps; configurations; loops.
-#include "machine.h"
-#include "json_char.h"
-#include "stack.h"
+#include "constrain/machine.h"
+#include "constrain/json_char.h"
+#include "constrain/stack.h"
 
 enum {
     ROW_BYTES = 1024,         // the 256 steps of a configuration

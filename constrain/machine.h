@@ -31,7 +31,7 @@
 // continues the number. AT_AFTER reads the comma or ] after it, because the number may end here.
 #pragma once
 
-#include "grammar.h"
+#include "constrain/grammar.h"
 
 typedef struct Machine Machine;
 

@@ -19,9 +19,9 @@
 // 3. Differences. Just before a loop, for example after {" or in a property name that may still
 //    become a listed name, the mask is computed from the mask of the loop. Both configurations are
 //    walked together, and bits are corrected until the two paths reach the same configuration.
-#include "mask.h"
-#include "json_char.h"
-#include "../base/bits.h"
+#include "constrain/mask.h"
+#include "constrain/json_char.h"
+#include "base/bits.h"
 
 // A trie in depth-first order: the subtree of node i is the nodes [i, i + size).
 typedef struct {

@@ -4,7 +4,7 @@
 // Matchers of the same grammar share the machine and the masks computed so far.
 #pragma once
 
-#include "machine.h"
+#include "constrain/machine.h"
 
 typedef struct TokenTable TokenTable;
 

@@ -1,5 +1,5 @@
 // See nfa.h.
-#include "nfa.h"
+#include "constrain/nfa.h"
 
 enum { MAX_NFA_STATES = 1 << 16 };
 

@@ -4,8 +4,8 @@
 // construction ("Regular Expression Search Algorithm", CACM 1968); dfa.h makes it deterministic.
 #pragma once
 
-#include "../base/intern.h"
-#include "../base/text.h"
+#include "base/intern.h"
+#include "base/text.h"
 
 enum { CODE_MAX = 0x10ffff };
 

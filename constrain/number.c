@@ -1,6 +1,6 @@
 // See number.h.
 // Order: decimals, languages of ranges and multiples, spellings of one number.
-#include "number.h"
+#include "constrain/number.h"
 
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
 // point, and as many after it as json.dumps writes.

@@ -4,8 +4,8 @@
 // Numbers are compared as decimal texts of any length, never as rounded doubles.
 #pragma once
 
-#include "language.h"
-#include "../base/json.h"
+#include "constrain/language.h"
+#include "base/json.h"
 
 // The sign of a - b.
 int number_compare(const Json *a, const Json *b);

@@ -1,6 +1,6 @@
 // See pattern.h.
 // Order: errors and characters, the parser, escapes, nodes, emission into the NFA.
-#include "pattern.h"
+#include "constrain/pattern.h"
 
 bool pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;

@@ -15,7 +15,7 @@
 //           SEQUENCE SET c
 #pragma once
 
-#include "nfa.h"
+#include "constrain/nfa.h"
 
 typedef enum {
     PATTERN_SET = NFA_SET,     // one character of set `arg` of the NFA

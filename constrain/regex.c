@@ -1,10 +1,10 @@
 // Regular expressions: the ECMA-262 notation for the parser of pattern.h, the compilation to a DFA
 // (regex_compile), and constraints made of an expression or of choices (constrain.h).
 // Order: characters and classes, structure, compilation, constraints.
-#include "regex.h"
-#include "constrain.h"
-#include "pattern.h"
-#include "../base/unicode.h"
+#include "constrain/regex.h"
+#include "constrain/constrain.h"
+#include "constrain/pattern.h"
+#include "base/unicode.h"
 
 static bool looks_at(const PatternReader *r, const char *s) {
     return str_begins_with(pattern_rest(r), s);

@@ -7,7 +7,7 @@
 // look-around at other places are errors. Matching takes time linear in the length of the text.
 #pragma once
 
-#include "dfa.h"
+#include "constrain/dfa.h"
 
 typedef enum {
     REGEX_WHOLE,  // the whole text matches

@@ -1,6 +1,6 @@
 // The entry point of the JSON Schema compiler, and keywords that are annotations or not supported.
-#include "constrain.h"
-#include "schema_keywords.h"
+#include "constrain/constrain.h"
+#include "constrain/schema_keywords.h"
 
 static const SchemaKeyword other_keywords[] = {
     {"contains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 6},

@@ -1,5 +1,5 @@
 // Arrays: items, prefixItems, contains, minItems, maxItems, uniqueItems. See schema_keywords.h.
-#include "schema_keywords.h"
+#include "constrain/schema_keywords.h"
 
 // Returns the list of schemas of the first items, and sets *rest to the schema of all other items
 // (NULL: any). Before draft 2020, "items" may be this list.

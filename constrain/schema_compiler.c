@@ -1,6 +1,6 @@
 // See schema_compiler.h.
-#include "schema_compiler.h"
-#include "number.h"
+#include "constrain/schema_compiler.h"
+#include "constrain/number.h"
 
 #include <stdarg.h>
 

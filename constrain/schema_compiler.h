@@ -7,8 +7,8 @@
 // schema_expand.h describes how these functions work together. schema.c lists the tables.
 #pragma once
 
-#include "language.h"
-#include "../base/json.h"
+#include "constrain/language.h"
+#include "base/json.h"
 
 // Types of values, as bits.
 enum {

@@ -1,6 +1,6 @@
 // See schema_expand.h.
 // Order: values, conjunctions and their expansion, bounds, checks of known values.
-#include "schema_expand.h"
+#include "constrain/schema_expand.h"
 
 enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
 

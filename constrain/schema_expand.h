@@ -26,8 +26,8 @@
 // no value in common (schema_logic.c). This avoids many negations that are not supported.
 #pragma once
 
-#include "number.h"
-#include "schema_compiler.h"
+#include "constrain/number.h"
+#include "constrain/schema_compiler.h"
 
 struct SchemaAssertion {
     AssertionKind kind;

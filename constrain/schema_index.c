@@ -6,8 +6,8 @@
 // errors.
 //
 // Order: the index, then references.
-#include "number.h"
-#include "schema_compiler.h"
+#include "constrain/number.h"
+#include "constrain/schema_compiler.h"
 
 // The index.
 

@@ -3,8 +3,8 @@
 // except that all may call string_regex() and string_pattern().
 #pragma once
 
-#include "regex.h"
-#include "schema_expand.h"
+#include "constrain/regex.h"
+#include "constrain/schema_expand.h"
 
 // type, $ref, allOf, anyOf, oneOf, not, if
 extern const SchemaPart logic_part;

@@ -1,6 +1,6 @@
 // Logic: type, $ref, allOf, anyOf, oneOf, not, if, then and else. See schema_keywords.h.
 // Order: type, disjoint schemas, not, allOf to oneOf, if.
-#include "schema_keywords.h"
+#include "constrain/schema_keywords.h"
 
 // Type.
 

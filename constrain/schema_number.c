@@ -1,5 +1,5 @@
 // Numbers: ranges and multiples. See schema_keywords.h.
-#include "schema_keywords.h"
+#include "constrain/schema_keywords.h"
 
 // Bounds.
 

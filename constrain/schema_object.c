@@ -1,6 +1,6 @@
 // Objects: properties, names, and the number of properties. See schema_keywords.h.
 // Order: keywords of properties, names and dependencies, then known and other names, objects.
-#include "schema_keywords.h"
+#include "constrain/schema_keywords.h"
 
 #include <stdio.h>
 

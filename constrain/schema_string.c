@@ -1,6 +1,6 @@
 // Strings: lengths, patterns and formats. See schema_keywords.h.
-#include "schema_keywords.h"
-#include "formats.h"
+#include "constrain/schema_keywords.h"
+#include "constrain/formats.h"
 
 #include <stdio.h>
 

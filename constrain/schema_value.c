@@ -1,5 +1,5 @@
 // Listed values: const and enum; null, true and false. See schema_keywords.h.
-#include "schema_keywords.h"
+#include "constrain/schema_keywords.h"
 
 // The first of the n values that "const" or "enum" lists.
 static const Json *listed_values(const KeywordUse *u, int *n) {

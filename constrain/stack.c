@@ -1,7 +1,7 @@
 // See stack.h.
 // Order: frames and stacks, sets of stacks, used names, what may come next.
-#include "stack.h"
-#include "../base/bits.h"
+#include "constrain/stack.h"
+#include "base/bits.h"
 
 // Frames.
 

@@ -28,7 +28,7 @@
 // names are counted but not stored, so an object may repeat one.
 #pragma once
 
-#include "grammar.h"
+#include "constrain/grammar.h"
 
 typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_OBJECT, FRAME_ARRAY } FrameKind;
 

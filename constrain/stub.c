@@ -1,6 +1,6 @@
 // Replaces constrain/ in a program built with WITHOUT=constrain. No constraint can be compiled: the
 // option table refuses the options, and constraint_compile() the fields of batch records.
-#include "constraint.h"
+#include "constrain/constraint.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

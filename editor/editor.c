@@ -7,9 +7,9 @@
 // The row of the cursor (cursor_row) is therefore the only state of the screen that is kept. If the
 // text has more rows than the screen, only the lines around the cursor are laid out, so that the
 // cost of a key does not depend on the length of a paste.
-#include "editor.h"
-#include "../base/files.h"
-#include "../base/signals.h"
+#include "editor/editor.h"
+#include "base/files.h"
+#include "base/signals.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 // process ends. It restores the terminal on every exit and on every signal that can be caught.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 typedef struct Editor Editor;
 

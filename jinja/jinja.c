@@ -4,10 +4,10 @@
 // macro, each body whose text is captured, and each "with". "if" has none. An assignment changes
 // only the innermost scope. A loop therefore cannot change variables outside it; templates use
 // namespace() for that. A macro sees the scope of its definition, not the scope of its call.
-#include "jinja.h"
-#include "../base/unicode.h"
-#include "jinja_library.h"
-#include "jinja_tree.h"
+#include "jinja/jinja.h"
+#include "base/unicode.h"
+#include "jinja/jinja_library.h"
+#include "jinja/jinja_tree.h"
 
 #include <math.h>
 

@@ -13,7 +13,7 @@
 // jinja_value.h describes how operations preserve the mask.
 #pragma once
 
-#include "../base/json.h"
+#include "base/json.h"
 
 #include <time.h>
 

@@ -4,8 +4,8 @@
 // A function gets its operand (the input of a filter, the object of a method) as a->self, and one
 // value per parameter in a->values; omitted arguments are VALUE_ABSENT. Template functions that
 // differ only in a detail share a C function and have different values of a->variant.
-#include "jinja_library.h"
-#include "../base/unicode.h"
+#include "jinja/jinja_library.h"
+#include "base/unicode.h"
 
 #include <ctype.h>
 #include <math.h>

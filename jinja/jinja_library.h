@@ -4,7 +4,7 @@
 // the end access attributes, items and slices.
 #pragma once
 
-#include "jinja_value.h"
+#include "jinja/jinja_value.h"
 
 // The arguments of a call: positional ones, then named ones.
 typedef struct {

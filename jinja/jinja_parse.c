@@ -10,7 +10,7 @@
 //
 // In the tree, texts point into the source and quoted strings into the heap. The template wrote
 // both, so their provenance masks are all 1.
-#include "jinja_tree.h"
+#include "jinja/jinja_tree.h"
 
 #include <ctype.h>
 

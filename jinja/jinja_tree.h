@@ -1,7 +1,7 @@
 // The syntax tree of a template: jinja_parse.c builds it, jinja.c evaluates it.
 #pragma once
 
-#include "jinja_value.h"
+#include "jinja/jinja_value.h"
 
 // The comments say which fields of JinjaNode each kind uses. The nodes of a list are linked by
 // `next`.

@@ -1,7 +1,7 @@
 // The heap, text, then values: construction, types, comparison, printing.
-#include "jinja_value.h"
-#include "../base/bits.h"
-#include "../base/unicode.h"
+#include "jinja/jinja_value.h"
+#include "base/bits.h"
+#include "base/unicode.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@
 // own memory outside the heap.
 #pragma once
 
-#include "../base/json.h"
+#include "base/json.h"
 
 #include <setjmp.h>
 

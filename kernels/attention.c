@@ -21,9 +21,9 @@
 // the threads busy (decoding with a long context), the pages are computed in one operation and
 // merged in a second one, in the same order. The bits therefore do not depend on the number of
 // threads.
-#include "attention.h"
-#include "load.h"
-#include "team.h"
+#include "kernels/attention.h"
+#include "kernels/load.h"
+#include "kernels/team.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 // Per forward pass: attention_prepare() once, then, in every layer, attention() by all threads.
 #pragma once
 
-#include "exactness.h"
-#include "kernels.h"
+#include "kernels/exactness.h"
+#include "kernels/kernels.h"
 
 typedef struct {
     int n_heads, n_kv_heads, head_dim;

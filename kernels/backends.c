@@ -3,9 +3,9 @@
 // The table `kernel` is built in layers: scalar first, then each vector backend that is supported,
 // as far as the cap allows. A backend replaces the entries that it has and inherits the others, so
 // AMX, for example, is AVX-512 with other kernels for many rows.
-#include "backends.h"
-#include "codebook.h"
-#include "../os/os.h"
+#include "kernels/backends.h"
+#include "kernels/codebook.h"
+#include "os/os.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 // each type are generated from the lists of types in base/type.h.
 #pragma once
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 // Encodes activations as float32, token by token (a MatmulKernel.encode).
 void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols, int token_begin,

@@ -5,7 +5,7 @@
 // selects one of the codebook's values: base 3 for entries of 8 weights, base 8 for entries of 4.
 // The numbers of a codebook ascend, so their differences are stored, in characters of base 64:
 // character 63 ('-') adds 63 and continues with the next character.
-#include "codebook.h"
+#include "kernels/codebook.h"
 
 #include <string.h>
 

@@ -13,9 +13,9 @@
 // blocks.h.
 #pragma once
 
-#include "../base/type.h"
-#include "blocks.h"
-#include "load.h"
+#include "base/type.h"
+#include "kernels/blocks.h"
+#include "kernels/load.h"
 
 // X(type, name) for all codebook types.
 // clang-format off

@@ -24,7 +24,7 @@
 // gemv (MatmulKernel.has_gemv_bits) is chosen only by speed, in every mode.
 #pragma once
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 typedef struct {
     int kernel_rows; // row count used to choose kernels; 0: the actual one

@@ -9,8 +9,8 @@
 // Kernels are called by the operations (ops.h, attention.h), which divide the work among threads.
 #pragma once
 
-#include "quant.h"
-#include "tensor.h"
+#include "kernels/quant.h"
+#include "kernels/tensor.h"
 
 // Matrix times activations:
 //

@@ -1,7 +1,7 @@
 // Helpers of the kernels: forced inlining, multi-versioned loops, unaligned loads.
 #pragma once
 
-#include "../base/bits.h"
+#include "base/bits.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // Each operation is divided into work items (team.h): rows of the activations, pieces of rows, or,
 // in a matrix product, chunks of rows of the matrices. A sum is never divided between items.
 // Order: rows and elementwise operations, choice of a kernel, matrix products.
-#include "ops.h"
-#include "load.h"
+#include "kernels/ops.h"
+#include "kernels/load.h"
 
 void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     for (int c; team_next(div_up(n, chunk), &c);)

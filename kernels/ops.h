@@ -6,9 +6,9 @@
 // sized before the job by matmul_scratch_reserve().
 #pragma once
 
-#include "exactness.h"
-#include "kernels.h"
-#include "team.h"
+#include "kernels/exactness.h"
+#include "kernels/kernels.h"
+#include "kernels/team.h"
 
 // out (n, w->rows) = (x (n, w->cols) w^T + w->bias) * w->scale
 typedef struct {

@@ -1,9 +1,9 @@
 // Unpacking of every quantized type: the specification of the formats in code. The layouts are
 // drawn in blocks.h.
 // Order: float types, types with blocks of 32, K types, codebooks, few bits, all types.
-#include "quant.h"
-#include "codebook.h"
-#include "../base/bits.h"
+#include "kernels/quant.h"
+#include "kernels/codebook.h"
+#include "base/bits.h"
 
 #include <math.h>
 

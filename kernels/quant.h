@@ -6,8 +6,8 @@
 // unpack in vector registers, and are tested against quant_unpack().
 #pragma once
 
-#include "../base/text.h"
-#include "../base/type.h"
+#include "base/text.h"
+#include "base/type.h"
 
 enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 

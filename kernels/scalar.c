@@ -6,7 +6,7 @@
 //
 // Sums are computed in LANES lanes, which are added in a fixed order at the end. Compilers can turn
 // this into vector code without reordering a sum, so the bits are the same on every machine.
-#include "backends.h"
+#include "kernels/backends.h"
 
 #include <math.h>
 

@@ -8,11 +8,11 @@
 // the count. If the number is that of an earlier operation, the count is 0; if it is that of a
 // later operation, the reading thread is late and its own operation is over. The other threads
 // therefore never have to wait for a late thread.
-#include "team.h"
-#include "../base/clock.h"
-#include "../base/text.h"
-#include "../os/os.h"
-#include "../os/threads.h"
+#include "kernels/team.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "os/os.h"
+#include "os/threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

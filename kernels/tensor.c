@@ -1,7 +1,7 @@
 // GGUF lists the dimensions of a tensor with the row length first: a matrix (rows, cols) has
 // dims {cols, rows, 1, 1}, and n of them {cols, rows, n, 1}.
-#include "tensor.h"
-#include "quant.h"
+#include "kernels/tensor.h"
+#include "kernels/quant.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // Adapter files: opens them and finds the pair of each matrix. A file is untrusted input, so its
 // metadata and shapes are checked before they are used.
-#include "lora.h"
-#include "../base/bits.h"
+#include "lora/lora.h"
+#include "base/bits.h"
 
 #include <math.h>
 #include <stdio.h>

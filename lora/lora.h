@@ -11,7 +11,7 @@
 // products of several adapters are added in the order of the command line.
 #pragma once
 
-#include "../kernels/ops.h"
+#include "kernels/ops.h"
 
 // --lora FILE[:SCALE]
 typedef struct {

@@ -5,8 +5,8 @@
 //
 // Invariant: one thread computes an element of `out`, in one order that does not depend on the
 // number of threads or rows. A x uses the kernel that Exactness requires.
-#include "lora.h"
-#include "../kernels/load.h"
+#include "lora/lora.h"
+#include "kernels/load.h"
 
 // B hidden: a strip, LORA_STRIP rows of B, is multiplied in vector registers.
 

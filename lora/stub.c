@@ -1,6 +1,6 @@
 // Replaces lora/ in a program built with WITHOUT=lora. The option table refuses --lora, so no
 // adapter is ever opened and no tensor has one.
-#include "lora.h"
+#include "lora/lora.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,5 +1,5 @@
 // macOS and other POSIX systems. What POSIX lacks, only macOS answers, through sysctl.
-#include "os.h"
+#include "os/os.h"
 
 #include <pthread.h>
 #include <stdint.h>

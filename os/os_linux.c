@@ -1,6 +1,6 @@
 // Linux. See os.h.
 // Order: futexes, CPUs, control groups, files, CPU features.
-#include "os.h"
+#include "os/os.h"
 
 #include <fcntl.h>
 #include <math.h>

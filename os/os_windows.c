@@ -2,7 +2,7 @@
 // windows/posix.h (which os/platform.mk includes before every file). Only the behavior that the
 // program relies on is implemented.
 // Order: os.h, memory, files, the console, signals, text.
-#include "os.h"
+#include "os/os.h"
 
 #include <stdarg.h>
 #include <stdint.h>

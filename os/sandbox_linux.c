@@ -11,7 +11,7 @@
 //   end     refuses all others
 //
 // os/platform.mk defines SECCOMP_ARCH, the architecture that the call numbers belong to.
-#include "sandbox.h"
+#include "os/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // A system without a sandbox.
-#include "sandbox.h"
+#include "os/sandbox.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

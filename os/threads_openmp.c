@@ -1,5 +1,5 @@
 // Threads by OpenMP. See threads.h.
-#include "threads.h"
+#include "os/threads.h"
 
 #include <omp.h>
 

@@ -1,6 +1,6 @@
 // POSIX threads. See threads.h.
-#include "threads.h"
-#include "os.h"
+#include "os/threads.h"
+#include "os/os.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // Calibration: computes an importance matrix by running the model on a text.
-#include "quantize.h"
-#include "../base/bits.h"
-#include "../kernels/ops.h"
-#include "../tokenizer.h"
+#include "quantize/quantize.h"
+#include "base/bits.h"
+#include "kernels/ops.h"
+#include "tokenizer.h"
 
 #include <stdio.h>
 

@@ -25,9 +25,9 @@
 //
 // The trials were chosen by the error that remains in products: sum (error * rms of the column's
 // inputs on English text)^2 over 8 matrices of TinyLlama 1.1B. More trials gain less than 0.5 %.
-#include "encode.h"
-#include "../kernels/load.h"
-#include "../kernels/blocks.h"
+#include "quantize/encode.h"
+#include "kernels/load.h"
+#include "kernels/blocks.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // Encodes rows of float32 weights in the tensor types that can be written.
 #pragma once
 
-#include "../kernels/quant.h"
+#include "kernels/quant.h"
 
 // True if quant_encode supports the type. All types with quant_is_supported can be read.
 bool quant_can_encode(Type type);

@@ -1,6 +1,6 @@
 // See gguf_writer.h.
-#include "gguf_writer.h"
-#include "../base/bits.h"
+#include "quantize/gguf_writer.h"
+#include "base/bits.h"
 
 static void put_int(Buffer *b, uint64_t v, int n_bytes) { // little-endian
     for (int i = 0; i < n_bytes; i++) buffer_append(b, &(char){(char)(v >> 8 * i)}, 1);

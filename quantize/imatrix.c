@@ -1,7 +1,7 @@
 // See imatrix.h.
 // Order: normalization, reading of both formats, writing.
-#include "imatrix.h"
-#include "gguf_writer.h"
+#include "quantize/imatrix.h"
+#include "quantize/gguf_writer.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // See mixture.h.
-#include "mixture.h"
-#include "../family.h"
-#include "../kernels/quant.h"
+#include "quantize/mixture.h"
+#include "family.h"
+#include "kernels/quant.h"
 
 #include <strings.h>
 

@@ -1,13 +1,13 @@
 // The threads share the leaves of the checksum (checksum.h): a leaf is about 1 MiB of whole rows of
 // a new tensor. One thread decodes, encodes, writes and hashes it, so the file does not depend on
 // the number of threads.
-#include "quantize.h"
-#include "encode.h"
-#include "gguf_writer.h"
-#include "mixture.h"
-#include "../checksum.h"
-#include "../base/clock.h"
-#include "../kernels/ops.h"
+#include "quantize/quantize.h"
+#include "quantize/encode.h"
+#include "quantize/gguf_writer.h"
+#include "quantize/mixture.h"
+#include "checksum.h"
+#include "base/clock.h"
+#include "kernels/ops.h"
 
 #include <stdio.h>
 #include <unistd.h>

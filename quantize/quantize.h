@@ -11,9 +11,9 @@
 // `make WITHOUT=quantize` leaves the directory out; stub.c then implements both.
 #pragma once
 
-#include "imatrix.h"
-#include "../base/files.h"
-#include "../model_load.h"
+#include "quantize/imatrix.h"
+#include "base/files.h"
+#include "model_load.h"
 
 typedef struct {
     const char *in, *out;       // GGUF files

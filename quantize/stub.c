@@ -1,7 +1,7 @@
 // Replaces quantize/ in a program built with WITHOUT=quantize: there are no mixtures, and the
 // command table refuses the command before it calls quantize_file().
-#include "mixture.h"
-#include "quantize.h"
+#include "quantize/mixture.h"
+#include "quantize/quantize.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,5 +1,5 @@
 // See cost.h for the equation.
-#include "cost.h"
+#include "speculate/cost.h"
 
 void cost_record(CostModel *c, int n, double sec) {
     if (n < 1 || n > COST_MAX_TOKENS) return;

@@ -1,6 +1,6 @@
 // The draft model generates one token per forward pass of its own; see draft.h.
-#include "draft.h"
-#include "../base/clock.h"
+#include "speculate/draft.h"
+#include "base/clock.h"
 
 enum { DRAFT_CHUNK = 256 }; // tokens per forward pass when the draft model catches up
 

@@ -8,8 +8,8 @@
 // where the distributions agree, the tokens agree.
 #pragma once
 
-#include "../model.h"
-#include "../sample.h"
+#include "model.h"
+#include "sample.h"
 
 // A draft model has one KV cache. When it switches to another sequence, it recomputes everything
 // after their common prefix.

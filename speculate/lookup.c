@@ -10,9 +10,9 @@
 // therefore kept for each of five classes of match length. It is updated with every token that
 // follows a draft, whether or not a forward pass verified the draft, because the comparison costs
 // nothing.
-#include "lookup.h"
-#include "../base/hash.h"
-#include "../base/text.h"
+#include "speculate/lookup.h"
+#include "base/hash.h"
+#include "base/text.h"
 
 enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
 

@@ -1,9 +1,9 @@
 // Chooses between prompt lookup and the draft model, and keeps their statistics. All sequences of a
 // generator share a Speculation. Each has a Drafter.
-#include "speculate.h"
-#include "cost.h"
-#include "draft.h"
-#include "../model_size.h"
+#include "speculate/speculate.h"
+#include "speculate/cost.h"
+#include "speculate/draft.h"
+#include "model_size.h"
 
 struct Speculation {
     DraftModel *draft_model; // NULL: none

@@ -9,9 +9,9 @@
 // accepts a draft only if it is the sampled token. A wrong draft costs time, nothing else.
 #pragma once
 
-#include "lookup.h"
-#include "../model.h"
-#include "../sample.h"
+#include "speculate/lookup.h"
+#include "model.h"
+#include "sample.h"
 
 enum { SPECULATE_MAX_DRAFT = LOOKUP_MAX_DRAFT }; // most tokens per draft
 

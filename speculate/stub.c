@@ -1,5 +1,5 @@
 // Replaces speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its own.
-#include "speculate.h"
+#include "speculate/speculate.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

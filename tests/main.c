@@ -1,6 +1,6 @@
 // Runs all unit tests, or the suites named in the arguments.
-#include "test.h"
-#include "../kernels/ops.h"
+#include "tests/test.h"
+#include "kernels/ops.h"
 
 #include <math.h>
 #include <stdarg.h>

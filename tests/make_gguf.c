@@ -1,7 +1,7 @@
 // Encodes values and tensors without any checks, so that tests can build invalid files. This
 // encoder is independent of quantize/gguf_writer.c.
-#include "make_gguf.h"
-#include "test.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,10 +6,10 @@
 //
 // It accepts the options of bench. It multiplies the matrices of the model, layer after layer, so
 // that they are read from memory. The model must be larger than the caches of the CPU.
-#include "../base/clock.h"
-#include "../base/json.h"
-#include "../commands/commands.h"
-#include "../kernels/ops.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "commands/commands.h"
+#include "kernels/ops.h"
 
 #include <limits.h>
 #include <math.h>

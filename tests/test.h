@@ -5,7 +5,7 @@
 // reason"; run.sh counts these lines.
 #pragma once
 
-#include "../base/text.h"
+#include "base/text.h"
 
 // Runs one case.
 void test_case(const char *name, void (*fn)(void));

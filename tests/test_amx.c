@@ -1,7 +1,7 @@
 // AMX kernels: packing, blocking and partial tiles, on the CPU's tile unit and on an emulated one.
-#include "test.h"
-#include "../quantize/encode.h"
-#include "../kernels/backends.h"
+#include "tests/test.h"
+#include "quantize/encode.h"
+#include "kernels/backends.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // The automaton of answers: reasoning and budgets, tool calls, forced tokens. The cases with a
 // constraint are skipped in a build WITHOUT=constrain.
-#include "../answer.h"
-#include "make_gguf.h"
-#include "test.h"
+#include "answer.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
 
 #include <stdlib.h>
 #include <string.h>

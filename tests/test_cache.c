@@ -1,11 +1,11 @@
 // Prefix cache: loaded pages have the bits of computed ones, damaged pages are cache misses, and
 // the directory stays within its size.
-#include "make_gguf.h"
-#include "test.h"
-#include "../base/files.h"
-#include "../model_load.h"
-#include "../quantize/encode.h"
-#include "../cache/cache.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "base/files.h"
+#include "model_load.h"
+#include "quantize/encode.h"
+#include "cache/cache.h"
 
 #include <dirent.h>
 #include <fcntl.h>

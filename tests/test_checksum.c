@@ -1,6 +1,6 @@
 // BLAKE2b against known digests, and the leaves of a tensor's checksum.
-#include "../checksum.h"
-#include "test.h"
+#include "checksum.h"
+#include "tests/test.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,14 +8,14 @@
 // "mode" is the mode in which a schema is compiled: "checked" (default), "generated" or "ordered".
 // A schema with "says" and without "mode" must be refused in "checked" and in "generated". In a row
 // with "keywords", each of "wrong_values" must be refused as the value of each keyword.
-#include "../base/files.h"
-#include "../base/json.h"
-#include "../constrain/constrain.h"
-#include "../constrain/constraint.h"
-#include "../constrain/number.h"
-#include "../constrain/regex.h"
-#include "make_gguf.h"
-#include "test.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "constrain/constrain.h"
+#include "constrain/constraint.h"
+#include "constrain/number.h"
+#include "constrain/regex.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

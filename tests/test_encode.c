@@ -1,7 +1,7 @@
 // The encoders of quantize/: their error compared with ggml's, their exact bytes, values at the
 // limits, and importance matrices.
-#include "../quantize/encode.h"
-#include "test.h"
+#include "quantize/encode.h"
+#include "tests/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // Runs every fuzz target without libFuzzer, on its seeds and on random mutations of them (60 per
 // seed, or $LLAMA31_FUZZ). A violated invariant ends the process, which run.sh counts as a failure.
-#include "../base/files.h"
-#include "fuzz/targets.h"
-#include "test.h"
+#include "base/files.h"
+#include "tests/fuzz/targets.h"
+#include "tests/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>

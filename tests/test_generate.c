@@ -1,9 +1,9 @@
 // Generation: feeding several forced or draft tokens in one pass gives the same results as feeding
 // one token per pass.
-#include "test.h"
-#include "../cli/modules.h"
-#include "../generate.h"
-#include "../model_load.h"
+#include "tests/test.h"
+#include "cli/modules.h"
+#include "generate.h"
+#include "model_load.h"
 
 #include <math.h>
 #include <stdlib.h>

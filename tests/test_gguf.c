@@ -1,9 +1,9 @@
 // The GGUF reader: valid files are read completely; truncated, mutated and hostile ones are
 // rejected with a message, quickly, and without reading outside the file.
-#include "make_gguf.h"
-#include "../base/clock.h"
-#include "../base/signals.h"
-#include "test.h"
+#include "tests/make_gguf.h"
+#include "base/clock.h"
+#include "base/signals.h"
+#include "tests/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>

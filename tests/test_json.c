@@ -1,8 +1,8 @@
 // The JSON parser against the grammar, on valid, invalid and random texts, and the writer against
 // the parser.
-#include "../base/json.h"
-#include "../base/clock.h"
-#include "test.h"
+#include "base/json.h"
+#include "base/clock.h"
+#include "tests/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // Every backend that this CPU supports, including scalar, against sums in double precision.
-#include "test.h"
-#include "../kernels/blocks.h"
-#include "../kernels/kernels.h"
+#include "tests/test.h"
+#include "kernels/blocks.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdio.h>

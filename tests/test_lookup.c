@@ -1,8 +1,8 @@
 // Prompt lookup and the cost model: which tokens are drafted, their acceptance rates, how many are
 // worth verifying.
-#include "test.h"
-#include "../speculate/cost.h"
-#include "../speculate/lookup.h"
+#include "tests/test.h"
+#include "speculate/cost.h"
+#include "speculate/lookup.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 // LoRA adapters: a model with adapters is compared to one with merged weights; bad files are
 // refused.
-#include "make_gguf.h"
-#include "test.h"
-#include "../model_load.h"
-#include "../quantize/encode.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "model_load.h"
+#include "quantize/encode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

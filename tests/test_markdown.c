@@ -1,6 +1,6 @@
 // cli/markdown.c: styles are added, and the text stays as it is.
-#include "test.h"
-#include "../cli/markdown.h"
+#include "tests/test.h"
+#include "cli/markdown.h"
 
 #include <string.h>
 

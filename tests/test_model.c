@@ -1,12 +1,12 @@
 // The forward pass: bit-identical for any number of threads and, as far as kernels/exactness.h
 // promises, for any chunk size and batch.
-#include "make_gguf.h"
-#include "test.h"
-#include "../experts.h"
-#include "../kernels/attention.h"
-#include "../kernels/team.h"
-#include "../model_load.h"
-#include "../quantize/encode.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "experts.h"
+#include "kernels/attention.h"
+#include "kernels/team.h"
+#include "model_load.h"
+#include "quantize/encode.h"
 
 #include <math.h>
 #include <pthread.h>

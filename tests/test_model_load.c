@@ -1,7 +1,7 @@
 // Loading: valid and invalid metadata and tensors, and the message of each refusal.
-#include "make_gguf.h"
-#include "test.h"
-#include "../model_load.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "model_load.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // CPUs, memory nodes and limits of control groups. os/os_linux.c is compiled a second time with
 // other names. Its fopen() and access() work below a temporary directory, and the test sets the
 // affinity mask.
-#include "test.h"
-#include "../base/files.h"
+#include "tests/test.h"
+#include "base/files.h"
 
 #include <fcntl.h>
 #if defined(__linux__)
@@ -57,7 +57,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test
-#include "../os/os_linux.c"
+#include "os/os_linux.c"
 #undef fopen
 #undef access
 

@@ -1,9 +1,9 @@
 // Tensor types: block sizes and decoded values are compared with ggml's.
-#include "../kernels/backends.h"
-#include "../kernels/blocks.h"
-#include "../kernels/quant.h"
-#include "test.h"
-#include "../base/files.h"
+#include "kernels/backends.h"
+#include "kernels/blocks.h"
+#include "kernels/quant.h"
+#include "tests/test.h"
+#include "base/files.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 // Parsing replies, and the token stream of a dialogue.
-#include "make_gguf.h"
-#include "test.h"
-#include "../chat/dialogue.h"
-#include "../chat/token_stream.h"
-#include "../chat/reply.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "chat/dialogue.h"
+#include "chat/token_stream.h"
+#include "chat/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // Rotary embedding: the tables of Meta's code, the formula of each scaling rule in double,
 // rotation, and metadata.
-#include "make_gguf.h"
-#include "test.h"
-#include "../rope.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "rope.h"
 
 #include <math.h>
 #include <stdio.h>

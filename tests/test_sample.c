@@ -1,8 +1,8 @@
 // Sampling: frequencies of drawn tokens against a reference in double precision that sorts the
 // whole vocabulary; limits, penalties, seeds, log-probabilities.
-#include "make_gguf.h"
-#include "test.h"
-#include "../sample.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "sample.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // Chat templates: token ids of dialogues in each format, the choice of a template, and attempts to
 // forge special tokens.
-#include "make_gguf.h"
-#include "test.h"
-#include "../chat/template.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "chat/template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

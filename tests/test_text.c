@@ -1,5 +1,5 @@
 // base/: errors, checked sizes, strings, UTF-8, numbers as text.
-#include "test.h"
+#include "tests/test.h"
 
 #include <math.h>
 #include <stdio.h>

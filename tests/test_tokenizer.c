@@ -1,8 +1,8 @@
 // Both tokenizers on synthetic vocabularies: round trips, the piece cache, special tokens, linear
 // time, and errors in broken vocabularies. test_tokenizer.py compares ids with other programs.
-#include "make_gguf.h"
-#include "test.h"
-#include "../tokenizer.h"
+#include "tests/make_gguf.h"
+#include "tests/test.h"
+#include "tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,1 +1,1 @@
-#include "posix.h"
+#include "os/windows/posix.h"

@@ -1,9 +1,9 @@
 // Fuzz target: batch requests from a grammar, with hundreds of different constraints. They enter
 // and leave a window in any order, as in `batch`, and the constraints of those inside are used.
-#include "productions.h"
-#include "../make_gguf.h"
-#include "../../base/json.h"
-#include "../../commands/batch_record.h"
+#include "tests/fuzz/productions.h"
+#include "tests/make_gguf.h"
+#include "base/json.h"
+#include "commands/batch_record.h"
 
 #include <math.h>
 

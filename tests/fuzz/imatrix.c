@@ -1,7 +1,7 @@
 // Fuzz target: importance matrix files.
-#include "targets.h"
-#include "../make_gguf.h"
-#include "../../quantize/imatrix.h"
+#include "tests/fuzz/targets.h"
+#include "tests/make_gguf.h"
+#include "quantize/imatrix.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // libFuzzer on the target named by $FUZZ_TARGET. The command line is libFuzzer's. FUZZ_TARGET=list
 // prints the names of all targets.
-#include "targets.h"
-#include "../../kernels/ops.h"
+#include "tests/fuzz/targets.h"
+#include "kernels/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "productions.h"
+#include "tests/fuzz/productions.h"
 
 size_t production_choose(Productions *p, size_t n) { return p->n ? p->n--, *p->data++ % n : 0; }
 

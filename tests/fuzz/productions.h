@@ -2,7 +2,7 @@
 // that every input is a well-formed text, and a mutation of the input changes a part of the text.
 #pragma once
 
-#include "targets.h"
+#include "tests/fuzz/targets.h"
 
 // A nonterminal. Wherever its name occurs in a production, one of its productions is inserted.
 typedef struct {

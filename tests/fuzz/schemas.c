@@ -1,7 +1,7 @@
 // Fuzz target: JSON Schemas from a grammar that nests all keywords, and texts that they generate.
-#include "productions.h"
-#include "../../base/json.h"
-#include "../../constrain/constrain.h"
+#include "tests/fuzz/productions.h"
+#include "base/json.h"
+#include "constrain/constrain.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 // Each target runs one parser of untrusted data, and then the code that relies on its checks.
-#include "targets.h"
-#include "../make_gguf.h"
-#include "../../constrain/constrain.h"
-#include "../../model_load.h"
-#include "../../jinja/jinja.h"
-#include "../../model.h"
-#include "../../tokenizer.h"
-#include "../../commands/batch_output.h"
+#include "tests/fuzz/targets.h"
+#include "tests/make_gguf.h"
+#include "constrain/constrain.h"
+#include "model_load.h"
+#include "jinja/jinja.h"
+#include "model.h"
+#include "tokenizer.h"
+#include "commands/batch_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // which replay the seeds and random mutations of them.
 #pragma once
 
-#include "../../base/text.h"
+#include "base/text.h"
 
 #include <stddef.h>
 #include <stdint.h>

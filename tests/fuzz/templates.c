@@ -1,8 +1,8 @@
 // Fuzz target: templates from a grammar. Every input is a template that parses and that keeps,
 // calls, compares and prints values of all kinds.
-#include "productions.h"
-#include "../../base/json.h"
-#include "../../jinja/jinja.h"
+#include "tests/fuzz/productions.h"
+#include "base/json.h"
+#include "jinja/jinja.h"
 
 // In a production, '@' is an expression, '$' a variable, '#' a list of statements.
 // clang-format off
