@@ -7,7 +7,7 @@
 #include "model.h"
 #include "kernels/attention.h"
 #include "kernels/ops.h"
-#include "lora/lora.h"
+#include "model/lora/lora.h"
 
 // One token of a session.
 typedef struct {

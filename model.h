@@ -9,9 +9,9 @@
 // kernels/ops.h and kernels/attention.h.
 #pragma once
 
-#include "experts.h"
+#include "model/experts.h"
 #include "rope.h"
-#include "session.h"
+#include "model/session.h"
 
 // Upper limit of the context length that a file or an option may set: far beyond any model, and
 // small enough that the sum of two positions fits an int.

@@ -8,7 +8,7 @@
 // x[i] with x[i + dim/2] instead (family.h). docs/rope.md explains it with pictures.
 #pragma once
 
-#include "family.h"
+#include "gguf/family.h"
 
 // Scaling rules: how frequencies are changed for a context longer than the training context.
 typedef enum {

@@ -10,8 +10,8 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/prompt.h"
-#include "commands/commands.h"
-#include "generate.h"
+#include "cli/commands/commands.h"
+#include "generate/generate.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>

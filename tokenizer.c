@@ -26,7 +26,7 @@
 // characters, before it applies the regular expression. Neither tiktoken nor other programs do
 // this, and neither does this file.
 #include "tokenizer.h"
-#include "vocabulary.h"
+#include "tokenizer/vocabulary.h"
 #include "base/unicode.h"
 
 #include <ctype.h>

@@ -10,7 +10,7 @@
 // results). A special token is recognized only where all of its bytes have 1.
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 // Read-only after tokenizer_open() and tokenizer_reserve_special(): threads may share it.
 typedef struct Tokenizer Tokenizer;

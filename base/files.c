@@ -2,7 +2,7 @@
 // Order: files in use, reading, temporary names, output files, journals.
 #include "base/files.h"
 #include "base/clock.h"
-#include "os/os.h"
+#include "base/os/os.h"
 
 #include <dirent.h>
 #include <errno.h>

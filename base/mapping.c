@@ -1,6 +1,6 @@
 // See mapping.h.
 #include "base/mapping.h"
-#include "os/os.h"
+#include "base/os/os.h"
 #include "base/files.h"
 #include "base/text.h"
 

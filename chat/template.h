@@ -11,7 +11,7 @@
 
 #include "chat/message.h"
 #include "tokenizer.h"
-#include "jinja/jinja.h"
+#include "chat/jinja/jinja.h"
 
 // A form of tool calls. The text after `opener` is JSON: {"name": ..., KEY: {...}}, or with is_list
 // an array of such objects; then `closer` follows. An opener that begins with a brace is the

@@ -2,7 +2,7 @@
 // the text is in the Sequence. reply_parse() looks for reasoning and tool calls in the text with
 // special tokens.
 #include "cli/completion.h"
-#include "answer.h"
+#include "generate/answer.h"
 
 // Opens an object and writes a token and its log-probability into it.
 static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob, bool is_openai) {

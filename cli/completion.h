@@ -5,7 +5,7 @@
 #pragma once
 
 #include "chat/reply.h"
-#include "generate.h"
+#include "generate/generate.h"
 
 // Appends the generated tokens, without the stop token. The session must still exist.
 void completion_ids(const Sequence *s, Ids *out);

@@ -4,7 +4,7 @@
 #include "cli/lines.h"
 #include "cli/output.h"
 #include "base/files.h"
-#include "generate.h"
+#include "generate/generate.h"
 
 #include <errno.h>
 #include <fcntl.h>

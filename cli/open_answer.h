@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/open_model.h"
-#include "answer.h"
+#include "generate/answer.h"
 
 // The reasoning that --reasoning and --reasoning-budget request.
 Reasoning reasoning_from_options(const Options *o);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/open_model.h"
-#include "generate.h"
+#include "generate/generate.h"
 
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "cli/modules.h"
-#include "model_load.h"
-#include "sample.h"
+#include "model/load.h"
+#include "generate/sample.h"
 
 #include <limits.h>
 

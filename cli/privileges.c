@@ -8,8 +8,8 @@
 #include "cli/privileges.h"
 #include "cli/output.h"
 #include "base/files.h"
-#include "os/sandbox.h"
-#include "os/threads.h"
+#include "base/os/sandbox.h"
+#include "base/os/threads.h"
 
 #include <errno.h>
 #include <sys/stat.h>

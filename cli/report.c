@@ -1,8 +1,8 @@
 // See report.h.
 #include "cli/report.h"
 #include "base/clock.h"
-#include "model_size.h"
-#include "os/os.h"
+#include "model/size.h"
+#include "base/os/os.h"
 #include "cli/output.h"
 
 #include <poll.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/options.h"
-#include "generate.h"
+#include "generate/generate.h"
 
 // Starts a request, prefills its prompt with a progress line, and samples the first token.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,

@@ -2,7 +2,7 @@
 #include "cli/request.h"
 #include "cli/open_answer.h"
 #include "cli/output.h"
-#include "os/os.h"
+#include "base/os/os.h"
 
 #include <stdio.h>
 

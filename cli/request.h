@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/open_model.h"
-#include "generate.h"
+#include "generate/generate.h"
 
 enum {
     DEFAULT_CONTEXT = 8192, // context size without -c and -n, for models that have a larger one

@@ -5,7 +5,7 @@
 // AMX, for example, is AVX-512 with other kernels for many rows.
 #include "kernels/backends.h"
 #include "kernels/codebook.h"
-#include "os/os.h"
+#include "base/os/os.h"
 
 #include <stdio.h>
 

@@ -11,8 +11,8 @@
 #include "kernels/team.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "os/os.h"
-#include "os/threads.h"
+#include "base/os/os.h"
+#include "base/os/threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

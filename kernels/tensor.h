@@ -1,7 +1,7 @@
 // A matrix of weights as it is stored in a file: a pointer into the mapping, a type and a shape.
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 // Row-major: row r begins at data + r * row_bytes. A vector has rows == 1.
 typedef struct {

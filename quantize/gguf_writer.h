@@ -7,7 +7,7 @@
 //     gguf_write_head(&w, &file);                            padded: the data begin at file.len
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 typedef struct {
     uint64_t alignment; // of tensor data in bytes

@@ -12,7 +12,7 @@
 // if unknown. The caller allocates it, zeroed.
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 // Number of matrices of a tensor: its experts, or 1.
 uint64_t imatrix_n_matrices(const GgufTensor *t);

@@ -1,6 +1,6 @@
 // See mixture.h.
 #include "quantize/mixture.h"
-#include "family.h"
+#include "gguf/family.h"
 #include "kernels/quant.h"
 
 #include <strings.h>

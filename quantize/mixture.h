@@ -5,7 +5,7 @@
 // (llama_model_quantize), so that a name selects the same types in both programs.
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 typedef struct {
     const char *name;

@@ -5,7 +5,7 @@
 #include "quantize/encode.h"
 #include "quantize/gguf_writer.h"
 #include "quantize/mixture.h"
-#include "checksum.h"
+#include "gguf/checksum.h"
 #include "base/clock.h"
 #include "kernels/ops.h"
 

@@ -13,7 +13,7 @@
 
 #include "quantize/imatrix.h"
 #include "base/files.h"
-#include "model_load.h"
+#include "model/load.h"
 
 typedef struct {
     const char *in, *out;       // GGUF files

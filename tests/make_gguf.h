@@ -1,7 +1,7 @@
 // Builds GGUF files in memory, valid and invalid ones, and small complete models.
 #pragma once
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 // A file under construction: make_begin, entries in any order, make_end. To replace one entry of a
 // complete model, name it in `skip` before make_llama() and add another afterwards.

@@ -8,7 +8,7 @@
 // that they are read from memory. The model must be larger than the caches of the CPU.
 #include "base/clock.h"
 #include "base/json.h"
-#include "commands/commands.h"
+#include "cli/commands/commands.h"
 #include "kernels/ops.h"
 
 #include <limits.h>

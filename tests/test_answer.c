@@ -1,6 +1,6 @@
 // The automaton of answers: reasoning and budgets, tool calls, forced tokens. The cases with a
 // constraint are skipped in a build WITHOUT=constrain.
-#include "answer.h"
+#include "generate/answer.h"
 #include "tests/make_gguf.h"
 #include "tests/test.h"
 

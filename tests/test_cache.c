@@ -3,9 +3,9 @@
 #include "tests/make_gguf.h"
 #include "tests/test.h"
 #include "base/files.h"
-#include "model_load.h"
+#include "model/load.h"
 #include "quantize/encode.h"
-#include "cache/cache.h"
+#include "generate/cache/cache.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // BLAKE2b against known digests, and the leaves of a tensor's checksum.
-#include "checksum.h"
+#include "gguf/checksum.h"
 #include "tests/test.h"
 
 #include <stdio.h>

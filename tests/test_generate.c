@@ -2,8 +2,8 @@
 // one token per pass.
 #include "tests/test.h"
 #include "cli/modules.h"
-#include "generate.h"
-#include "model_load.h"
+#include "generate/generate.h"
+#include "model/load.h"
 
 #include <math.h>
 #include <stdlib.h>

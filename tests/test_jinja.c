@@ -1,7 +1,7 @@
 // The template language. Jinja2 3.1.2 rendered the expected texts with the settings
 // of transformers.
 #include "base/files.h"
-#include "jinja/jinja.h"
+#include "chat/jinja/jinja.h"
 #include "tests/test.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 // Prompt lookup and the cost model: which tokens are drafted, their acceptance rates, how many are
 // worth verifying.
 #include "tests/test.h"
-#include "speculate/cost.h"
-#include "speculate/lookup.h"
+#include "generate/speculate/cost.h"
+#include "generate/speculate/lookup.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 // refused.
 #include "tests/make_gguf.h"
 #include "tests/test.h"
-#include "model_load.h"
+#include "model/load.h"
 #include "quantize/encode.h"
 
 #include <stdio.h>

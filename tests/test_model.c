@@ -2,10 +2,10 @@
 // promises, for any chunk size and batch.
 #include "tests/make_gguf.h"
 #include "tests/test.h"
-#include "experts.h"
+#include "model/experts.h"
 #include "kernels/attention.h"
 #include "kernels/team.h"
-#include "model_load.h"
+#include "model/load.h"
 #include "quantize/encode.h"
 
 #include <math.h>

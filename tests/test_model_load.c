@@ -1,7 +1,7 @@
 // Loading: valid and invalid metadata and tensors, and the message of each refusal.
 #include "tests/make_gguf.h"
 #include "tests/test.h"
-#include "model_load.h"
+#include "model/load.h"
 
 #include <string.h>
 

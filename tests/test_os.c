@@ -57,7 +57,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test
-#include "os/os_linux.c"
+#include "base/os/os_linux.c"
 #undef fopen
 #undef access
 

@@ -2,7 +2,7 @@
 // whole vocabulary; limits, penalties, seeds, log-probabilities.
 #include "tests/make_gguf.h"
 #include "tests/test.h"
-#include "sample.h"
+#include "generate/sample.h"
 
 #include <math.h>
 #include <stdio.h>

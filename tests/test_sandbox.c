@@ -1,6 +1,6 @@
 // Tests that the sandbox blocks files, network and programs, and allows the files that it is given.
 // A child process enters it.
-#include "os/sandbox.h"
+#include "base/os/sandbox.h"
 #include "tests/test.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // The paged KV cache. Rows keep their content while the cache grows. Sessions share the pages of a
 // common prefix and copy a page before they write to it.
 #include "tests/test.h"
-#include "session.h"
+#include "model/session.h"
 
 #include <string.h>
 

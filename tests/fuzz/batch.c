@@ -3,7 +3,7 @@
 #include "tests/fuzz/productions.h"
 #include "tests/make_gguf.h"
 #include "base/json.h"
-#include "commands/batch_record.h"
+#include "cli/commands/batch_record.h"
 
 #include <math.h>
 

@@ -23,7 +23,7 @@ static bool screen_write(int fd, const void *data, size_t n);
 #define read                keys_read
 #define write_all           screen_write
 #define ioctl(fd, what, to) screen_size(to)
-#include "editor/editor.c"
+#include "cli/editor/editor.c"
 
 // The keyboard delivers the fuzzed bytes. Two byte values, which UTF-8 does not use, are events.
 enum { WAIT = 0xff, CTRL_C = 0xfe };

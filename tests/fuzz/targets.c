@@ -2,11 +2,11 @@
 #include "tests/fuzz/targets.h"
 #include "tests/make_gguf.h"
 #include "constrain/constrain.h"
-#include "model_load.h"
-#include "jinja/jinja.h"
+#include "model/load.h"
+#include "chat/jinja/jinja.h"
 #include "model.h"
 #include "tokenizer.h"
-#include "commands/batch_output.h"
+#include "cli/commands/batch_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

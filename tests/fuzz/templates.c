@@ -2,7 +2,7 @@
 // calls, compares and prints values of all kinds.
 #include "tests/fuzz/productions.h"
 #include "base/json.h"
-#include "jinja/jinja.h"
+#include "chat/jinja/jinja.h"
 
 // In a production, '@' is an expression, '$' a variable, '#' a list of statements.
 // clang-format off

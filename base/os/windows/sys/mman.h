@@ -1,0 +1,1 @@
+#include "base/os/windows/posix.h"

@@ -1,0 +1,401 @@
+// batch: completes a file of requests, many at a time, and writes one line of output for each.
+// score runs its requests here as well, with hooks of its own (BatchTask).
+//
+// The loop of batch_run() reads requests ahead into a window, starts those that wait
+// (batch_schedule.c), runs a forward pass for all running sequences, and writes the lines that are
+// done.
+//
+// Invariant: an answer depends on its request and the command line only, not on other requests or
+// their order (as far as generate.h guarantees it for a batch). Each record has a random stream of
+// its own, seeded from its id.
+#include "cli/commands/batch.h"
+#include "cli/commands/commands.h"
+#include "base/clock.h"
+#include "base/signals.h"
+#include "cli/open_answer.h"
+#include "cli/open_generator.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/sampling.h"
+#include "model/size.h"
+#include "base/os/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
+    WINDOW = 512,            // records read ahead
+    WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
+    MAX_PREFIXES = 8         // kept prefixes of finished records, and one per sequence
+};
+
+static const double READ_SEC = 0.02;
+
+// Progress
+
+// Counts the records of this shard, if the input is a file.
+static void count_records(Batch *b) {
+    static char bytes[1 << 16];
+    struct stat st;
+    off_t at = 0;
+    ssize_t n;
+    if (fstat(b->input.fd, &st) || !S_ISREG(st.st_mode)) return;
+    while ((n = pread(b->input.fd, bytes, sizeof bytes, at)) > 0) {
+        for (char *p = bytes; (p = memchr(p, '\n', (size_t)(bytes + n - p))); p++) b->n_total++;
+        if (at + n == st.st_size && bytes[n - 1] != '\n') b->n_total++;
+        at += n;
+    }
+    b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
+}
+
+// Estimates the remaining seconds from the records done so far, where a running record counts in
+// part; negative: unknown.
+static double seconds_left(const Batch *b, double sec) {
+    double n_done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
+    for (int i = 0; i < b->n_running; i++) {
+        const Sequence *s = &b->running[i]->sequence;
+        double n = s->n_prefilled + s->n_generated;
+        double n_max = s->request.max_tokens < 0 ? s->request.max_context
+                                                 : s->request.n_prompt + s->request.max_tokens;
+        if (n_max > 0) n_done += n / n_max;
+    }
+    if (!b->n_total) return -1;
+    if (n_left <= 0) return 0;
+    return n_done > 0.01 ? sec / n_done * ((double)b->n_done + n_left - n_done) : -1;
+}
+
+static void show_progress(Batch *b, bool is_last) {
+    double now = now_sec(), sec = now - b->start;
+    double interval = b->options.progress_json ? 1 : 0.2; // seconds
+    if (!b->shows_progress || (!is_last && now - b->last_progress < interval)) return;
+    b->last_progress = now;
+
+    const Generator *g = &b->generator;
+    long n = b->n_done + b->n_skipped;
+    double per_sec = g->decode_sec > 0 ? (double)g->n_decode / g->decode_sec : 0;
+    double left = seconds_left(b, sec);
+
+    if (b->options.progress_json) {
+        Buffer line = {0};
+        JsonWriter w = json_object(&line);
+        json_write_int(&w, "done", n);
+        json_write_int(&w, "total", b->n_total > n ? b->n_total : n);
+        json_write_int(&w, "failed", b->n_failed);
+        json_write_int(&w, "skipped", b->n_skipped);
+        json_write_int(&w, "tokens", (int64_t)b->n_generated);
+        json_write_format(&w, "tokens_per_sec", "%.1f", per_sec);
+        json_write_format(&w, "elapsed_sec", "%.1f", sec);
+        json_write_number(&w, "left_sec", left >= 0 ? rint(left) : NAN); // NAN: null
+        json_end_object(&w);
+        fprintf(stderr, "%s\n", line.data);
+        buffer_free(&line);
+    } else if (is_last) {
+        progress_end();
+    } else {
+        char total[24] = "", speed[32] = "", eta[32] = "";
+        if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
+        if (per_sec > 0) snprintf(speed, sizeof speed, ", %.1f tok/s", per_sec);
+        if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
+        progress_print(&b->options, "%ld%s records, %d running, %llu tokens%s%s", n, total,
+                       b->n_running, (unsigned long long)(g->n_prefill + g->n_decode), speed, eta);
+    }
+}
+
+static void print_summary(const Batch *b) {
+    const Generator *g = &b->generator;
+    SpeculationStats speculation = speculation_take_stats(g->speculation);
+    if (b->options.is_quiet) return;
+
+    fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->n_done, "record"), b->n_failed,
+            b->n_skipped);
+    if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
+
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared", (unsigned long long)b->n_prompt,
+            (unsigned long long)b->n_shared);
+    if (!b->task->has_text) {
+        fprintf(stderr, " | %.1f s\n", now_sec() - b->start);
+        return;
+    }
+
+    fprintf(stderr, " | generated %llu tok", (unsigned long long)b->n_generated);
+    if (b->n_reasoning) fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->n_reasoning);
+    if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
+    if (speculation.n_drafted && b->options.is_verbose)
+        fprintf(stderr, " | accepted %llu of %llu draft tok",
+                (unsigned long long)speculation.n_accepted,
+                (unsigned long long)speculation.n_drafted);
+    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
+            (long long)b->options.sample.seed);
+}
+
+// Names the unknown fields of all records.
+static void warn_unknown(const InternTable *unknown) {
+    Buffer names = {0};
+    for (int i = 0; i < unknown->n && i < MAX_UNKNOWN; i++) {
+        buffer_puts(&names, i ? ", " : "");
+        json_quote(&names, (Str){intern_key(unknown, i), unknown->len[i]});
+    }
+    if (names.len)
+        warn("fields without effect: %s%s", names.data,
+             unknown->n > MAX_UNKNOWN ? ", and others" : "");
+    buffer_free(&names);
+}
+
+// Input
+
+// Parses a line into r. Returns NULL, or an error code with err. A record with an error is
+// identified by its line number, so that a resumed run recognizes its error in the output.
+static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
+    bool is_text = b->options.is_lines;
+    if (state == LINE_LONG) {
+        error_set(err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
+        return "line_too_long";
+    }
+    if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
+    bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
+    if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
+    b->last_form = r->form;
+    if (id_add(&b->seen, &r->id)) return NULL;
+    error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->id.data);
+    return "duplicate_id";
+}
+
+// Adds the records of a request to the window, unless it belongs to another shard or is done.
+static void add_request(Batch *b, LineState state, Str line) {
+    Error err;
+    long number = b->input.number;
+    bool is_own = (number - 1) % b->n_shards == b->shard - 1;
+    bool is_text = b->options.is_lines;
+
+    // The id. `code` is the error code of an invalid line, or NULL.
+    Record *r = record_new(number, b->last_form, &b->pipeline);
+    r->unknown = &b->unknown;
+    const char *code = parse_line(b, r, state, line, &err);
+    if (code) {
+        r->has_id = false;
+        r->id.len = 0;
+        buffer_printf(&r->id, "line %ld", number);
+    }
+
+    // Lines of other shards are only checked for repeated ids.
+    bool is_done = !id_add(&b->output.done, &r->id); // the id is unique: adding it changes nothing
+    b->n_skipped += is_own && is_done;
+    if (!is_own || is_done) {
+        record_free(r);
+        return;
+    }
+
+    // The request. An invalid request becomes an error record.
+    if (!code && !b->task->parse(r, is_text ? NULL : b->doc.root, line, &err))
+        code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code && b->task->only) die_error(&err);
+    if (code) r->n_choices = 1;
+    r->n_unfinished = r->n_choices;
+    r->choices = xalloc((size_t)r->n_choices, sizeof *r->choices);
+    if (code) record_fail(r, code, err.text);
+
+    for (int i = 0; i < r->n_choices; i++) {
+        Record *choice = i ? b->task->new_choice(r, i) : r;
+        b->window = list_grow(b->window, b->n_window, sizeof *b->window);
+        b->window[b->n_window++] = choice;
+        b->window_tokens += (size_t)choice->prompt.len;
+        b->n_waiting += choice->state == RECORD_WAITING;
+    }
+}
+
+static void add_line(Batch *b, LineState state, Str line) {
+    if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
+    if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
+}
+
+// Reads ahead. Waits for input only if there is nothing else to do. While other records can run,
+// reading stops after READ_SEC, so that they wait for at most one slow constraint to compile.
+static void fill_window(Batch *b) {
+    Str line;
+    double start = now_sec();
+    while (!b->at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
+        if (b->n_running + b->n_waiting > 0 && now_sec() - start > READ_SEC) return;
+        LineState state = lines_next(&b->input, &line, b->n_running == 0 && b->n_window == 0);
+        if (state == LINE_NONE) return;
+        b->at_end = state == LINE_END;
+        if (!b->at_end) add_line(b, state, line);
+    }
+}
+
+// Output
+
+// Writes the answers of finished records; with --ordered, only up to the first unfinished record.
+static void write_done(Batch *b) {
+    int n = 0; // records kept in the window
+
+    for (int i = 0; i < b->n_window; i++) {
+        Record *r = b->window[i];
+        bool is_parent = r->parent == r;
+        bool is_done = r->state == RECORD_DONE;
+        if (!is_done || (is_parent && r->n_unfinished) || (b->options.is_ordered && n > 0)) {
+            b->window[n++] = r;
+            continue;
+        }
+
+        if (is_parent) {
+            if (b->task->deliver)
+                b->task->deliver(r);
+            else
+                batch_output_write(&b->output, buffer_str(&r->answer));
+            b->n_done++;
+            b->n_truncated += r->n_truncated > 0;
+            b->n_failed += r->has_failed;
+            b->n_reasoning += (uint64_t)r->n_reasoning;
+            b->output.n_incomplete += r->is_incomplete && !r->has_failed;
+        }
+
+        b->window_tokens -= (size_t)r->prompt.len;
+        if (b->task->free) b->task->free(r);
+        record_free(r);
+    }
+    b->n_window = n;
+}
+
+// The command
+
+static long slurm_number(const char *variable, long missing) {
+    const char *text = getenv(variable);
+    int64_t n;
+    return text && parse_i64(text, &n) ? (long)n : missing;
+}
+
+// Sets the shard from "K/N", or from "slurm": the index of this task in its job array.
+static void parse_shard(Batch *b, const char *text) {
+    long k = 1, n = 1;
+    int end = 0;
+
+    if (text && !strcmp(text, "slurm")) {
+        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1);
+        long step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+        long task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
+        n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
+        k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
+    } else if (text && (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end])) {
+        k = 0;
+    }
+
+    if (k < 1 || k > n)
+        die(EXIT_USAGE,
+            "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and "
+            "SLURM_ARRAY_TASK_COUNT of a job array, found \"%s\"",
+            text);
+
+    b->shard = k;
+    b->n_shards = n;
+}
+
+static void open_batch(Batch *b) {
+    const Options *o = &b->options;
+    Error err;
+    if (!o->input && !b->task->only && isatty(STDIN_FILENO))
+        die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
+
+    // Input and output are opened before the model, so that their errors are reported early.
+    parse_shard(b, o->shard);
+    if (!b->task->only) {
+        lines_open(&b->input, o->input, MAX_LINE);
+        file_register_input(o->input); // never overwritten
+    }
+    if (!constraint_read_files(o, &err)) die_error(&err);
+    batch_output_open(&b->output, o);
+
+    pipeline_open(&b->pipeline, o);
+    template_warn_missing(o, &b->pipeline.tpl);
+    if (b->task->open) b->task->open(&b->pipeline);
+    sampling_complete(&b->options, &b->pipeline);
+    batch_output_resume(&b->output, &b->options, &b->pipeline);
+
+    // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
+    // three quarters of the memory are partly evicted and read again in any case. KV caches may
+    // then use 90 % of a quarter of the memory.
+    size_t available = os_memory_available();
+    size_t weights = model_weight_bytes(&b->pipeline.model);
+    size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
+    b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
+
+    b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+    b->max_prefixes = MAX_PREFIXES + b->max_running;
+    b->running = xalloc((size_t)b->max_running, sizeof *b->running);
+    b->prefixes = xalloc((size_t)b->max_prefixes, sizeof *b->prefixes);
+
+    // Generation computes the logits of one token per sequence, scoring those of most tokens.
+    const Config *c = &b->pipeline.model.config;
+    int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
+    int max_logits = MAX_LOGITS_BYTES / 4 / c->vocab_size;
+    if (max_logits > chunk) max_logits = chunk;
+    if (max_logits > c->max_context) max_logits = c->max_context;
+    if (max_logits < b->max_running) max_logits = b->max_running;
+    generator_open(&b->pipeline, &b->generator, o->chunk, max_logits);
+
+    b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
+    b->n_total = b->task->only ? 1 : 0;
+    if (b->shows_progress && !b->task->only) count_records(b);
+    b->start = now_sec();
+
+    close_file_access(o);
+    signals_defer();
+}
+
+int batch_run(const Options *o, const BatchTask *task) {
+    static Batch batch;
+    Batch *b = &batch;
+    Error err;
+
+    b->task = task;
+    b->options = *o;
+    open_batch(b);
+    if (task->only) {
+        add_request(b, LINE_READY, *task->only);
+        b->at_end = true;
+    }
+
+    // Each round is one forward pass for all running records.
+    Sequence *sequences[b->max_running];
+    while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
+        fill_window(b);
+        batch_start_waiting(b);
+        show_progress(b, false);
+        for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
+        if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
+        batch_collect_finished(b);
+        write_done(b);
+    }
+
+    Journal *journal = &b->output.journal;
+    if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
+
+    show_progress(b, true);
+    if (!task->only) print_summary(b);
+    warn_unknown(&b->unknown);
+    if (b->n_truncated)
+        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
+             count_of((int)b->n_truncated, "record"));
+    if (generate_interrupted && journal->is_file)
+        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
+             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));
+    if (b->output.n_incomplete)
+        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
+             "satisfied",
+             count_of(b->output.n_incomplete, "answer"));
+
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    if (b->n_failed + b->output.n_failed) return EXIT_RECORDS;
+    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+}
+
+int command_batch(const Options *o) {
+    static const BatchTask task = {.parse = record_parse,
+                                   .new_choice = record_new_choice,
+                                   .take = record_take,
+                                   .write = record_write,
+                                   .has_text = true};
+    return batch_run(o, &task);
+}

@@ -1,0 +1,48 @@
+// The state of a run of batch_run(), which batch.c and batch_schedule.c share.
+#pragma once
+
+#include "cli/commands/batch_output.h"
+#include "cli/lines.h"
+#include "cli/request.h"
+
+typedef struct {
+    const BatchTask *task;
+    Options options;
+    Pipeline pipeline;
+    Generator generator;
+    BatchOutput output;
+
+    // Input
+    LineReader input;
+    JsonDoc doc;
+    RequestForm last_form; // of the last valid request, also used for unreadable lines
+    long shard, n_shards;  // shard: from 1
+    bool at_end;
+    InternTable seen;    // ids of all requests so far
+    InternTable unknown; // names of their unknown fields
+
+    // Scheduling
+    Record **window;         // (n_window) read and not yet written, in input order
+    int n_window, n_waiting; // n_waiting: records in the state RECORD_WAITING
+    size_t window_tokens;    // prompt tokens of the window
+    Record **running;        // (n_running) in the order of their start
+    int n_running, max_running;
+    Session **prefixes; // (n_prefixes) least recently used first
+    int n_prefixes, max_prefixes;
+    size_t kv_memory; // bytes that KV caches may use
+
+    // Statistics
+    long n_total;                     // records of the input; 0: unknown
+    long n_done, n_failed, n_skipped; // n_skipped: records already in the output
+    long n_truncated;                 // records that did not fit the context
+    uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
+    double start, last_progress;                           // now_sec()
+    bool shows_progress;
+} Batch;
+
+// batch_schedule.c
+
+// Starts waiting records in input order. A record that waits for memory blocks later ones.
+void batch_start_waiting(Batch *b);
+// Finishes records whose sequence has ended. A record that an interrupt cancelled gets no answer.
+void batch_collect_finished(Batch *b);

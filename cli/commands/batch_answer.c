@@ -1,0 +1,281 @@
+// The answer of a batch record as JSON: its own form, or a response of the OpenAI API.
+// Order: tokens, log-probabilities, the two forms, then record_finish().
+#include "cli/commands/batch_record.h"
+#include "base/files.h"
+#include "cli/completion.h"
+
+#include <math.h>
+#include <time.h>
+
+// Begins the line of output with the ids.
+static JsonWriter begin_answer(Record *r) {
+    JsonWriter w = json_object(&r->answer);
+    if (r->form != FORM_SHORT) json_write_format(&w, "id", "\"batch_req_%ld\"", r->line);
+    json_write_format(&w, r->form == FORM_SHORT ? "id" : "custom_id", "%s",
+                      r->has_id ? r->id.data : "null");
+    return w;
+}
+
+static void end_answer(JsonWriter *w) {
+    json_end_object(w);
+    buffer_puts(w->out, "\n");
+}
+
+// The tokens of an answer, those of an echoed prompt included. The first token of a prompt has no
+// log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form also lists the
+// stop token, because lm-evaluation-harness assumes that the last token was generated.
+typedef struct {
+    TokenLogprob *list; // (n); the alternatives belong to the sequence
+    int n;
+} AnswerTokens;
+
+static AnswerTokens answer_tokens(const Record *r) {
+    const Sequence *s = &r->sequence;
+    int n_echoed = r->request.first_scored ? r->prompt.len : 0;
+    bool has_end = n_echoed && r->parent->form == FORM_COMPLETION && s->stop_token >= 0;
+    int n_generated = s->n_generated + has_end;
+    AnswerTokens t = {.n = n_echoed + n_generated};
+
+    t.list = xalloc((size_t)t.n, sizeof *t.list);
+    if (n_echoed) t.list[0] = (TokenLogprob){.id = r->prompt.data[0], .logprob = NAN};
+    for (int i = 1; i < n_echoed; i++) t.list[i] = s->prompt_logprobs[i - 1];
+    for (int i = 0; i < n_generated; i++) t.list[n_echoed + i] = s->logprobs[i];
+    return t;
+}
+
+// Writes the alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: if
+// several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
+// best of them is listed.
+static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
+    InternTable names = {0}; // quoted
+    Buffer name = {0};
+    if (!l->top) {
+        json_write_null(w, NULL);
+        return;
+    }
+    json_begin_object(w, NULL);
+
+    for (int i = 0; i < n; i++) {
+        Str piece = tokenizer_piece(t, l->top[i].id, true);
+
+        // Skip a name that a more likely token has used.
+        bool is_new;
+        name.len = 0;
+        json_quote(&name, piece);
+        intern_add(&names, name.data, name.len, &is_new);
+        if (!is_new) continue;
+
+        json_write_key(w, piece);
+        json_write_number(w, NULL, (double)l->top[i].logprob);
+    }
+
+    json_end_object(w);
+    intern_free(&names);
+    buffer_free(&name);
+}
+
+// Writes the log-probabilities of /v1/completions: one array per property. Offsets count characters
+// of the text.
+static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r,
+                                      int n_top) {
+    AnswerTokens tokens = answer_tokens(r);
+    const TokenLogprob *l = tokens.list;
+    int n = tokens.n;
+    int64_t offset = 0;
+    bool drops_space = r->sequence.request.first_scored && tokenizer_has_space_prefix(t);
+
+    json_begin_object(w, "logprobs");
+
+    json_begin_array(w, "tokens");
+    for (int i = 0; i < n; i++) json_write_string(w, NULL, tokenizer_piece(t, l[i].id, true));
+    json_end_array(w);
+
+    json_begin_array(w, "token_logprobs");
+    for (int i = 0; i < n; i++) json_write_number(w, NULL, (double)l[i].logprob);
+    json_end_array(w);
+
+    json_begin_array(w, "top_logprobs");
+    for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], n_top);
+    json_end_array(w);
+
+    json_begin_array(w, "text_offset");
+    for (int i = 0; i < n; i++) {
+        json_write_int(w, NULL, offset);
+        Str piece = tokenizer_piece_in_text(t, l[i].id, false, &drops_space);
+        offset += (int64_t)utf8_length(piece.data, piece.len);
+    }
+    json_end_array(w);
+
+    json_end_object(w);
+    free(tokens.list);
+}
+
+// Puts the text of the prompt before that of a reply.
+static void echo_prompt(const Record *r, Reply *reply) {
+    const Tokenizer *t = r->pipeline->tokenizer;
+    bool drops_space = tokenizer_has_space_prefix(t);
+    Buffer text = {0};
+
+    for (int i = 0; i < r->prompt.len; i++)
+        buffer_put(&text, tokenizer_piece_in_text(t, r->prompt.data[i], false, &drops_space));
+    buffer_put(&text, reply->content);
+    free((char *)reply->content.data);
+    reply->content = buffer_str(&text);
+}
+
+// Writes the members of a choice in OpenAI's form.
+static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *reply) {
+    const Sequence *s = &r->sequence;
+    const Tokenizer *t = r->pipeline->tokenizer;
+    bool is_chat = r->parent->form == FORM_CHAT;
+    int n_logprobs = r->parent->n_logprobs;
+
+    json_write_int(w, "index", r->index);
+
+    if (is_chat) {
+        json_begin_object(w, "message");
+        json_write_string(w, "role", str_of("assistant"));
+        json_write_string(w, "content", reply->content);
+        reply_write_extras(w, reply, true);
+        json_write_null(w, "refusal");
+        json_end_object(w);
+    } else {
+        json_write_string(w, "text", reply->content);
+    }
+
+    if (n_logprobs < 0) {
+        json_write_null(w, "logprobs");
+    } else if (is_chat) {
+        json_begin_object(w, "logprobs");
+        completion_write_logprobs(w, "content", t, s->logprobs, s->n_generated, n_logprobs, true);
+        json_write_null(w, "refusal");
+        json_end_object(w);
+    } else {
+        write_completion_logprobs(w, t, r, n_logprobs);
+    }
+
+    json_write_string(w, "finish_reason", str_of(completion_finish_reason(reply, s)));
+    if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
+}
+
+void record_take(const Record *r) {
+    const Sequence *s = &r->sequence;
+    const Pipeline *p = r->pipeline;
+    Record *parent = r->parent;
+    JsonWriter w = json_object(&parent->choices[r->index]);
+    Reply reply;
+
+    completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
+                     0);
+    if (parent->options.has_echo) echo_prompt(r, &reply);
+
+    if (parent->form == FORM_SHORT) {
+        completion_write(&w, "text", &reply, s, r->prompt.len);
+        if (parent->n_logprobs >= 0) {
+            AnswerTokens tokens = answer_tokens(r);
+            completion_write_logprobs(&w, "logprobs", p->tokenizer, tokens.list, tokens.n,
+                                      s->request.n_logprobs, false);
+            free(tokens.list);
+        }
+    } else {
+        write_openai_choice(&w, r, &reply);
+    }
+    json_end_object(&w);
+
+    parent->n_reasoning += reply.n_reasoning;
+    reply_free(&reply);
+}
+
+static void write_choices(JsonWriter *w, const Record *r) {
+    json_begin_array(w, "choices");
+    for (int i = 0; i < r->n_choices; i++) json_write_format(w, NULL, "%s", r->choices[i].data);
+    json_end_array(w);
+}
+
+static void write_openai_response(JsonWriter *w, const Record *r) {
+    bool is_chat = r->form == FORM_CHAT;
+
+    json_begin_object(w, "response");
+    json_write_int(w, "status_code", 200);
+    json_write_format(w, "request_id", "\"req_%ld\"", r->line);
+
+    json_begin_object(w, "body");
+    json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
+    json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
+    json_write_int(w, "created", (int64_t)time(NULL));
+    json_write_string(w, "model", str_of(file_name(r->pipeline->model.file.path)));
+    write_choices(w, r);
+
+    int n_prompt = r->prompt.len; // tokens
+    for (int i = 1; i < r->n_prompts; i++) n_prompt += r->more_prompts[i - 1].len;
+    json_begin_object(w, "usage");
+    json_write_int(w, "prompt_tokens", n_prompt);
+    json_write_int(w, "completion_tokens", r->n_generated);
+    json_write_int(w, "total_tokens", n_prompt + r->n_generated);
+    if (r->n_reasoning) {
+        json_begin_object(w, "completion_tokens_details");
+        json_write_int(w, "reasoning_tokens", r->n_reasoning);
+        json_end_object(w);
+    }
+    json_end_object(w);
+    json_end_object(w);
+
+    json_end_object(w);
+    json_write_null(w, "error");
+}
+
+void record_write(JsonWriter *w, const Record *parent) {
+    if (parent->form != FORM_SHORT)
+        write_openai_response(w, parent);
+    else if (parent->n_choices > 1)
+        write_choices(w, parent);
+    else // the members of the only choice, without its braces
+        buffer_printf(w->out, ",%.*s", (int)parent->choices[0].len - 2,
+                      parent->choices[0].data + 1);
+}
+
+void record_finish(Record *r, const BatchTask *task) {
+    Record *parent = r->parent;
+
+    if (r->sequence.finish == FINISH_ERROR) {
+        record_fail(r, "generation_failed", r->sequence.error.text);
+        return;
+    }
+
+    task->take(r);
+    parent->is_incomplete |= completion_is_incomplete(&r->sequence);
+    parent->n_generated += r->sequence.n_generated;
+    r->state = RECORD_DONE;
+    if (--parent->n_unfinished || parent->has_failed) return;
+
+    // The last choice to finish completes the answer.
+    JsonWriter w = begin_answer(parent);
+    task->write(&w, parent);
+    if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
+        json_write_bool(&w, "incomplete", true);
+    end_answer(&w);
+}
+
+void record_fail(Record *r, const char *code, const char *message) {
+    Record *parent = r->parent;
+    r->state = RECORD_DONE;
+    parent->n_unfinished--;
+    if (parent->has_failed) return; // another choice has reported an error
+    parent->has_failed = true;
+
+    char *text = text_format("line %ld: %s", parent->line, message);
+    parent->failure = text_format("%s", message);
+    JsonWriter w = begin_answer(parent);
+    if (parent->form == FORM_SHORT)
+        json_write_int(&w, "line", parent->line);
+    else
+        json_write_null(&w, "response");
+
+    json_begin_object(&w, "error");
+    json_write_string(&w, "code", str_of(code));
+    json_write_string(&w, "message", str_of(text));
+    json_end_object(&w);
+
+    end_answer(&w);
+    free(text);
+}

@@ -1,0 +1,237 @@
+// See batch_output.h.
+// Order: earlier results, opening, the fingerprint and --resume, writing.
+#include "cli/commands/batch_output.h"
+#include "gguf/checksum.h"
+#include "cli/output.h"
+#include "cli/lines.h"
+#include "base/os/os.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_RESULT = 1 << 30 }; // bytes of a line of output
+
+bool id_add(InternTable *ids, const Buffer *id) {
+    bool is_new;
+    intern_add(ids, id->data, id->len, &is_new);
+    return is_new;
+}
+
+// Results of an earlier run
+
+bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
+    static const char prefix[] = "batch_req_";
+    const Json *custom_id = json_get(root, "custom_id");
+    const Json *own = json_get_string(root, "id");
+    const Json *line = json_get(root, "line");
+    const Json *error = json_get(root, "error");
+    const Json *code = json_get(error, "code");
+    bool is_temporary = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
+
+    *kind = is_temporary ? RESULT_RETRY : RESULT_ERROR;
+    if (!error || error->kind == JSON_NULL) *kind = RESULT_ANSWER;
+
+    id->len = 0;
+    if (record_put_id(id, custom_id ? custom_id : json_get(root, "id"))) return true;
+
+    // Otherwise it is an error in a line without a readable id.
+    if (!custom_id && line && line->kind == JSON_NUMBER) {
+        buffer_printf(id, "line %.0f", line->number);
+    } else if (custom_id && own && str_begins_with(own->string, prefix)) {
+        Str number = {own->string.data + strlen(prefix), own->string.len - strlen(prefix)};
+        buffer_printf(id, "line %.*s", SHOWN(number));
+    }
+
+    return id->len;
+}
+
+// Reads all results except an incomplete last line, and sets out->n_truncated to the length of that
+// line. Adds the ids of the results to out->done or, if `kept` is not NULL, appends their lines to
+// it. Results of kind RESULT_RETRY are only counted (out->n_retry).
+static void read_results(BatchOutput *out, Buffer *kept) {
+    LineReader l;
+    JsonDoc doc = {0};
+    Buffer id = {0};
+    Str line;
+    Error err;
+    LineState state;
+
+    out->n_retry = 0;
+    out->n_truncated = 0;
+    lines_open(&l, out->journal.path, MAX_RESULT);
+
+    while ((state = lines_next(&l, &line, true)) == LINE_READY) {
+        ResultKind kind;
+
+        // An interrupted run may have left an incomplete last line.
+        bool ok = json_parse(&doc, line.data, line.len, &err);
+        if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
+            out->n_truncated = line.len;
+            break;
+        }
+
+        if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
+        if (!ok)
+            die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
+                err.text);
+
+        out->n_retry += kind == RESULT_RETRY;
+        if (kind == RESULT_RETRY) continue;
+
+        if (kept) {
+            buffer_put(kept, line);
+            buffer_puts(kept, "\n");
+        } else {
+            id_add(&out->done, &id);
+            out->n_failed += kind == RESULT_ERROR;
+            out->n_incomplete += json_get(doc.root, "incomplete") != NULL;
+        }
+    }
+
+    if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
+
+    close(l.fd);
+    buffer_free(&l.bytes);
+    json_free(&doc);
+    buffer_free(&id);
+}
+
+// Removes an incomplete last line and the results that are to be repeated.
+static void repair(BatchOutput *out, const Options *o) {
+    Error err;
+    Buffer kept = {0};
+    if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
+    if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
+    if (!out->n_retry) return;
+    read_results(out, &kept);
+    if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
+    buffer_free(&kept);
+}
+
+void batch_output_open(BatchOutput *out, const Options *o) {
+    struct stat st;
+    Error err;
+    bool is_stdout = !o->output || !strcmp(o->output, "-");
+
+    if (is_stdout) {
+        if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
+        if (!file_check_stdout(&err)) die_error(&err);
+        bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+        out->journal =
+            (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
+        return;
+    }
+
+    if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
+    if (!out->journal.is_file) return;
+
+    if (o->is_resume)
+        read_results(out, NULL);
+    else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
+        die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
+}
+
+// Fingerprint
+
+// Appends what identifies a model file without reading all of it: the metadata, and the first 64
+// bytes of every tensor.
+static void put_file(Buffer *out, const Gguf *g) {
+    for (int i = 0; i < g->n_values; i++) {
+        buffer_put(out, g->values[i].key);
+        buffer_append(out, g->values[i].data, g->values[i].bytes);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        buffer_put(out, t->name);
+        buffer_printf(out, "|%d|%zu|", (int)t->type, t->bytes);
+        buffer_append(out, t->data, t->bytes < 64 ? t->bytes : 64);
+    }
+}
+
+// Appends "fp_HASH_CHECKSUM_SEED". The hash covers everything that answers depend on, except for
+// the seed and the requests; the checksum covers all bytes of the model and its adapters. The input
+// of the hash must never change, because existing outputs carry it. The oldest outputs have no
+// checksum.
+static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bool has_checksum) {
+    const ModelOptions *m = &o->model_options;
+    Buffer input = {0};
+
+    // Options that change answers, except the seed, which is appended below.
+    Options unseeded = *o;
+    unseeded.sample.seed = 0;
+    options_put_settings(&unseeded, NULL, &input);
+    buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
+                  o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
+                  m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
+                  m->rope_scale, m->rope_orig_ctx);
+    buffer_put(&input, p->system);
+    if (o->may_think || o->no_think) buffer_printf(&input, "|think %d|", o->may_think);
+    if (o->reasoning_message) buffer_printf(&input, "|message %s|", o->reasoning_message);
+    for (int i = 0; i < o->n_stops; i++) buffer_printf(&input, "%s|", o->stops[i].data);
+    for (int i = 0; i < o->sample.dry.n_breakers; i++)
+        buffer_printf(&input, "%s|", o->sample.dry.breakers[i].data);
+    if (!strcmp(o->command, "score"))
+        buffer_printf(&input, "|score %s|", o->rerank ? o->rerank : "");
+    if (o->instruction) buffer_printf(&input, "|instruction %s|", o->instruction);
+    if (o->has_echo || o->min_tokens)
+        buffer_printf(&input, "|echo %d, min %d|", o->has_echo, o->min_tokens);
+    for (int i = 0; i < o->sample.n_bias; i++)
+        buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
+
+    // The model and its adapters.
+    put_file(&input, &p->model.file);
+    for (int i = 0; i < p->model.n_adapters; i++) {
+        buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
+        put_file(&input, &p->model.adapters[i].file);
+    }
+
+    buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
+    if (has_checksum) { // over all bytes of these files
+        uint64_t checksum = checksum_files(&p->model.file);
+        for (int i = 0; i < p->model.n_adapters; i++)
+            checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
+        buffer_printf(out, "_%016llx", (unsigned long long)checksum);
+    }
+    buffer_printf(out, "_%llu", (unsigned long long)o->sample.seed);
+    buffer_free(&input);
+}
+
+void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
+    enum { WITHOUT_CHECKSUM = 3 + 16 }; // bytes of "fp_HASH"
+    char old[64] = "";
+    Buffer new = {0};
+
+    if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
+    if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
+
+    // A resumed run uses the seed of the first run, unless --seed is given. Checksums are compared
+    // if the first run stored one.
+    const char *old_seed = strrchr(old, '_');
+    if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
+    put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
+    if (old_seed && strcmp(old, new.data))
+        die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
+            out->journal.path,
+            strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed",
+            old, new.data);
+
+    repair(out, o);
+    os_set_attribute(out->journal.fd, new.data);
+    buffer_free(&new);
+}
+
+const char *batch_output_resumed_by(const BatchOutput *out) {
+    return out->journal.fd == STDOUT_FILENO ? "-o FILE --resume" : "--resume";
+}
+
+void batch_output_write(BatchOutput *out, Str line) {
+    const Journal *j = &out->journal;
+    Error err;
+    if (journal_append(&out->journal, line, &err)) return;
+    if (errno == EPIPE) _exit(EXIT_OK);
+    if (!j->is_file) die(EXIT_RUNTIME, "%s", err.text);
+    die(EXIT_RUNTIME, "%s; %s%s %s", err.text,
+        j->is_truncated ? "its last line is incomplete, " : "", batch_output_resumed_by(out),
+        j->is_truncated ? "repairs it" : "completes it");
+}

@@ -1,0 +1,660 @@
+// Parses batch requests. An error names the field, the expected kind and the value found.
+//
+// A field is looked up in the table `fields`, then among the options of the command line (those
+// with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
+// --strict. A field that is null counts as absent.
+#include "cli/commands/batch_record.h"
+#include "cli/open_answer.h"
+#include "cli/prompt.h"
+#include "cli/request.h"
+#include "cli/sampling.h"
+#include "cli/spellings.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MAX_STRINGS = 64 }; // of "stop", for which OpenAI's API allows 4, and of DRY's breakers
+
+// True if a number is written without fraction and exponent.
+static bool has_only_digits(const Json *j) {
+    for (size_t i = 0; i < j->string.len; i++)
+        if (strchr(".eE", j->string.data[i])) return false;
+    return true;
+}
+
+// True if a number is an integer from min to max. A double distinguishes decimals of up to 15
+// digits. A longer number with a fraction or an exponent may be rounded to an integer, and is
+// therefore refused.
+static bool is_integer(const Json *j, double min, double max) {
+    return j && j->kind == JSON_NUMBER && j->number >= min && j->number <= max &&
+           j->number == floor(j->number) && (has_only_digits(j) || j->string.len <= 16);
+}
+
+bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found) {
+    Buffer text = {0};
+    Json shown = found ? *found : (Json){0};
+    if (shown.string.len > 60) shown.string.len = 60;
+    if (!found)
+        buffer_puts(&text, "nothing");
+    else if (found->kind >= JSON_ARRAY)
+        buffer_puts(&text, found->kind == JSON_ARRAY ? "an array" : "an object");
+    else
+        json_write_value(&(JsonWriter){.out = &text}, NULL, &shown, NULL);
+    error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, text.data);
+    buffer_free(&text);
+    return false;
+}
+
+uint64_t record_hash(uint64_t seed, Str text) {
+    uint64_t h = seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < text.len; i++) h = (h ^ (unsigned char)text.data[i]) * 0x100000001b3u;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return h ^ h >> 33;
+}
+
+// Ids
+
+bool record_put_id(Buffer *out, const Json *id) {
+    if (id && id->kind == JSON_STRING)
+        json_quote(out, id->string);
+    else if (id && id->kind == JSON_NUMBER && id->number != 0 && has_only_digits(id))
+        buffer_put(out, id->string); // exact for any length
+    else if (is_integer(id, -0x1p53, 0x1p53))
+        buffer_printf(out, "%.0f", id->number + 0.0); // -0 becomes 0
+    else
+        return false;
+    return true;
+}
+
+bool record_parse_id(Record *r, const Json *root, Error *err) {
+    r->form = FORM_SHORT;
+    r->has_id = true;
+    if (root && root->kind != JSON_OBJECT)
+        return record_mismatch(err, "request", "an object", root);
+    const Json *custom_id = json_get(root, "custom_id");
+    const Json *id = json_get_value(root, "id");
+    if (custom_id || json_get(root, "body") || json_get(root, "url")) {
+        r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
+        if (!custom_id || custom_id->kind != JSON_STRING)
+            return record_mismatch(err, "custom_id", "a string", custom_id);
+        return record_put_id(&r->id, custom_id);
+    }
+    if (!id) {
+        buffer_printf(&r->id, "%ld", r->line);
+        return true;
+    }
+    return record_put_id(&r->id, id) || record_mismatch(err, "id", "a string or an integer", id);
+}
+
+// Fields
+
+// The strings of a request replace those of the command line.
+static bool parse_strings(const Json *v, const char *name, Str **list, int *n_list, Error *err) {
+    const Json *item = v->kind == JSON_STRING ? v : v->child;
+    int n = v->kind == JSON_STRING ? 1 : v->n_items;
+    if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
+        return record_mismatch(err, name, "a string or an array of strings", v);
+    if (n > MAX_STRINGS)
+        return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
+                         MAX_STRINGS, n);
+    *list = xalloc((size_t)n, sizeof **list);
+    *n_list = 0;
+
+    for (int i = 0; i < n; i++, item = item->next) {
+        if (item->kind != JSON_STRING || !item->string.len)
+            return record_mismatch(err, name, "strings that are not empty", item);
+        (*list)[(*n_list)++] = str_copy(item->string);
+    }
+
+    return true;
+}
+
+static bool parse_stop(Record *r, const Json *v, Error *err) {
+    return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
+}
+
+static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
+    return record_parse_ids(r, "stop_token_ids", v, &r->stop_ids, err);
+}
+
+// ["none"] is no breaker; llama.cpp refuses an empty array as well.
+static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
+    static const char name[] = "dry_sequence_breakers";
+    DryOptions *dry = &r->options.sample.dry;
+    if (v->kind == JSON_ARRAY && !v->n_items)
+        return record_mismatch(err, name, "at least one string", v);
+    return parse_strings(v, name, &dry->breakers, &dry->n_breakers, err);
+}
+
+static bool parse_n(Record *r, const Json *v, Error *err) {
+    if (!is_integer(v, 1, MAX_CHOICES))
+        return record_mismatch(err, "n", "an integer from 1 to 64", v);
+    r->n_per_prompt = (int)v->number;
+    return true;
+}
+
+// An object from token id to bias; -100 bans the token.
+static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_OBJECT)
+        return record_mismatch(err, "logit_bias", "an object of numbers", v);
+    r->options.sample.bias = NULL;
+    r->options.sample.n_bias = 0;
+
+    for (const Json *j = v->child; j; j = j->next) {
+        char key[24];
+        int64_t id;
+
+        snprintf(key, sizeof key, "%.*s", SHOWN(j->key));
+        if (strlen(key) != j->key.len || !parse_i64(key, &id) || id < 0 || id > INT_MAX)
+            return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"",
+                             SHOWN(j->key));
+        if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
+            return record_mismatch(err, "logit_bias", "numbers from -100 to 100", j);
+
+        float bias = j->number == -100 ? -INFINITY : (float)j->number;
+        options_add_bias(&r->options, (LogitBias){(int)id, bias});
+    }
+
+    return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
+}
+
+// Chats take only a boolean here, and the number as "top_logprobs".
+bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
+    bool takes_number = r->form != FORM_CHAT;
+    if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
+        r->n_logprobs = (int)v->number;
+        return true;
+    }
+
+    if (v->kind != JSON_BOOL)
+        return record_mismatch(err, "logprobs",
+                               takes_number ? "an integer from 0 to 100" : "true or false", v);
+    if (v->boolean && r->n_logprobs < 0) r->n_logprobs = 0;
+    return true;
+}
+
+static bool parse_top_logprobs(Record *r, const Json *v, Error *err) {
+    if (!is_integer(v, 0, MAX_LOGPROBS))
+        return record_mismatch(err, "top_logprobs", "an integer from 0 to 100", v);
+    r->n_logprobs = (int)v->number;
+    return true;
+}
+
+// {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}
+static bool parse_response_format(Record *r, const Json *v, Error *err) {
+    const Json *type = json_get(v, "type");
+    const Json *schema = json_get(json_get(v, "json_schema"), "schema");
+    if (json_is(type, "text")) return true;
+    if (json_is(type, "json_object")) {
+        r->spec.schema_text = str_of("{\"type\":\"object\"}");
+        return true;
+    }
+    if (!json_is(type, "json_schema"))
+        return record_mismatch(err, "response_format", "text, json_object or json_schema", type);
+    if (!schema)
+        return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
+                               schema);
+    r->spec.schema = schema;
+    return true;
+}
+
+static bool parse_choices(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_ARRAY || !v->n_items)
+        return record_mismatch(err, "choices", "an array with at least one string", v);
+    Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
+    r->spec.choices = choices;
+    for (const Json *item = v->child; item; item = item->next) {
+        if (item->kind != JSON_STRING)
+            return record_mismatch(err, "choices", "an array of strings", item);
+        choices[r->spec.n_choices++] = item->string;
+    }
+    return true;
+}
+
+// A schema as a JSON value, or a string with the text of a schema.
+static bool parse_json_schema(Record *r, const Json *v, Error *err) {
+    (void)err;
+    if (v->kind == JSON_STRING)
+        r->spec.schema_text = v->string;
+    else
+        r->spec.schema = v;
+    return true;
+}
+
+static bool parse_grammar(Record *r, const Json *v, Error *err) {
+    r->spec.grammar = v->string;
+    return v->kind == JSON_STRING || record_mismatch(err, "grammar", "a string", v);
+}
+
+static bool parse_regex(Record *r, const Json *v, Error *err) {
+    r->spec.regex = v->string;
+    return v->kind == JSON_STRING || record_mismatch(err, "regex", "a string", v);
+}
+
+// "ordered_properties" names the default, whose opposite is "any_order".
+static bool parse_ordered(Record *r, const Json *v, Error *err) {
+    r->options.any_order = !v->boolean;
+    return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);
+}
+
+// True if a field of this value has the same meaning as no field.
+static bool is_neutral(const Json *v) {
+    return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
+           (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||
+           json_is(v, "none") || json_is(json_get(v, "type"), "text");
+}
+
+// Variables of the template, some of which concern reasoning.
+static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
+    json_write_value(&(JsonWriter){.out = &r->kwargs}, NULL, v, NULL);
+    r->options.template_kwargs = r->kwargs.data;
+    Error why;
+    return template_kwargs_read(&r->options, v, &why) ||
+           error_set(err, EXIT_RUNTIME, "chat_template_kwargs: %s", why.text);
+}
+
+static bool parse_think(Record *r, const Json *v, Error *err) {
+    options_set_think(&r->options, v->boolean);
+    return v->kind == JSON_BOOL || record_mismatch(err, "think", "true or false", v);
+}
+
+static bool check_neutral(Record *r, const Json *v, Error *err) {
+    (void)r;
+    return is_neutral(v) ||
+           error_set(err, EXIT_RUNTIME, "%.*s: this value is not supported", SHOWN(v->key));
+}
+
+static const struct {
+    const char *name;
+    bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
+} fields[] = {
+    // clang-format off
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
+    {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
+    {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
+    {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
+    {"think", parse_think}, {"enable_thinking", parse_think},
+    // Unsupported: only values that do not change the answer are accepted.
+    {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
+    {"functions", check_neutral}, {"function_call", check_neutral},
+    // Parsed elsewhere.
+    {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
+    // Without effect on the answer.
+    {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
+    {"stream_options", NULL}, {"parallel_tool_calls", NULL},
+    // clang-format on
+};
+
+// Writes the name of the option of the command line that a field sets.
+static void put_option_name(Str key, char name[40]) {
+    static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
+                                             {"max_completion_tokens", "n_predict"},
+                                             {"repetition_penalty", "repeat_penalty"},
+                                             {"thinking_budget", "reasoning_budget"}};
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
+    snprintf(name, 40, "--%.*s", SHOWN(key));
+    for (char *c = name; *c; c++)
+        if (*c == '_') *c = '-';
+}
+
+// Collects the name of an unknown field; with --strict, refuses it.
+static bool note_unknown(const Record *r, const Json *v, Error *err) {
+    if (r->options.is_strict)
+        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
+        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
+    return true;
+}
+
+bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {
+    for (const Json *v = object->child; v; v = v->next)
+        if (!str_is_one_of(v->key, known) && !note_unknown(r, v, err)) return false;
+    return true;
+}
+
+// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks.
+static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
+    char text[40];
+    const char *value = NULL;
+    if (v->kind == JSON_NUMBER) {
+        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
+        value = text;
+    }
+    if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
+        return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
+    return note_unknown(r, v, err);
+}
+
+static bool parse_field(Record *r, const Json *v, Error *err) {
+    bool is_null = v->kind == JSON_NULL;
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (str_is(v->key, fields[i].name))
+            return is_null || !fields[i].parse || fields[i].parse(r, v, err);
+
+    // All other fields set options of the command line.
+    char name[40], text[40];
+    put_option_name(v->key, name);
+    const Option *option = option_find(&r->options, CMD_REQUEST, name, NULL);
+    if (!option) return check_unknown(r, v, name, err);
+
+    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    if (is_null) return true;
+    if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
+        return option_set(&r->options, option, name, "auto", err);
+    if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
+        return record_mismatch(err, name, "a number or a boolean", v);
+
+    bool is_flag = v->kind == JSON_BOOL;
+    if (is_flag != (option->kind == OPTION_FLAG))
+        return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
+
+    if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
+        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
+        return option_set(&r->options, option, name, text, err);
+    }
+
+    if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
+        return record_mismatch(err, name, "a whole number of 64 bits", v);
+    return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
+}
+
+// Prompts
+
+// Constrains the text to a call of any tool, or of the tool that `choice` names. The call has the
+// JSON form of Llama 3.1, which reply_parse() accepts for every template with tools.
+static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
+    const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
+
+    if (!wanted && !json_is(choice, "required"))
+        return record_mismatch(err, "tool_choice",
+                               "\"auto\", \"none\", \"required\" or a function's name", choice);
+    if (constraint_n_sources(&r->spec))
+        return error_set(err, EXIT_RUNTIME,
+                         "tool_choice: cannot be combined with another constraint");
+
+    int n_calls = tools_put_schema(&r->tool_schema, tools, wanted ? &wanted->string : NULL,
+                                   "parameters", false);
+    r->spec.schema_text = buffer_str(&r->tool_schema);
+    r->options.any_order = false; // the name of the tool comes before its parameters
+    return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+}
+
+// Sets r->tools: the tools of the request, or of the command line.
+static bool parse_tools(Record *r, const Json *body, Error *err) {
+    const Pipeline *p = r->pipeline;
+    const Json *tools = json_get_value(body, "tools");
+    const Json *choice = json_get_value(body, "tool_choice");
+    bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
+    if (tools && !tools_check(tools, &p->tpl, err)) return false;
+    if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
+    if (tools && tools->n_items)
+        json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
+    else if (!tools && p->tools.data)
+        buffer_put(&r->tools, p->tools);
+    r->has_tools = r->tools.len && !is_none;
+    return true;
+}
+
+bool record_parse_messages(Record *r, const Json *body, Error *err) {
+    const Pipeline *p = r->pipeline;
+    const Json *v = json_get_value(body, "messages");
+
+    if (v->kind != JSON_ARRAY) return record_mismatch(err, "messages", "an array of messages", v);
+    if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
+    if (p->tpl.is_none)
+        return error_set(err, EXIT_RUNTIME,
+                         "messages: the model has no chat template; choose one with --template");
+
+    Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
+    bool ok = parse_tools(r, body, err);
+    int n = 0;
+
+    if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
+        messages[n++] = message_make(str_of("system"), p->system);
+    int i = 0;
+    for (const Json *m = v->child; m && ok; m = m->next, i++) {
+        Error why;
+        ok = message_read(m, &messages[n], &why);
+        n += ok;
+        if (ok && messages[n - 1].has_calls && !p->tpl.takes_calls)
+            ok = error_set(&why, EXIT_RUNTIME,
+                           "tool_calls: the chat template %s does not support them", p->tpl.name);
+        if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    }
+
+    TemplateInput in = {.messages = messages,
+                        .n_messages = n,
+                        .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
+                        .variables = buffer_str(&r->kwargs),
+                        .wants_answer = true,
+                        .reasoning = reasoning_from_options(&r->options)};
+    ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
+
+    while (n--) message_free(&messages[n]);
+    free(messages);
+    return ok;
+}
+
+// Sets whether prompts are plain text or go through the chat template.
+static void set_plain(Record *r, bool is_plain) {
+    r->is_plain = is_plain;
+    r->has_tools = !is_plain && r->pipeline->tools.data;
+    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
+}
+
+static bool encode_text(const Record *r, Str text, Ids *out, Error *err) {
+    return prompt_encode(r->pipeline, &r->options, text, r->is_plain, out, err);
+}
+
+bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
+    if (array->kind != JSON_ARRAY)
+        return record_mismatch(err, name, "an array of token ids", array);
+    for (const Json *j = array->child; j; j = j->next) {
+        if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
+            return record_mismatch(err, name, "token ids of the vocabulary", j);
+        ids_push(out, (int)j->number);
+    }
+    return true;
+}
+
+// A string, or an array of token ids.
+static bool parse_prompt(Record *r, const Json *v, Ids *out, Error *err) {
+    if (v->kind == JSON_STRING) return encode_text(r, v->string, out, err);
+    if (v->kind != JSON_ARRAY || !v->n_items)
+        return record_mismatch(err, "prompt", "a string or an array of token ids", v);
+    return record_parse_ids(r, "prompt", v, out, err);
+}
+
+// One prompt, or an array of prompts of one kind.
+static bool parse_prompts(Record *r, const Json *v, Error *err) {
+    bool is_list = v->kind == JSON_ARRAY && v->n_items && v->child->kind != JSON_NUMBER;
+    const Json *first = is_list ? v->child : v;
+    int n_prompts = is_list ? v->n_items : 1;
+
+    if (n_prompts > MAX_COMPLETIONS / r->n_per_prompt)
+        return error_set(err, EXIT_RUNTIME, "prompt: expected at most %d, found %d",
+                         MAX_COMPLETIONS / r->n_per_prompt, n_prompts);
+    set_plain(r, first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw);
+    if (!parse_prompt(r, first, &r->prompt, err)) return false;
+
+    r->more_prompts = xalloc((size_t)n_prompts, sizeof *r->more_prompts);
+    for (const Json *item = first->next; is_list && item; item = item->next) {
+        if (item->kind != first->kind)
+            return record_mismatch(err, "prompt", "texts only or token ids only", item);
+        if (!parse_prompt(r, item, &r->more_prompts[r->n_prompts++ - 1], err)) return false;
+    }
+    r->n_choices = n_prompts * r->n_per_prompt;
+    return true;
+}
+
+// Finds the object that holds the request: the line itself, or its "body".
+static bool find_body(const Record *r, const Json *root, const Json **out, Error *err) {
+    const Json *method = json_get(root, "method");
+    const Json *url = json_get(root, "url");
+    const Json *body = json_get(root, "body");
+
+    *out = r->form == FORM_SHORT ? root : body;
+    if (r->form == FORM_SHORT) return true;
+    if (!json_is(method, "POST")) return record_mismatch(err, "method", "\"POST\"", method);
+    if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
+        return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
+    if (!body || body->kind != JSON_OBJECT) return record_mismatch(err, "body", "an object", body);
+    return record_note_unknown(r, root, "custom_id method url body", err);
+}
+
+static bool parse_body(Record *r, const Json *body, Error *err) {
+    const Json *prompt = json_get_value(body, "prompt");
+    const Json *messages = json_get_value(body, "messages");
+    const Json *logprobs = json_get_value(body, "logprobs");
+    const Json *tools = json_get_value(body, "tools");
+
+    for (const Json *v = body->child; v; v = v->next)
+        if (!parse_field(r, v, err)) return false;
+    if (r->form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
+        !(logprobs && logprobs->boolean))
+        return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
+    if (r->form == FORM_CHAT && !messages)
+        return record_mismatch(err, "messages", "an array of messages", NULL);
+    if (r->form == FORM_COMPLETION && !prompt)
+        return record_mismatch(err, "prompt", "a string", NULL);
+    if (!prompt == !messages)
+        return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
+    if (prompt && tools && !is_neutral(tools))
+        return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
+
+    if (prompt) return parse_prompts(r, prompt, err);
+    r->n_choices = r->n_per_prompt;
+    return record_parse_messages(r, body, err);
+}
+
+// Compiles the constraint of the request or, if it has none, of the command line or of the tools.
+static bool make_constraint(Record *r, Error *err) {
+    bool has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain;
+    bool ok = answer_open(r->pipeline, &r->options, &r->spec, has_reasoning, buffer_str(&r->tools),
+                          !r->has_tools, &r->request, &r->constraint, err);
+    free((void *)r->spec.choices);
+    r->spec = (ConstraintSpec){0};
+    buffer_free(&r->tool_schema);
+    buffer_free(&r->tools);
+    return ok;
+}
+
+// Parses a line of plain text, which is a prompt.
+static bool parse_text(Record *r, Str text, Error *err) {
+    set_plain(r, r->options.is_raw);
+    return encode_text(r, text, &r->prompt, err);
+}
+
+// Makes the request, and checks that every prompt fits the context.
+static bool make_request(Record *r, bool is_completion, Error *err) {
+    const Pipeline *p = r->pipeline;
+    if (!request_from_options(p, &r->options, &r->prompt, is_completion, &r->request, err))
+        return false;
+    for (int i = 1; i < r->n_prompts; i++) {
+        Request unused = r->request;
+        Error why;
+        if (!request_set_prompt(p, &r->more_prompts[i - 1], &unused, &why))
+            return error_set(err, why.code, "prompt[%d]: %s", i, why.text);
+    }
+
+    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
+    r->request.stop_ids = r->stop_ids.data;
+    r->request.n_stop_ids = r->stop_ids.len;
+    return true;
+}
+
+bool record_parse(Record *r, const Json *root, Str text, Error *err) {
+    const Json *body = NULL;
+    bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
+                   : parse_text(r, text, err);
+    if (!ok) return false;
+    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
+        return error_set(err, EXIT_RUNTIME,
+                         "echo: needs a prompt without chat template (/v1/completions, or --raw)");
+
+    // The seed has 32 bits, because JSON readers may store numbers as double.
+    if (!r->options.has_seed)
+        r->options.sample.seed =
+            (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
+
+    // At least one alternative is computed, because 0 turns log-probabilities off.
+    r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
+
+    bool is_text = !root || json_get_value(body, "prompt");
+    bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
+    return make_request(r, is_completion, err) && make_constraint(r, err);
+}
+
+// Lifetime
+
+Record *record_new(long line, RequestForm form, const Pipeline *p) {
+    Record *r = xalloc(1, sizeof *r);
+    *r = (Record){.line = line,
+                  .form = form,
+                  .pipeline = p,
+                  .options = *p->options,
+                  .n_logprobs = -1,
+                  .parent = r,
+                  .n_prompts = 1,
+                  .n_per_prompt = 1,
+                  .n_choices = 1};
+    r->options.has_seed = false;
+    return r;
+}
+
+Record *record_new_choice(Record *parent, int index) {
+    Record *r = xalloc(1, sizeof *r);
+    int i = index / parent->n_per_prompt;
+    const Ids *prompt = i ? &parent->more_prompts[i - 1] : &parent->prompt;
+    char text[16];
+    Error unused;
+
+    *r = (Record){
+        .pipeline = parent->pipeline, .parent = parent, .index = index, .request = parent->request};
+    for (int k = 0; k < prompt->len; k++) ids_push(&r->prompt, prompt->data[k]);
+    request_set_prompt(r->pipeline, &r->prompt, &r->request, &unused); // checked by record_parse()
+
+    if (parent->constraint) r->constraint = answer_clone(parent->constraint, &r->request);
+    snprintf(text, sizeof text, "%d", index);
+    r->request.sample.seed = (uint32_t)record_hash(parent->request.sample.seed, str_of(text));
+    return r;
+}
+
+static void free_strings(Str *list, int n) {
+    for (int i = 0; i < n; i++) free((char *)list[i].data);
+    free(list);
+}
+
+void record_free(Record *r) {
+    const Options *defaults = r->pipeline->options;
+    if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
+    session_free(r->session);
+    answer_free(r->constraint);
+    free((void *)r->spec.choices);
+    buffer_free(&r->tool_schema);
+    buffer_free(&r->tools);
+    buffer_free(&r->kwargs);
+
+    // Lists of strings and biases belong to the record only if its request has set them.
+    const DryOptions *dry = &r->options.sample.dry;
+    if (r->options.stops != defaults->stops) free_strings(r->options.stops, r->options.n_stops);
+    if (dry->breakers != defaults->sample.dry.breakers)
+        free_strings(dry->breakers, dry->n_breakers);
+    if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
+
+    buffer_free(&r->id);
+    free(r->prompt.data);
+    for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
+    free(r->more_prompts);
+    free(r->stop_ids.data);
+    buffer_free(&r->answer);
+    for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
+    free(r->choices);
+    free(r->failure);
+    free(r);
+}

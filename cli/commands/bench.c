@@ -1,0 +1,349 @@
+// bench: tokens per second, and how close they are to the limits of the machine.
+//
+// A decode step reads all weights once, so the memory bandwidth limits it; a long prefill is
+// limited by arithmetic (the roofline model, Williams et al. 2009). Both limits are measured in the
+// same run, because the load of a shared machine changes by the minute.
+//
+// Order: expected work, measurements, the list of tests, the report, command_bench().
+#include "cli/commands/bench.h"
+#include "cli/commands/commands.h"
+#include "base/bits.h"
+#include "base/clock.h"
+#include "cli/output.h"
+#include "cli/request.h"
+#include "kernels/team.h"
+#include "model/size.h"
+
+#include <stdio.h>
+
+enum {
+    PROBE_BYTES = 256 << 20, // read to measure the bandwidth: more than most caches hold
+    PREFILL_ROUNDS = 3,      // of each test; the median is reported
+    DECODE_ROUNDS = 16       // default of -n; the median is reported
+};
+
+typedef struct {
+    const Options *options;
+    Model model;
+    Tokenizer *tokenizer;
+    Workspace *ws; // of the current test
+    int chunk, decode_rounds;
+    double read_gb, peak_gflop; // limits per second with the current number of threads
+    bool is_scaling;            // compares several numbers of threads
+    double *first; // tokens per second and thread with the first number of threads, by test
+    int test;      // index of the current test
+    Buffer out;    // results: rows of the table, or JSON
+    JsonWriter json;
+    // For the first line of the report:
+    double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
+    double prefill_per_sec;                  // last prefill test
+} Bench;
+
+// Arithmetic operations of a forward pass over n tokens at a depth, with the logits of n_logits of
+// them: two per weight, and 4 * depth * q for the products q.k and the weighted sum of values.
+static double pass_operations(const Model *m, int n, int n_logits, double depth) {
+    double q = m->config.n_heads * m->config.head_dim;
+    double output = (double)m->output.rows * m->output.cols;
+    double layers = model_pass_size(m, 1).weights - output;
+    return n * (2 * layers + 4 * q * depth * m->config.n_layers) + 2 * n_logits * output;
+}
+
+// Bytes read by a forward pass over n tokens: the weights once, and the KV cache of every sequence.
+static double pass_bytes(const Model *m, int n, int batch, double depth) {
+    return model_pass_size(m, n).bytes + batch * depth * (double)kv_position_bytes(&m->kv);
+}
+
+// Reports a test by its time, bytes and operations per token.
+static void report_test(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec,
+                        double bytes, double operations) {
+    double gb = bytes * 1e-9 / sec;
+    double gflop = operations * 1e-9 / sec;
+    double per_thread = 1 / (sec * b->model.n_threads);
+    double *first = &b->first[b->test]; // per_thread with the first number of threads
+    if (*first == 0) *first = per_thread;
+
+    if (b->options->is_json) {
+        JsonWriter *w = &b->json;
+        json_begin_object(w, NULL);
+        json_write_string(w, "test", str_of(test));
+        json_write_int(w, "n_threads", b->model.n_threads);
+        json_write_int(w, "n_tokens", n_tokens);
+        json_write_int(w, "depth", depth);
+        json_write_int(w, "batch", batch);
+        json_write_format(w, "tokens_per_sec", "%.3f", 1 / sec);
+        json_write_format(w, "gb_per_sec", "%.3f", gb);
+        json_write_format(w, "gflop_per_sec", "%.3f", gflop);
+        json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
+        json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
+        json_write_format(w, "efficiency", "%.3f", per_thread / *first);
+        json_end_object(w);
+        return;
+    }
+
+    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", test, n_tokens, depth, batch, 1 / sec,
+                  gb);
+    buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%9.1f",
+                  b->is_scaling ? 100 * per_thread / *first : gflop);
+    buffer_printf(&b->out, " %7.0f %% %6.0f %%\n", 100 * gb / b->read_gb,
+                  100 * gflop / b->peak_gflop);
+    progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
+                   batch, 1 / sec);
+
+    // Keep the numbers of the summary.
+    if (*test == 'p') b->prefill_per_sec = 1 / sec;
+    if (*test == 'd' && batch == 1 && !b->decode_per_sec) {
+        b->decode_per_sec = 1 / sec;
+        b->decode_bandwidth = gb / b->read_gb;
+    }
+}
+
+static double median(double *v, int n) {
+    doubles_sort(v, (size_t)n);
+    return v[n / 2];
+}
+
+static void check(bool ok, const Error *err) {
+    if (!ok) die_error(err);
+}
+
+// Prefills a prompt of n tokens, in a new session each round.
+static void bench_prefill(Bench *b, int n) {
+    Error err;
+    double sec[PREFILL_ROUNDS], depth = n / 2.0;
+    int *tokens = xalloc((size_t)n, sizeof *tokens);
+
+    for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
+
+    for (int round = 0; round < PREFILL_ROUNDS; round++) {
+        Session *s = session_new(&b->model.kv);
+        check(session_reserve(s, n, &err), &err);
+
+        double start = now_sec();
+        for (int first = 0; first < n; first += b->chunk) {
+            check(workspace_feed(b->ws, s, tokens + first, n - first, n - 1 - first, &err) >= 0,
+                  &err);
+            model_forward(&b->model, b->ws, 0);
+        }
+        sec[round] = (now_sec() - start) / n;
+        session_free(s);
+    }
+    free(tokens);
+
+    int n_passes = div_up(n, b->chunk);
+    report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
+                n_passes * pass_bytes(&b->model, n < b->chunk ? n : b->chunk, 1, 0) / n,
+                pass_operations(&b->model, n, 1, depth) / n);
+}
+
+// Decodes one token per round for each of `batch` sequences, which begin at `depth`.
+static void bench_decode(Bench *b, int depth, int batch) {
+    Error err;
+    Session *sessions[batch];
+    double *sec = xalloc((size_t)b->decode_rounds, sizeof *sec);
+
+    // The cache is filled with zeros up to the depth: its content does not change the time.
+    for (int i = 0; i < batch; i++) {
+        sessions[i] = session_new(&b->model.kv);
+        check(session_pad(sessions[i], depth, &err) &&
+                  session_reserve(sessions[i], depth + b->decode_rounds + 1, &err),
+              &err);
+    }
+
+    for (int round = -1; round < b->decode_rounds; round++) { // -1: warm-up
+        double start = now_sec();
+        for (int i = 0; i < batch; i++) {
+            int token = (round + 2 + i) * 31 % b->model.config.vocab_size;
+            check(workspace_feed(b->ws, sessions[i], &token, 1, 0, &err) == 1, &err);
+        }
+        model_forward(&b->model, b->ws, 0);
+        if (round >= 0) sec[round] = (now_sec() - start) / batch;
+    }
+
+    report_test(b, "decode", b->decode_rounds * batch, depth, batch, median(sec, b->decode_rounds),
+                pass_bytes(&b->model, batch, batch, depth) / batch,
+                pass_operations(&b->model, batch, batch, depth) / batch);
+
+    for (int i = 0; i < batch; i++) session_free(sessions[i]);
+    free(sec);
+}
+
+// Seconds to open model and vocabulary, and to compute the first token after a prompt of one token.
+static double first_token_sec(const Options *o) {
+    Model m;
+    Error err;
+    double start = now_sec();
+
+    check(model_open(&m, o->model, &o->model_options, &err), &err);
+    Tokenizer *t = tokenizer_open(&m.file, &err);
+    check(t != NULL, &err);
+
+    Workspace *ws = workspace_new(&m, 1, 1);
+    Session *s = session_new(&m.kv);
+    check(workspace_feed(ws, s, &(int){0}, 1, 0, &err) == 1, &err);
+    logits_argmax(model_forward(&m, ws, 0), m.config.vocab_size);
+
+    double sec = now_sec() - start;
+
+    session_free(s);
+    workspace_free(ws);
+    tokenizer_close(t);
+    model_close(&m);
+    return sec;
+}
+
+// Takes the first number of a comma-separated list; -1 if there is none. Returns the rest.
+static const char *take_number(const char *list, int64_t *n) {
+    char *end;
+    *n = strtoll(list, &end, 10);
+    if (end == list || (*end && *end != ',')) *n = -1;
+    return end + (*end == ',');
+}
+
+void bench_take_threads(Options *o) {
+    int64_t n;
+    if (!o->thread_counts) return;
+    for (const char *at = o->thread_counts, *next = at; at == o->thread_counts || *at; at = next) {
+        next = take_number(at, &n);
+        if (n < 1 || n > 1024)
+            die(EXIT_USAGE, "-t: expected numbers from 1 to 1024 like 1,2,4, found \"%.20s\"", at);
+        if (n > o->model_options.n_threads) o->model_options.n_threads = (int)n;
+    }
+}
+
+// Takes the first test of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
+// sequences together. Returns the rest.
+static const char *take_test(const char *at, int64_t *n) {
+    const char *rest = *at ? take_number(at + 1, n) : NULL;
+    if (!rest || !strchr("pdb", *at) || *n < (*at == 'd' ? 0 : 1) ||
+        *n > (*at == 'b' ? 1024 : 1 << 24))
+        die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
+    return rest;
+}
+
+static void run_tests(Bench *b, const char *list) {
+    Error err;
+    int64_t n;
+    b->test = 0;
+
+    for (const char *at = list, *next; *at; at = next, b->test++) {
+        next = take_test(at, &n);
+        bool is_prefill = *at == 'p';
+        int batch = *at == 'b' ? (int)n : 1;
+        int depth = *at == 'd' ? (int)n : 0;
+        int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
+        if (positions > b->model.config.max_context ||
+            !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
+            if (!b->options->is_json)
+                buffer_printf(&b->out, "%c%-7lld does not fit the context or the memory\n", *at,
+                              (long long)n);
+            continue;
+        }
+
+        b->ws = workspace_new(&b->model, is_prefill ? b->chunk : batch, batch);
+        if (is_prefill)
+            bench_prefill(b, (int)n);
+        else
+            bench_decode(b, depth, batch);
+        workspace_free(b->ws);
+    }
+}
+
+// Prints a summary of the speed, the limits of the machine, and the table of results.
+static void print_report(const Bench *b, double first_sec) {
+    double token_gb = model_pass_size(&b->model, 1).bytes * 1e-9, limit = b->read_gb / token_gb;
+    double decode = b->decode_per_sec, prefill = b->prefill_per_sec;
+    if (b->decode_bandwidth > 1.1)
+        printf("decode %.*f tokens/s (the weights stay in the caches)", decode < 1000, decode);
+    else if (decode)
+        printf("decode %.*f tokens/s (the memory allows %.*f: %.0f %%)", decode < 1000, decode,
+               limit < 1000, limit, 100 * b->decode_bandwidth);
+    if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", prefill < 1000, prefill);
+    if (decode || prefill) printf("\n\n");
+    printf("%s kernels, %s, first token %.3f s after opening\n", kernel.name,
+           count_of(b->model.n_threads, "thread"), first_sec);
+    printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
+           token_gb, kernel.peak_unit, b->peak_gflop);
+    printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
+           "GB/s", b->is_scaling ? "efficiency" : "  GFLOP/s", "of memory", "of peak");
+    printf("%s", b->out.data ? b->out.data : "");
+}
+
+static void print_profile(double total) {
+    static const char *const names[OP_COUNT] = {"embed", "norm",   "encode", "matmul",
+                                                "rope",  "attend", "route",  "rest"};
+    fprintf(stderr, "profile:");
+    for (int i = 0; i < OP_COUNT; i++)
+        fprintf(stderr, " %s %.1f %%", names[i], 100 * team_sec[i] / total);
+    fprintf(stderr, " of %.2f s\n", total);
+}
+
+int command_bench(const Options *o) {
+    static Bench bench;
+    Bench *b = &bench;
+    JsonWriter *w = &b->json;
+    int64_t n;
+    const char *counts = o->thread_counts ? o->thread_counts : "";
+
+    *b = (Bench){.options = o,
+                 .is_scaling = strchr(counts, ','),
+                 .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
+                 .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
+                 .json.out = &b->out};
+
+    const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
+    const char *tests = o->tests ? o->tests : all;
+    b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
+    const char *rest = tests;
+    do {
+        rest = take_test(rest, &n);
+    } while (*rest);
+    model_open_or_die(o, &b->model, &b->tokenizer);
+
+    double first_sec = first_token_sec(o);
+    if (o->is_json) {
+        json_begin_object(w, NULL);
+        json_begin_object(w, "machine");
+        json_write_string(w, "kernels", str_of(kernel.name));
+        json_write_int(w, "threads", b->model.n_threads);
+        json_end_object(w);
+        json_write_format(w, "first_token_sec", "%.4f", first_sec);
+        json_begin_array(w, "results");
+    }
+
+    // Run all tests for each number of threads.
+    double sec = 0;
+    do {
+        counts = take_number(counts, &n);
+        if (n > 0) b->model.n_threads = (int)n;
+        b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
+        b->peak_gflop = bench_peak_gflop(b->model.n_threads);
+        b->decode_per_sec = 0;
+
+        if (b->is_scaling && !o->is_json)
+            buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
+                          count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
+                          b->peak_gflop);
+
+        team_profile = o->is_profile;
+        sec -= now_sec();
+        run_tests(b, tests);
+        sec += now_sec();
+        team_profile = false;
+    } while (*counts);
+
+    progress_end();
+
+    if (o->is_json) {
+        json_end_array(w);
+        json_begin_object(w, "probe");
+        json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
+        json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
+        json_write_string(w, "peak_unit", str_of(kernel.peak_unit));
+        json_end_object(w);
+        text_print_json(w);
+    } else {
+        print_report(b, first_sec);
+    }
+    if (o->is_profile) print_profile(sec);
+    return EXIT_OK;
+}

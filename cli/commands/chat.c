@@ -1,0 +1,147 @@
+// chat: reads texts in a loop. A typed text that begins with a slash is a command
+// (chat_commands.c); any other text is a message, which the model answers (chat_turn.c).
+#include "cli/commands/commands.h"
+#include "cli/commands/chat.h"
+#include "base/signals.h"
+#include "cli/open_generator.h"
+#include "cli/request.h"
+#include "cli/sampling.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+
+enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
+
+// Reads the dialogue of --session or --continue.
+static void open_transcript(Chat *c) {
+    const char *session = c->options.session_file, *path = session ? session : c->last_path;
+    Error err;
+    size_t n_truncated;
+    if (session && c->options.is_continued)
+        die(EXIT_USAGE, "expected either --session or --continue");
+    if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
+    if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
+    if ((session && !journal_open(&c->journal, path, FILE_PRIVATE, &err)) ||
+        !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
+        (session && !journal_repair(&c->journal, n_truncated, &err)))
+        die_error(&err);
+}
+
+// Warns about a template that messages can imitate. On a terminal, a file beside the history holds
+// the models that the user was warned about.
+static void warn_once(const Chat *c) {
+    const Options *o = &c->options;
+    const Template *tpl = &c->pipeline.tpl;
+    const FileMapping *file = c->pipeline.model.file.shards;
+    Buffer line = {0}, known = {0};
+    Error err;
+    Journal j;
+
+    char *path = c->is_terminal ? history_beside(o, ".warned") : NULL;
+    buffer_printf(&line, "%zu %lld %s\n", file->bytes, (long long)file->mtime_ns,
+                  tpl->missing.data);
+    if (path) file_read(path, &known, &err); // may not exist yet
+    bool is_known = known.len && str_contains(buffer_str(&known), line.data);
+    if (!is_known) template_warn_missing(o, tpl);
+    if (!is_known && path && !o->is_quiet && journal_open(&j, path, FILE_PRIVATE, &err)) {
+        journal_append(&j, buffer_str(&line), &err);
+        journal_close(&j, &err);
+    }
+
+    buffer_free(&line);
+    buffer_free(&known);
+    free(path);
+}
+
+static void chat_open(Chat *c, const Options *o) {
+    Dialogue *d = &c->dialogue;
+    Error err;
+    c->options = *o;
+    pipeline_open(&c->pipeline, &c->options);
+    sampling_complete(&c->options, &c->pipeline);
+
+    int most = c->pipeline.model.config.max_context;
+    if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
+    if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
+    generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
+    c->session = session_new(&c->pipeline.model.kv);
+
+    c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
+    c->is_terminal = editor_is_terminal(c->editor);
+    if (c->is_terminal || o->is_continued) c->last_path = history_beside(o, ".last-chat");
+    if (c->last_path) outfile_remove_leftovers(c->last_path);
+    if (o->session_file) outfile_remove_leftovers(o->session_file);
+
+    if (o->session_file || o->is_continued) open_transcript(c);
+    if (o->system) dialogue_set_system(d, c->pipeline.system);
+    if (o->system && o->session_file) chat_save(c, false);
+    if (c->pipeline.tpl.missing.len) warn_once(c);
+}
+
+// Tells a new user what to type.
+static void greet(const Chat *c) {
+    const Dialogue *d = &c->dialogue;
+    if (!c->is_terminal || c->options.is_json) return;
+    if (!c->options.model)
+        note(&c->options, "The built-in model only tells short stories; -m FILE opens another.");
+    else if (c->pipeline.tpl.is_none)
+        note(&c->options, "This is a base model. Type the beginning of a text.");
+    else
+        note(&c->options, "Type a message.");
+    note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands.");
+    if (d->n)
+        note(&c->options, "%s so far%s", count_of(d->n, "message"),
+             dialogue_has(d, d->n - 1, "user") ? "; the last has no answer: /regen" : "");
+}
+
+int command_chat(const Options *o) {
+    static Chat c;
+    static Buffer text;
+    int n_interrupts = 0;
+
+    chat_open(&c, o);
+    signals_defer();
+    greet(&c);
+
+    for (;;) {
+        buffer_puts(&c.edited, "");
+        EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
+        bool is_editing = c.edited.len;
+        c.edited.len = 0;
+
+        bool is_given_up = result == EDITOR_INTERRUPTED ||
+                           (result <= EDITOR_PASTED && str_is_blank(buffer_str(&text)));
+        if (is_editing && is_given_up) {
+            note(&c.options, "(not changed)");
+            continue;
+        }
+        if (result == EDITOR_CLOSED) break;
+        if (result == EDITOR_INTERRUPTED) {
+            if (++n_interrupts == 2) break;
+            note(&c.options, "(Ctrl-C again, or Ctrl-D, ends the chat)");
+            continue;
+        }
+        n_interrupts = 0;
+        if (str_is_blank(buffer_str(&text))) continue;
+
+        // Pasted or multi-line text is a message, even if it begins with a slash.
+        bool is_message = text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED;
+        if (is_message && is_editing)
+            chat_replace(&c, dialogue_last(&c.dialogue, "user"), buffer_str(&text));
+        else if (is_message)
+            chat_say(&c, "user", buffer_str(&text));
+        else if (!chat_command(&c, text.data))
+            break;
+
+        if (generate_interrupted && !c.is_terminal) break;
+        generate_interrupted = 0;
+    }
+
+    if (c.is_unsaved) chat_save(&c, false); // a last attempt
+    if (c.is_unsaved) {
+        warn("%s: the last messages are not saved", c.options.session_file);
+        c.exit_code = EXIT_RUNTIME;
+    }
+    free(c.last_path);
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    return c.is_terminal && !c.is_unsaved ? EXIT_OK : c.exit_code;
+}

@@ -1,0 +1,61 @@
+// The state of a chat, its turns (chat_turn.c) and its slash commands (chat_commands.c). A turn
+// adds a message to the dialogue, and the answer of the model.
+//
+// Before each answer the template renders the whole dialogue, and the token stream replaces the
+// texts of earlier answers with their original tokens. The session is then rewound to the end of
+// the prefix that it shares with the stream, and only the tokens after it are fed. So a turn costs
+// only its own tokens. After /undo, /edit or /load, or with a template that drops old reasoning,
+// the tokens from the first difference on are fed again.
+#pragma once
+
+#include "base/files.h"
+#include "chat/dialogue.h"
+#include "chat/token_stream.h"
+#include "cli/editor/editor.h"
+#include "cli/open_model.h"
+#include "generate/generate.h"
+
+typedef struct {
+    Options options; // a copy, which /set changes
+    Pipeline pipeline;
+    Generator generator;
+    Session *session;
+    Editor *editor;
+    Dialogue dialogue;
+    TokenStream stream; // tokens of the dialogue, up to where the next answer begins
+    int n_answers;      // added to the seed: each answer has its own random numbers
+    Journal journal;    // the file of --session
+    bool is_unsaved;    // the last write to the journal failed
+    bool is_replacing;  // the journal still has the messages that chat_replace() replaces
+    char *last_path;    // file of --continue; NULL: none
+    Buffer attached;    // text of /file, for the next message
+    Buffer edited;      // the last user message, which the next text replaces; empty: none
+    bool is_terminal;
+    int exit_code;                // of the first failed turn
+    uint64_t n_prefill, n_decode; // tokens of all turns
+    double prefill_sec, decode_sec;
+} Chat;
+
+// Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
+void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// Saves the dialogue to the session file or, without one, to the file of --continue. is_appended:
+// only its last message is new.
+void chat_save(Chat *c, bool is_appended);
+// Writes a file atomically, with the FILE_ flags of outfile_open(); a new file gets mode 0600.
+// False with err.
+bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
+// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit.
+bool chat_add(Chat *c, Message m, bool wants_answer);
+// Adds a message made of the attached file and a text, and answers it. False if it does not fit.
+bool chat_say(Chat *c, const char *role, Str text);
+// Replaces the messages from index `from` on with a message of the user and its answer or, if
+// text.data is NULL, with an answer. If the new message does not fit, or there is no answer, the
+// old messages stay in the dialogue and in its file.
+void chat_replace(Chat *c, int from, Str text);
+// Removes the last user message and all messages after it. False if there is no user message.
+bool chat_undo(Chat *c);
+
+// Runs a line that begins with a slash. False ends the chat.
+bool chat_command(Chat *c, const char *text);
+// A Completer: completes commands, options of /set, and files.
+void chat_complete(Str before, Buffer *out);

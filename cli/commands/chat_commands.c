@@ -1,0 +1,397 @@
+// The slash commands of chat, their table, and the completion of input. A command is called with
+// the text that follows its name.
+// Order: options, files, clipboard, dialogue, the table, completion.
+#include "cli/commands/chat.h"
+#include "cli/output.h"
+#include "cli/request.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#pragma GCC diagnostic ignored "-Wunused-parameter" // some commands need no text
+
+// Options
+
+// Prints the options of /set, or those that differ from the defaults.
+static void show_settings(const Chat *c, bool is_all) {
+    Buffer settings = {0}, shown = {0};
+    Options defaults = options_default("chat");
+
+    if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
+    options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
+    buffer_puts(&shown, is_all ? "" : "options   ");
+    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns());
+    note(NULL, "%s", shown.data);
+
+    buffer_free(&settings);
+    buffer_free(&shown);
+}
+
+static void command_set(Chat *c, const char *text) {
+    char name[40], value[40], option[42];
+    Error err;
+    int n = sscanf(text, " %39s %39s", name, value);
+
+    if (n < 1) show_settings(c, true);
+    if (n == 1)
+        chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+    if (n < 2) return;
+
+    const char *bare = name + strspn(name, "-");
+    snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
+
+    const Option *found = option_find(&c->options, CMD_SET, option, &err);
+    if (!found || !option_set(&c->options, found, option, value, &err))
+        chat_error(c, "/set: %s", err.text);
+    else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
+        c->n_answers = 0;
+}
+
+static void command_show(Chat *c, const char *text) {
+    const Dialogue *d = &c->dialogue;
+    note(NULL, "model     %s", c->pipeline.model.file.path);
+    note(NULL, "template  %s", c->pipeline.tpl.name);
+    note(NULL, "context   %d of %d positions, %s", c->session->n_tokens, c->options.ctx,
+         count_of(d->n, "message"));
+    show_settings(c, false);
+    if (dialogue_has(d, 0, "system"))
+        note(NULL, "system    %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
+}
+
+static void command_stats(Chat *c, const char *text) {
+    note(NULL, "%s; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
+         count_of(c->n_answers, "answer"), (unsigned long long)c->n_prefill,
+         c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+         (unsigned long long)c->n_decode,
+         c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
+         (double)kv_position_bytes(&c->pipeline.model.kv) * c->session->n_tokens * 1e-6);
+}
+
+// Files
+
+static void command_file(Chat *c, const char *path) {
+    Error err;
+    Ids ids = {0};
+    struct stat st;
+    size_t before = c->attached.len;
+    bool is_regular = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+
+    // The file is appended. If it cannot be read or is too long, it is removed again.
+    if (before) buffer_puts(&c->attached, "\n\n");
+    bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
+              file_read(path, &c->attached, &err);
+    if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
+
+    if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
+        note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
+    } else {
+        c->attached.len = before;
+        chat_error(c, "%s", err.text);
+    }
+
+    free(ids.data);
+}
+
+// The old dialogue is kept until the new one has been read.
+static void command_load(Chat *c, const char *path) {
+    Dialogue *d = &c->dialogue;
+    Error err;
+    size_t n_truncated;
+    int n_old = d->n;
+    if (!transcript_read(d, path, &n_truncated, &err)) {
+        dialogue_remove(d, n_old, d->n);
+        chat_error(c, "%s", err.text);
+        return;
+    }
+    dialogue_remove(d, 0, n_old);
+    d->dropped.len = 0;
+    chat_save(c, false);
+    note(&c->options, "%s", count_of(d->n, "message"));
+}
+
+// True if the content of a file is a prefix of the text, so that nothing is lost if the text
+// replaces it.
+static bool has_prefix_of(const char *path, Str text) {
+    struct stat st;
+    Buffer old = {0};
+    bool is_prefix = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                     (size_t)st.st_size <= text.len && file_read(path, &old, &(Error){0}) &&
+                     str_has_prefix(text, buffer_str(&old));
+    buffer_free(&old);
+    return is_prefix;
+}
+
+static void command_save(Chat *c, const char *path) {
+    Error err;
+    Buffer text = {0};
+    bool is_forced = !strncmp(path, "--force ", 8);
+
+    if (is_forced) path += 8 + strspn(path + 8, " ");
+
+    if (str_ends_with(str_of(path), ".md"))
+        transcript_put_markdown(&c->dialogue, &text);
+    else
+        transcript_put(&c->dialogue, &text);
+
+    // A file that holds the beginning of this dialogue is overwritten without --force.
+    is_forced |= has_prefix_of(path, buffer_str(&text));
+    if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
+        chat_error(c, "%s%s", err.text,
+                   strstr(err.text, strerror(EACCES))
+                       ? "; chat writes below the current directory (--sandbox none: anywhere)"
+                       : "");
+    else
+        note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
+
+    buffer_free(&text);
+}
+
+// Clipboard
+
+// Digit i encodes the bits 6 i to 6 i + 5 of s, which must be followed by a zero byte.
+static void put_base64(Buffer *out, Str s) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *bytes = (const unsigned char *)s.data;
+    for (size_t i = 0; i < (s.len + 2) / 3 * 4; i++) {
+        size_t at = 6 * i / 8, shift = 10 - 6 * i % 8;
+        char digit = at < s.len ? digits[(bytes[at] << 8 | bytes[at + 1]) >> shift & 63] : '=';
+        buffer_append(out, &digit, 1);
+    }
+}
+
+// OSC 52 asks the terminal to copy a text to the clipboard. It also works over SSH. Terminals do
+// not reply, so it is unknown whether the copy succeeded.
+static void command_copy(Chat *c, const char *text) {
+    enum { MAX_BYTES = 74994 }; // a sequence of 100,000 bytes, the limit of hterm's osc52.sh
+    int fd = terminal_has_escapes(STDERR_FILENO) ? STDERR_FILENO : STDOUT_FILENO;
+    int i = dialogue_last(&c->dialogue, "assistant");
+    Str answer = i < 0 ? (Str){0} : c->dialogue.messages[i].content;
+    Buffer out = {0};
+
+    buffer_puts(&out, "\x1b]52;c;");
+    put_base64(&out, answer);
+    buffer_puts(&out, "\a");
+
+    if (!answer.len) {
+        chat_error(c, "there is no answer to copy");
+    } else if (!terminal_has_escapes(fd)) {
+        chat_error(c, "/copy: needs a terminal");
+    } else if (answer.len > MAX_BYTES) {
+        chat_error(c, "/copy: the answer has %zu bytes; terminals accept %d", answer.len,
+                   MAX_BYTES);
+    } else {
+        output_write(fd, "terminal", out.data, out.len);
+        note(&c->options, "(sent to the clipboard: %zu bytes)", answer.len);
+    }
+    buffer_free(&out);
+}
+
+// The dialogue
+
+static void command_undo(Chat *c, const char *text) {
+    if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
+}
+
+// With a text, replaces the last message with it. Otherwise puts the last message into the editor;
+// the dialogue changes when the edited message is sent.
+static void command_edit(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last(d, "user");
+    if (i < 0)
+        chat_error(c, "there is no message to edit");
+    else if (*text)
+        chat_replace(c, i, str_of(text));
+    else if (c->is_terminal)
+        buffer_put(&c->edited, d->messages[i].content);
+    else
+        chat_error(c, "/edit: expected a text");
+}
+
+static void command_regen(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    if (dialogue_last(d, "user") < 0) {
+        chat_error(c, "there is no message to answer");
+        return;
+    }
+    chat_replace(c, d->n - dialogue_has(d, d->n - 1, "assistant"), (Str){0});
+}
+
+static void command_clear(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
+    d->dropped.len = c->attached.len = 0;
+    chat_save(c, false);
+    note(&c->options, d->n ? "(cleared; the system prompt stays)" : "(cleared)");
+}
+
+static void command_system(Chat *c, const char *text) {
+    if (c->pipeline.tpl.is_none) {
+        chat_error(c, "a model without a chat template takes no system prompt");
+        return;
+    }
+    dialogue_set_system(&c->dialogue, str_of(text));
+    chat_save(c, false);
+    note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
+}
+
+// Results are assigned to the tool calls of the last answer in order. The model answers after the
+// last result. If no call is pending, the message gets the role "ipython" of Llama 3.1.
+static void command_tool(Chat *c, const char *text) {
+    const Dialogue *d = &c->dialogue;
+    JsonDoc doc = {0};
+    int n_results = 0;
+
+    // Find the first call without a result, in the message before the results.
+    while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
+    const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
+    const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &(Error){0})
+                            ? json_get(doc.root, "tool_calls")
+                            : NULL;
+    const Json *call = calls ? calls->child : NULL;
+    for (int i = 0; i < n_results && call; i++) call = call->next;
+
+    if (!call) {
+        chat_say(c, "ipython", str_of(text));
+    } else {
+        const Json *id = json_get_string(call, "id");
+        const Json *name = json_get_string(json_get(call, "function"), "name");
+        Buffer json = {0};
+
+        JsonWriter w = json_object(&json);
+        json_write_string(&w, "role", str_of("tool"));
+        json_write_string(&w, "content", str_of(text));
+        if (id) json_write_string(&w, "tool_call_id", id->string);
+        if (name) json_write_string(&w, "name", name->string);
+        json_end_object(&w);
+
+        Message m = {buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false};
+        chat_add(c, m, !call->next);
+        if (call->next) note(&c->options, "(another call waits for its result)");
+    }
+    json_free(&doc);
+}
+
+// The table
+
+static void command_list(Chat *c, const char *text);
+
+static const struct {
+    const char *name, *help;
+    void (*run)(Chat *c, const char *text); // NULL: ends the chat
+    bool takes_file;
+} commands[] = {
+    {"/help", "list these commands", command_list, false},
+    {"/exit", "end the chat (also Ctrl-D)", NULL, false},
+    {"/clear", "forget the dialogue, except for the system prompt", command_clear, false},
+    {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
+    {"/undo", "remove the last message and its answer", command_undo, false},
+    {"/regen", "answer the last message again", command_regen, false},
+    {"/edit", "change the last message and send it again", command_edit, false},
+    {"/save", "FILE: save as JSON lines or FILE.md (--force FILE: overwrite)", command_save, true},
+    {"/load", "FILE: continue a saved dialogue", command_load, true},
+    {"/copy", "copy the last answer to the clipboard", command_copy, false},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: list them", command_set,
+     false},
+    {"/show", "show model, template, context and changed options", command_show, false},
+    {"/stats", "show tokens and speed so far", command_stats, false},
+    {"/file", "FILE: begin the next message with a file", command_file, true},
+    {"/tool", "TEXT: send the result of a tool call", command_tool, false},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void command_list(Chat *c, const char *text) {
+    for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
+    note(NULL,
+         "Several lines: end each with \\, enclose them in \"\"\", or paste them.\n"
+         "A space before \"/\" sends it as text. Tab completes, Ctrl-R searches the history.");
+}
+
+// True for a pipe or a device: reading it could block, and Ctrl-C would not end the wait.
+static bool is_stream(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+bool chat_command(Chat *c, const char *text) {
+    char word[40];
+    size_t n = strcspn(text, " \t");
+
+    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
+    if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
+    text += n + strspn(text + n, " \t");
+
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(word, commands[i].name)) continue;
+
+        if (commands[i].takes_file && (!*text || !strcmp(text, "-")))
+            chat_error(c, "%s: expected a file name", word);
+        else if (commands[i].takes_file && is_stream(text))
+            chat_error(c, "%s: expected a file, found a pipe or device", text);
+        else if (commands[i].run)
+            commands[i].run(c, text);
+        return commands[i].run;
+    }
+
+    chat_error(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
+               did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+    return true;
+}
+
+// Completion
+
+// Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
+static void complete_path(Str typed, Buffer *out) {
+    Buffer folder = {0};
+    size_t n = typed.len; // length of the directory part
+    while (n > 0 && typed.data[n - 1] != '/') n--;
+    buffer_append(&folder, typed.data, n);
+
+    DIR *d = opendir(n ? folder.data : ".");
+    buffer_free(&folder);
+    if (!d) return;
+
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        size_t begin = out->len;
+
+        // Skip names that do not match, and hidden ones unless a dot was typed. A name with a
+        // newline would be read as two.
+        if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
+            (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
+            !strcmp(e->d_name, ".."))
+            continue;
+
+        buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
+        buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
+    }
+
+    closedir(d);
+}
+
+void chat_complete(Str before, Buffer *out) {
+    size_t begin = before.len; // of the word to complete
+    if (!before.len || before.data[0] != '/') return;
+    while (begin > 0 && before.data[begin - 1] != ' ') begin--;
+
+    Str word = {before.data + begin, before.len - begin};
+    for (int i = 0; i < N_COMMANDS; i++) {
+        size_t n = strlen(commands[i].name);
+        if (!begin && !strncmp(commands[i].name, word.data, word.len))
+            buffer_printf(out, "%s\n", commands[i].name);
+        else if (commands[i].takes_file && begin > n && before.data[n] == ' ' &&
+                 str_begins_with(before, commands[i].name))
+            complete_path(word, out);
+    }
+
+    // Complete the names of options after /set.
+    if (!str_begins_with(before, "/set ") || begin != 5) return;
+    for (const Option *o = option_table; o < option_table + n_option_rows; o++) {
+        if (!(o->commands & CMD_SET)) continue;
+        for (int k = 0; k < 3 && o->names[k]; k++)
+            if (!strncmp(o->names[k], "--", 2) && !strncmp(o->names[k] + 2, word.data, word.len))
+                buffer_printf(out, "%s\n", o->names[k] + 2);
+    }
+}

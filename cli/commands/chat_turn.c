@@ -1,0 +1,419 @@
+// Turns of a chat: check the context, generate and show an answer, and add it to the dialogue and
+// the token stream.
+// Order: errors and saving, the context, showing an answer, adding and removing turns.
+#include "cli/commands/chat.h"
+#include "cli/completion.h"
+#include "cli/markdown.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/request.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void chat_error(const Chat *c, const char *fmt, ...) {
+    Buffer text = {0}, out = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buffer_vprintf(&text, fmt, ap);
+    va_end(ap);
+    if (c->is_terminal)
+        note(NULL, "%s", text.data);
+    else
+        warn("%s", text.data);
+
+    if (c->options.is_json) {
+        JsonWriter w = json_object(&out);
+        json_write_string(&w, "error", buffer_str(&text));
+        text_print_json(&w);
+    }
+
+    buffer_free(&text);
+}
+
+static void turn_failed(Chat *c, int code, const char *why) {
+    chat_error(c, "%s", why);
+    if (!c->exit_code) c->exit_code = code;
+}
+
+bool chat_write_file(const char *path, unsigned flags, Str content, Error *err) {
+    OutFile f;
+    if (!outfile_open(&f, path, flags | FILE_PRIVATE, err)) return false;
+    if (write_all(f.fd, content.data, content.len)) return outfile_close(&f, err);
+    error_file(err, path);
+    outfile_discard(&f);
+    return false;
+}
+
+// After a failed write to the session file the whole dialogue is written again. The first of
+// several failures prints a warning; command_chat() prints another one if the last one fails too.
+void chat_save(Chat *c, bool is_appended) {
+    Error err;
+    Buffer text = {0};
+    const char *session = c->options.session_file;
+    bool by_line = session && is_appended && !c->is_unsaved && !c->is_replacing;
+
+    if (!session && !c->last_path) return;
+
+    bool ok;
+    if (by_line) {
+        transcript_put_last(&c->dialogue, &text);
+        ok = journal_append(&c->journal, buffer_str(&text), &err);
+    } else {
+        transcript_put(&c->dialogue, &text);
+        ok = session ? journal_replace(&c->journal, buffer_str(&text), &err)
+                     : chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err);
+    }
+
+    if (!ok && !c->is_unsaved) warn("%s", err.text);
+    if (!ok) {
+        free(c->last_path);
+        c->last_path = NULL;
+    }
+    c->is_unsaved = session && !ok;
+    c->is_replacing = false;
+    buffer_free(&text);
+}
+
+// Context
+
+// Renders the dialogue into the token stream. Returns the number of its tokens, or -1 if the
+// template fails.
+static int update_stream(Chat *c) {
+    const Pipeline *p = &c->pipeline;
+    TemplateInput in = {.messages = c->dialogue.messages,
+                        .n_messages = c->dialogue.n,
+                        .tools = p->tools,
+                        .wants_answer = true,
+                        .reasoning = reasoning_from_options(&c->options)};
+    Buffer text = {0}, mask = {0};
+    Error err;
+    bool ok = template_render(&p->tpl, p->tokenizer, &in, &text, &mask, &err);
+    if (ok)
+        token_stream_update(&c->stream, p->tokenizer, buffer_str(&text), mask.data);
+    else
+        turn_failed(c, err.code, err.text);
+    buffer_free(&text);
+    buffer_free(&mask);
+    return ok ? c->stream.ids.len : -1;
+}
+
+// Drops the oldest turns, but not the system prompt, until the dialogue takes at most half of the
+// context or only one turn is left. If that turn exceeds `limit`, nothing is dropped. Returns the
+// number of tokens of the dialogue.
+static int drop_turns(Chat *c, int limit) {
+    Dialogue *d = &c->dialogue, whole = *d;
+    int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = update_stream(c);
+
+    // Shorten a copy of the list of messages.
+    d->messages = NULL;
+    d->n = 0;
+    for (int i = 0; i < whole.n; i++) dialogue_push(d, whole.messages[i]);
+    for (; n > c->options.ctx / 2; n = update_stream(c), n_dropped++) {
+        int next = first + 1;
+        while (next < d->n && !dialogue_has(d, next, "user")) next++;
+        if (next >= d->n) break;
+        d->n -= next - first;
+        memmove(d->messages + first, d->messages + next,
+                (size_t)(d->n - first) * sizeof *d->messages);
+    }
+
+    int n_removed = whole.n - d->n;
+    free(d->messages);
+    *d = whole;
+    if (!n_dropped || n < 0 || n > limit) return n;
+    dialogue_drop(d, first, first + n_removed);
+    note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
+         count_of(n_dropped, "turn"), n, c->options.ctx);
+    return n;
+}
+
+// True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
+// not. With --keep-going the oldest turns are dropped first.
+static bool chat_fits(Chat *c) {
+    int limit = c->options.ctx - 8; // leaves a few tokens for the answer
+    int n = update_stream(c), most = c->pipeline.model.config.max_context;
+    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
+    const char *larger = c->options.ctx < most ? ", or restart with a larger -c" : "";
+    if (n > limit) {
+        chat_error(
+            c,
+            "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
+            "model's limit is %d)",
+            n, c->options.ctx, c->options.keep_going ? "" : ", --keep-going", larger, most);
+        if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
+    } else if (n > limit * 9 / 10)
+        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,
+             larger);
+    return n >= 0 && n <= limit;
+}
+
+// Showing an answer
+
+typedef struct {
+    Chat *chat;
+    const Sequence *sequence;
+    bool has_text, in_reasoning;
+    Markdown markdown;
+    AnswerState *state; // NULL: any answer is allowed
+} Answer;
+
+// True if the answer begins with the control token of a tool call.
+static bool begins_with_call(const Answer *a) {
+    Ids ids = {0};
+    completion_ids(a->sequence, &ids);
+    bool is_call =
+        ids.len && reply_is_call(tokenizer_piece(a->chat->pipeline.tokenizer, *ids.data, true));
+    free(ids.data);
+    return is_call;
+}
+
+static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
+    Buffer shown = {0};
+    if (a->chat->options.is_plain || !terminal_has_color(STDOUT_FILENO)) {
+        text_write(text, n);
+        return;
+    }
+    markdown_put(&a->markdown, (Str){text, n}, &shown);
+    if (is_end) markdown_end(&a->markdown, &shown);
+    text_write_styled(buffer_str(&shown));
+    buffer_free(&shown);
+}
+
+// Request.emit: prints the answer without leading white space, with dim reasoning.
+static bool show_piece(void *arg, const char *text, size_t n) {
+    Answer *a = arg;
+    const Template *tpl = &a->chat->pipeline.tpl;
+
+    // Skip leading white space, except that of a base model, which continues a text.
+    while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) {
+        text++;
+        n--;
+    }
+    if (!n) return true;
+
+    if (!a->has_text) {
+        if (begins_with_call(a)) note(&a->chat->options, "tool call:");
+        a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
+    }
+    a->has_text = true;
+    if (a->chat->options.is_json) return true;
+
+    // Print reasoning, including its closing tag, as dim text.
+    if (a->in_reasoning) {
+        size_t end = str_find((Str){text, n}, str_of("</think>"));
+        size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
+        text_dim(true);
+        text_write(text, n_dim);
+        text += n_dim;
+        n -= n_dim;
+        if (end != SIZE_MAX) {
+            a->in_reasoning = false;
+            text_dim(false);
+        }
+    }
+    if (n) show_text(a, text, n, false);
+    return true;
+}
+
+// Generates the answer to the token stream.
+static void generate_answer(Chat *c, Answer *a, Sequence *s) {
+    const Options *o = &c->options;
+    Str stops[o->n_stops + 2];
+    int n_stops = 0;
+    Request r;
+
+    // Stop strings come from the options and the template. Without -n, an answer of the built-in
+    // model ends with its first line.
+    for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
+    if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
+    if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
+
+    if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
+        !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
+                     c->pipeline.tools, false, &r, &a->state, &s->error)) {
+        s->finish = FINISH_ERROR;
+        return;
+    }
+
+    r.stops = stops;
+    r.n_stops = n_stops;
+    r.emit = show_piece;
+    r.arg = a;
+    r.sample.seed += (uint64_t)c->n_answers++;
+
+    prefill_with_progress(o, &c->generator, s, &r, c->session);
+    while (generate_step(&c->generator, &s, 1)) {
+    }
+
+    show_text(a, "", 0, true);
+    if (a->in_reasoning && !o->is_json) text_dim(false);
+    bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
+    if (!ends_line && !o->is_json) text_write("\n", 1);
+}
+
+// Keeping an answer
+
+// Adds the tokens of the answer to the token stream. A stop string is not part of the answer: its
+// tokens are removed, except for a token that also contains text of the answer.
+static void stream_answer(Chat *c, const Sequence *s) {
+    const Tokenizer *t = c->pipeline.tokenizer;
+    Ids ids = {0};
+    Buffer raw = {0};
+    bool has_stop_string = s->finish == FINISH_STOP && s->stop_token < 0;
+    size_t bytes = 0;
+    int n = 0;
+
+    completion_ids(s, &ids);
+    while (n < ids.len && !(has_stop_string && bytes >= s->text.len))
+        bytes += tokenizer_piece(t, ids.data[n++], false).len;
+
+    reply_put_raw(t, ids.data, n, &raw);
+    token_stream_add_answer(&c->stream, ids.data, n, buffer_str(&raw), buffer_str(&s->text),
+                            s->stop_token);
+    buffer_free(&raw);
+    free(ids.data);
+}
+
+// Adds the answer to the dialogue, as a message.
+static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
+    const Pipeline *p = &c->pipeline;
+    completion_parse(r, &p->tpl, p->tokenizer, s, p->tools.data, c->dialogue.n);
+    stream_answer(c, s);
+    Str text = p->tpl.is_none ? r->content : content_skip_space(r->content);
+    memmove((char *)r->content.data, text.data, r->content.len = text.len);
+    dialogue_push(&c->dialogue, reply_message(r));
+    chat_save(c, true);
+    for (int i = 0; i < r->n_calls; i++)
+        note(&c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
+    if (r->n_calls || reply_is_call(buffer_str(&c->stream.answer)))
+        note(&c->options, "(a tool call: /tool TEXT sends its result)");
+}
+
+// Prints the answer as JSON, and statistics.
+static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
+    Generator *g = &c->generator;
+
+    if (c->options.is_json) {
+        Buffer out = {0};
+        JsonWriter w = json_object(&out);
+        json_write_string(&w, "role", str_of("assistant"));
+        completion_write(&w, "content", r, s, s->request.n_prompt - s->n_reused);
+        json_write_int(&w, "n_context", c->session->n_tokens);
+        json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
+        json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
+        text_print_json(&w);
+    }
+
+    note_stats(&c->options, g, r->n_reasoning, r->n_answer, s->request.sample.seed);
+
+    // Add the counters of this answer to those of the chat, and reset them.
+    c->n_prefill += g->n_prefill;
+    c->n_decode += g->n_decode;
+    c->prefill_sec += g->prefill_sec;
+    c->decode_sec += g->decode_sec;
+    g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
+    g->prefill_sec = g->decode_sec = 0;
+}
+
+// Turns
+
+// Generates an answer and adds it to the dialogue. False if generation gives no answer.
+static bool chat_answer(Chat *c) {
+    Sequence s = {0};
+    Answer a = {.chat = c, .sequence = &s};
+    Reply r = {0};
+    const Ids *stream = &c->stream.ids;
+
+    if (update_stream(c) < 0) return false;
+
+    // Rewind the session to the longest prefix that it shares with the token stream.
+    int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
+    while (n_same < stream->len - 1 && n_same < c->session->n_tokens &&
+           c->session->tokens[n_same] == stream->data[n_same])
+        n_same++;
+    session_rewind(c->session, n_same);
+
+    if (c->options.show_tokens) {
+        fputs("tokens:", stderr);
+        for (int i = n_same; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
+        fputs("\n", stderr);
+    }
+
+    a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
+    generate_answer(c, &a, &s);
+
+    // Add the answer to the dialogue, or report its error.
+    bool has_text = s.n_generated > 0 && s.finish != FINISH_ERROR;
+    bool has_answer = has_text || s.finish == FINISH_STOP;
+    if (has_answer)
+        keep_answer(c, &s, &r);
+    else if (s.finish == FINISH_ERROR)
+        turn_failed(c, s.error.code, s.error.text);
+
+    // Print notes on how the answer ended.
+    if (s.finish == FINISH_CANCEL)
+        note(&c->options,
+             has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+    note_ending(&c->options, &c->generator, &s);
+    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
+        note(&c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
+    if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);
+
+    reply_free(&r);
+    sequence_free(&s);
+    answer_free(a.state);
+    return has_answer;
+}
+
+bool chat_add(Chat *c, Message m, bool wants_answer) {
+    Dialogue *d = &c->dialogue;
+    dialogue_push(d, m);
+    if (!chat_fits(c)) {
+        dialogue_remove(d, d->n - 1, d->n);
+        return false;
+    }
+    chat_save(c, true);
+    if (wants_answer) chat_answer(c);
+    return true;
+}
+
+bool chat_say(Chat *c, const char *role, Str text) {
+    if (c->attached.len) buffer_puts(&c->attached, "\n\n");
+    buffer_put(&c->attached, text);
+    Message m = message_make(str_of(role), buffer_str(&c->attached));
+    c->attached.len = 0;
+    return chat_add(c, m, true);
+}
+
+void chat_replace(Chat *c, int from, Str text) {
+    Dialogue *d = &c->dialogue;
+    Dialogue old = {0};
+    for (int i = from; i < d->n; i++) dialogue_push(&old, d->messages[i]);
+    d->n = from;
+    c->is_replacing = old.n;
+
+    bool ok = text.data ? chat_say(c, "user", text) : chat_fits(c) && chat_answer(c);
+    for (int i = 0; i < old.n && !ok; i++) dialogue_push(d, old.messages[i]);
+    if (ok)
+        dialogue_remove(&old, 0, old.n);
+    else if (old.n)
+        note(&c->options, "(not changed)");
+    free(old.messages);
+    c->is_replacing = false;
+}
+
+bool chat_undo(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last(d, "user");
+    if (i < 0) {
+        chat_error(c, "there is no message to go back to");
+        return false;
+    }
+    dialogue_remove(d, i, d->n);
+    chat_save(c, false);
+    return true;
+}

@@ -1,0 +1,50 @@
+// The command table, in the order of the help.
+#include "cli/commands/commands.h"
+#include "cli/prompt.h"
+#include "cli/spellings.h"
+
+const Command command_table[] = {
+    {"run", CMD_RUN, INT_MAX, model_take_argument, command_run, MODULE_CORE,
+     "[-m MODEL] [PROMPT | -f FILE | < stdin]", "generate text",
+     "llama31 run -m model.gguf --temp 0.6 \"Why is the sky blue?\""},
+    {"chat", CMD_CHAT, 0, NULL, command_chat, MODULE_CORE, "[-m MODEL] [-sys TEXT]",
+     "chat with a model",
+     "llama31 chat -m model.gguf -sys \"You are terse.\" --session talk.jsonl"},
+    {"batch", CMD_BATCH, 0, NULL, command_batch, MODULE_CORE, "[-m MODEL] -i IN.jsonl -o OUT.jsonl",
+     "complete a file of prompts",
+     "llama31 batch -m model.gguf -i prompts.jsonl -o answers.jsonl --resume"},
+    {"score", CMD_SCORE, INT_MAX, NULL, command_score, MODULE_CORE,
+     "[-m MODEL] --choices A,B TEXT | --jsonl | --perplexity FILE",
+     "log-probabilities, reranking, perplexity, KL divergence",
+     "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
+    {"tokenize", CMD_TOKENIZE, INT_MAX, NULL, command_tokenize, MODULE_CORE,
+     "[-m MODEL] [TEXT | -f FILE | < stdin]", "convert text to token ids and back",
+     "llama31 tokenize -m model.gguf --ids \"Hello, world\""},
+    {"logits", CMD_LOGITS, 0, NULL, command_logits, MODULE_CORE,
+     "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "write raw float32 logits",
+     "llama31 logits -m model.gguf --ids 128000,9906 --last -o logits.f32"},
+    {"show", CMD_SHOW, 1, NULL, command_show, MODULE_CORE, "[-m MODEL | MODEL] [--tensors]",
+     "describe a model file and its memory needs", "llama31 show model.gguf"},
+    {"quantize", CMD_QUANTIZE, 3, NULL, command_quantize, MODULE_QUANTIZE, "IN.gguf OUT.gguf TYPE",
+     "convert weights to another type", "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
+    {"bench", CMD_BENCH, 0, bench_take_threads, command_bench, MODULE_CORE, "[-m MODEL]",
+     "measure speed and hardware limits", "llama31 bench -m model.gguf --tests p512,d0,b8"},
+    {"rope", CMD_ROPE, 0, NULL, command_rope, MODULE_CORE,
+     "[-m MODEL | --dim D] [--positions A..B:STEP]",
+     "print rotary frequencies, angles and the cis table",
+     "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
+    {"help", CMD_HELP, 1, NULL, command_help, MODULE_CORE, "[COMMAND] [--man | --completion SHELL]",
+     "list commands, or the options of a command", "llama31 help run"},
+};
+const int n_commands = sizeof command_table / sizeof *command_table;
+
+const Command *command_find(const char *name) {
+    for (const Command *c = command_table; c < command_table + n_commands; c++)
+        if (!strcmp(name, c->name)) return c;
+    Error err;
+    if (spelling_translate(&name, &(const char *){NULL}, NULL, &err) == SPELLING_REFUSED)
+        die_error(&err);
+    die(EXIT_USAGE,
+        "unknown command \"%s\"%s (llama31 help lists the commands; a prompt: llama31 run TEXT)",
+        name, did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));
+}

@@ -1,0 +1,165 @@
+// help: describes commands and options, on the terminal or as a manual page. Everything comes from
+// command_table and option_table.
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "quantize/mixture.h"
+
+#include <stdio.h>
+
+enum { COLUMNS = 80, INDENT = 26 };
+
+typedef struct {
+    const char *term, *text; // NULL after the last
+} Definition;
+
+static const Definition exit_codes[] = {{"0", "success"},
+                                        {"1", "run-time error (I/O, memory, NaN)"},
+                                        {"2", "usage error"},
+                                        {"3", "invalid model file"},
+                                        {"4", "the prompt does not fit the context"},
+                                        {"5", "some records of a batch failed"},
+                                        {"6", "a constrained text is incomplete"},
+                                        {"130", "interrupted"},
+                                        {NULL, NULL}};
+static const Definition variables[] = {
+    {"LLAMA31_MODEL", "default of -m"},
+    {"LLAMA31_CACHE", "default of --cache"},
+    {"LLAMA31_ISA",
+     "highest instruction set to use: scalar, avx2, avxvnni, avx512, amx, neon or i8mm"},
+    {"LLAMA31_HISTORY",
+     "input history of chat (default ~/.local/state/llama31/history; empty: none)"},
+    {"SOURCE_DATE_EPOCH", "current time for chat templates, in seconds since 1970"},
+    {"NO_COLOR", "if set and not empty, disables dim and colored text"},
+    {NULL, NULL}};
+
+static void print_definition(const char *term, const char *text) {
+    Buffer out = {0};
+    if (strlen(term) > INDENT - 4) // the text begins on the next line
+        buffer_printf(&out, "  %s\n%*s", term, INDENT, "");
+    else
+        buffer_printf(&out, "  %-*s", INDENT - 2, term);
+    put_wrapped(&out, str_of(text), " ", INDENT, COLUMNS);
+    puts(out.data);
+    buffer_free(&out);
+}
+
+// "-n, --n-predict N"
+static const char *option_synopsis(const Option *option) {
+    static Buffer text;
+    text.len = 0;
+    for (int k = 0; k < 3 && option->names[k]; k++)
+        buffer_printf(&text, "%s%s", k ? ", " : "", option->names[k]);
+    if (option->value) buffer_printf(&text, " %s", option->value);
+    return text.data;
+}
+
+// The summary of a command, and the types of quantize.
+static Str command_summary(const Command *command) {
+    static Buffer text;
+    text.len = 0;
+    buffer_puts(&text, command->summary);
+    if (command->flag == CMD_QUANTIZE)
+        for (int i = 0; mixture_name(i); i++)
+            buffer_printf(&text, "%s %s", i ? "" : ":", mixture_name(i));
+    return buffer_str(&text);
+}
+
+void command_print_help(const Command *command) {
+    const char *group = NULL;
+    Buffer summary = {0};
+    put_wrapped(&summary, command_summary(command), " ", 0, COLUMNS);
+    printf("usage: llama31 %s %s\n%s\n", command->name, command->usage, summary.data);
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
+        if (!row->names[0]) group = row->help;
+        if (!row->names[0] || !(row->commands & command->flag)) continue;
+        if (group) printf("\n%s:\n", group);
+        group = NULL;
+        print_definition(option_synopsis(row), row->help);
+    }
+    printf("\nExample:\n  %s\n", command->example);
+}
+
+// Prints a line of roff: hyphens become minus signs, backslashes are escaped, and the line cannot
+// begin with a request.
+static void print_roff(const char *text) {
+    if (*text == '.' || *text == '\'') printf("\\&");
+    for (; *text; text++) {
+        if (*text == '-' || *text == '\\') putchar('\\');
+        putchar(*text == '\\' ? 'e' : *text);
+    }
+    putchar('\n');
+}
+
+static void print_roff_definition(const char *term, const char *text) {
+    printf(".TP\n.B ");
+    print_roff(term);
+    print_roff(text);
+}
+
+static void print_definitions(const char *title, const Definition *d,
+                              void (*print)(const char *term, const char *text)) {
+    printf("%s\n", title);
+    for (; d->term; d++) print(d->term, d->text);
+}
+
+static void print_overview(void) {
+    puts("usage: llama31 COMMAND [OPTIONS]\n\n"
+         "llama31 help COMMAND lists a command's options; llama31 --version [-v]\n\nCommands:");
+    for (int i = 0; i < n_commands; i++)
+        print_definition(command_table[i].name, command_table[i].summary);
+    print_definitions("\nExit status:", exit_codes, print_definition);
+    print_definitions("\nEnvironment:", variables, print_definition);
+    puts("\nExample:\n  llama31 run \"Once upon a time\"");
+}
+
+// The sections of the manual page that are not generated: manual.roff, embedded by completions.S.
+// The generated sections replace @TABLES@.
+extern const char manual_sections[];
+
+static void print_man_page(void) {
+    const char *tables = strstr(manual_sections, "@TABLES@");
+
+    puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"");
+    printf("%.*s.SH COMMANDS\n", (int)(tables - manual_sections), manual_sections);
+
+    for (const Command *c = command_table; c < command_table + n_commands; c++) {
+        printf(".TP\n\\fB%s\\fR ", c->name);
+        print_roff(c->usage);
+        print_roff(command_summary(c).data);
+        printf(".EX\n");
+        print_roff(c->example);
+        printf(".EE\n");
+    }
+
+    puts(".SH OPTIONS\nAs \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR. The commands that "
+         "accept an option\nfollow it in parentheses.");
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
+        if (!row->names[0]) {
+            printf(".SS %s\n", row->help);
+            continue;
+        }
+
+        print_roff_definition(option_synopsis(row), row->help);
+        for (int i = 0, n = 0; i < n_commands; i++)
+            if (row->commands & command_table[i].flag)
+                printf("%s%s", n++ ? ", " : "(", command_table[i].name);
+        puts(")");
+    }
+
+    print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
+    print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
+    printf("%s", strchr(tables, '\n') + 1);
+}
+
+int command_help(const Options *o) {
+    if (o->completion && !completion_print(o->completion))
+        die(EXIT_USAGE, "--completion: unknown shell \"%s\"; use bash, zsh or fish", o->completion);
+    if (o->completion) return EXIT_OK;
+    if (o->wants_man)
+        print_man_page();
+    else if (o->n_args)
+        command_print_help(command_find(o->args[0]));
+    else
+        print_overview();
+    return EXIT_OK;
+}

@@ -1,0 +1,81 @@
+// score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
+// scheduler of batch, --perplexity and --ids on a loop of their own.
+#include "cli/commands/score.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/score_record.h"
+#include "cli/output.h"
+#include "cli/prompt.h"
+
+// Prints the answer to score --choices.
+static void print_choices(const Record *r) {
+    const Options *o = r->pipeline->options;
+    Buffer out = {0};
+    if (r->has_failed) die(EXIT_RUNTIME, "%s", r->failure);
+
+    if (o->is_json) {
+        JsonWriter w = json_object(&out);
+        score_record_write(&w, r);
+        text_print_json(&w);
+    } else {
+        score_record_put_table(&out, r);
+        text_print(&out);
+    }
+}
+
+// Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
+// bit-identical for any batch and order.
+static int score_requests(const Options *o) {
+    static Buffer prompt;
+    static Str only;
+    static BatchTask task = {.parse = score_record_parse,
+                             .new_choice = score_record_item,
+                             .take = score_record_take,
+                             .write = score_record_write,
+                             .free = score_record_free,
+                             .takes_strings = true};
+    Options options = *o;
+
+    options.model_options.is_batch_invariant = true;
+    options.is_ordered = true;
+    options.no_lookup = true;
+    if (!o->input) options.input = o->file;
+
+    if (o->choices) {
+        prompt_read(o, &prompt);
+        only = buffer_str(&prompt);
+        task.only = &only;
+        task.deliver = print_choices;
+        options.is_lines = true;
+    }
+    if (o->rerank) {
+        task.open = score_rerank_open;
+        task.parse = score_rerank_parse;
+        if (o->is_sorted) task.deliver = score_rerank_collect;
+    }
+
+    int code = batch_run(&options, &task);
+    score_rerank_print();
+    return code;
+}
+
+int command_score(const Options *o) {
+    bool is_tokens = o->perplexity || o->ids;
+    bool is_lines = o->is_jsonl && !is_tokens && !o->rerank;
+
+    if (!!o->perplexity + !!o->ids + !!o->choices + !!o->rerank + is_lines != 1 ||
+        (!o->choices && (o->n_args || o->prompt)))
+        die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY, "
+                        "--perplexity FILE and --ids LIST");
+    if (o->kl && !is_tokens) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
+    if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
+        die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
+
+    if (o->is_sorted && (!o->rerank || (o->output && strcmp(o->output, "-") != 0)))
+        die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
+
+    if (o->instruction && !o->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+
+    if (!is_tokens) return score_requests(o);
+    score_perplexity(o);
+    return EXIT_OK;
+}

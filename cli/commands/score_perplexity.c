@@ -1,0 +1,267 @@
+// score --perplexity and --ids: exp of the mean negative log-likelihood per token,
+// exp(-1/n sum log P(t_i | t_<i)), with its standard error.
+//
+// Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
+// in a forward pass. They do not run on the scheduler of batch, because it would fork common
+// prefixes, and --kl runs each pass on a second model as well.
+#include "cli/commands/score.h"
+#include "cli/commands/score_kl.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "cli/lines.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/prompt.h"
+#include "cli/request.h"
+
+#include <math.h>
+
+enum {
+    DEFAULT_WINDOW = 512, // tokens, as in llama-perplexity
+    MAX_LINE = 4 << 20    // bytes of a JSON line: several times the text of 131072 tokens
+};
+
+typedef enum { WINDOWS, TEXTS, IDS } TextSource;
+
+typedef struct {
+    Pipeline pipeline;
+    Generator generator;
+    KlReference *reference; // of --kl; NULL: none
+    int parallel;           // sequences per forward pass
+    double start;           // now_sec() at the beginning
+
+    TextSource source;
+    int n_ctx;        // IDS: all tokens
+    Ids ids;          // WINDOWS and IDS: all tokens
+    int at;           // index of the first token that is in no window yet
+    LineReader lines; // TEXTS
+    JsonDoc doc;
+    uint64_t n_expected; // tokens to feed; 0: unknown
+    double fed_since;    // now_sec() when feeding began
+
+    double nll, squares; // negative log-likelihood in nats; the sum of its squares per token
+    uint64_t n_tokens, n_bytes, n_fed;
+} Perplexity;
+
+// Appends the tokens of a text, after BOS if the model was trained with it.
+static void encode_text(const Tokenizer *t, Str text, Ids *out) {
+    if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
+    tokenizer_encode(t, text, false, out);
+}
+
+// Appends the tokens of the next window or text to ids. *first_scored: 1, for every token after the
+// first. False at the end.
+static bool next_tokens(Perplexity *p, Ids *ids, int *first_scored) {
+    const Tokenizer *t = p->pipeline.tokenizer;
+    const LineReader *l = &p->lines;
+    Error err;
+
+    if (p->source == TEXTS) {
+        // Without BOS, an empty text has no token.
+        while (ids->len == 0) {
+            if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
+            encode_text(t, lines_text(l, &p->doc), ids);
+        }
+        if (!context_fits(ids->len, false, p->n_ctx, &err))
+            die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
+        return true;
+    }
+
+    if (p->ids.len - p->at < p->n_ctx) return false;
+    for (int i = 0; i < p->n_ctx; i++) ids_push(ids, p->ids.data[p->at++]);
+    if (p->source == IDS) return true; // all of them
+
+    // As llama-perplexity: BOS replaces the first token, the second half is scored.
+    if (tokenizer_adds_bos(t)) ids->data[0] = tokenizer_bos(t);
+    *first_scored = p->n_ctx / 2 + 1;
+    return true;
+}
+
+// Runs sequences (n) to their end, at most `parallel` at a time.
+static void run_sequences(Perplexity *p, Sequence *const *sequences, int n) {
+    Generator *g = &p->generator;
+    int first = 0; // first unfinished sequence
+
+    while (first < n) {
+        double share = (double)g->n_prefill / (double)p->n_expected;
+        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
+
+        // One forward pass for the next sequences.
+        int n_running = n - first < p->parallel ? n - first : p->parallel;
+        generate_step(g, sequences + first, n_running);
+        if (p->reference) kl_compare(p->reference, g, sequences + first, n_running);
+
+        for (; first < n && sequences[first]->finish != FINISH_NONE; first++) {
+            if (sequences[first]->finish != FINISH_ERROR) continue;
+            progress_end();
+            die_error(&sequences[first]->error);
+        }
+    }
+}
+
+// Adds the result of a sequence to the total.
+static void add_result(Perplexity *p, const Sequence *s) {
+    double sum = 0, squares = 0;
+
+    for (const TokenLogprob *l = s->prompt_logprobs; l < s->prompt_logprobs + s->n_scored; l++) {
+        double logprob = (double)l->logprob;
+        sum += logprob;
+        squares += logprob * logprob;
+        p->n_bytes += tokenizer_piece(p->pipeline.tokenizer, l->id, false).len;
+    }
+
+    p->nll -= sum;
+    p->squares += squares;
+    p->n_tokens += (uint64_t)s->n_scored;
+    p->n_fed += (uint64_t)s->request.n_prompt;
+}
+
+// Runs all sequences, max_sequences at a time.
+static void run_all(Perplexity *p, int max_sequences) {
+    Sequence **sequences = xalloc((size_t)max_sequences, sizeof *sequences);
+
+    for (int n = max_sequences; n == max_sequences;) {
+        for (n = 0; n < max_sequences; n++) {
+            Ids ids = {0};
+            Request request = {.first_scored = 1, .uses_actual_rows = true};
+            if (!next_tokens(p, &ids, &request.first_scored)) break;
+
+            request.prompt = ids.data;
+            request.n_prompt = ids.len;
+            if (p->reference && p->reference->workspace)
+                request.arg = session_new(&p->reference->model.kv);
+            sequences[n] = xalloc(1, sizeof **sequences);
+            sequence_start(sequences[n], &p->generator, &request,
+                           session_new(&p->pipeline.model.kv));
+        }
+
+        run_sequences(p, sequences, n);
+        for (int i = 0; i < n; i++) {
+            add_result(p, sequences[i]);
+            session_free(sequences[i]->session);
+            session_free(sequences[i]->request.arg);
+            free((int *)sequences[i]->request.prompt);
+            sequence_free(sequences[i]);
+            free(sequences[i]);
+        }
+    }
+
+    free(sequences);
+}
+
+// Reads the tokens of --ids, or of a text of at least one window.
+static void read_tokens(Perplexity *p) {
+    const Options *o = p->pipeline.options;
+    Buffer text = {0};
+    Error err;
+
+    if (p->source == WINDOWS) {
+        if (!file_read(o->perplexity, &text, &err)) die_error(&err);
+        close_file_access(o);
+        encode_text(p->pipeline.tokenizer, buffer_str(&text), &p->ids);
+        if (p->ids.len < p->n_ctx)
+            die(EXIT_USAGE,
+                "--perplexity: %d tokens are less than a window of %d; use a smaller -c, or a "
+                ".jsonl of {\"text\"} for short texts",
+                p->ids.len, p->n_ctx);
+    } else {
+        ids_read(o, p->pipeline.model.config.vocab_size, &p->ids);
+        close_file_access(o);
+        if (p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
+        if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
+        p->n_ctx = p->ids.len;
+    }
+    buffer_free(&text);
+
+    // A file of logits must have a row for each token of --ids.
+    if (p->reference && !p->reference->workspace && p->reference->n_rows != p->ids.len)
+        die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
+            p->ids.len, p->reference->n_rows);
+}
+
+// The standard error of the perplexity as in llama-perplexity: the perplexity times the standard
+// error of the mean of the negative log-likelihoods. NAN for a single token.
+static double standard_error(const Perplexity *p) {
+    double n = (double)p->n_tokens, mean = p->nll / n, variance = p->squares / n - mean * mean;
+    return n > 1 ? exp(mean) * sqrt(fmax(variance, 0) / (n - 1)) : NAN;
+}
+
+static void print_result(Perplexity *p) {
+    const Options *o = p->pipeline.options;
+    Buffer out = {0};
+    JsonWriter w = {.out = &out};
+    double perplexity = exp(p->nll / (double)p->n_tokens);
+    double sec = now_sec() - p->start;
+
+    if (o->is_json) {
+        json_begin_object(&w, NULL);
+        json_write_number(&w, "perplexity", perplexity);
+        json_write_number(&w, "stderr", standard_error(p));
+        json_write_number(&w, "nll", p->nll);
+        json_write_int(&w, "n_tokens", (int64_t)p->n_tokens);
+        json_write_int(&w, "n_bytes", (int64_t)p->n_bytes);
+        json_write_int(&w, "n_ctx", p->n_ctx);
+        if (p->reference) kl_report(p->reference, &w, true);
+        text_print_json(&w);
+    } else {
+        buffer_printf(&out, "perplexity %.4f +/- %.5f (%llu tokens, %.4f nats per byte)\n",
+                      perplexity, standard_error(p), (unsigned long long)p->n_tokens,
+                      p->n_bytes ? p->nll / (double)p->n_bytes : 0);
+        if (p->reference) kl_report(p->reference, &w, false);
+        text_print(&out);
+    }
+
+    note(o, "%llu tok %.1f tok/s", (unsigned long long)p->n_fed, (double)p->n_fed / sec);
+}
+
+// Opens the model, the reference of --kl, and a generator whose passes compute as many rows of
+// logits as fit MAX_LOGITS_BYTES.
+static void open_models(Perplexity *p, const Options *o) {
+    static KlReference reference;
+    Model *m = &p->pipeline.model;
+
+    pipeline_open(&p->pipeline, o);
+    template_warn_missing(o, &p->pipeline.tpl);
+
+    int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
+    int max_logits = MAX_LOGITS_BYTES / 4 / m->config.vocab_size - GENERATE_LOOKAHEAD;
+    if (max_logits < 1) max_logits = 1;
+    if (max_logits > chunk) max_logits = chunk;
+    generator_init(&p->generator, m, p->pipeline.tokenizer, chunk, max_logits);
+    p->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+
+    if (!o->kl) return;
+    p->reference = &reference;
+    kl_open(&reference, o, m, p->generator.chunk_size, max_logits + GENERATE_LOOKAHEAD);
+}
+
+void score_perplexity(const Options *o) {
+    static Perplexity p;
+    bool is_texts =
+        o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
+
+    p.start = now_sec();
+    open_models(&p, o);
+
+    int max_context = p.pipeline.model.config.max_context;
+    p.source = o->ids ? IDS : WINDOWS;
+    if (is_texts) p.source = TEXTS;
+    p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
+    if (o->ctx) p.n_ctx = o->ctx;
+    if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
+    if (p.reference && !p.reference->workspace && p.source != IDS)
+        die(EXIT_USAGE, "--kl %s: logits need --ids, the tokens they belong to", o->kl);
+
+    if (is_texts) {
+        lines_open(&p.lines, o->perplexity, MAX_LINE);
+        close_file_access(o);
+    } else {
+        read_tokens(&p);
+        p.n_expected = (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1));
+    }
+
+    p.fed_since = now_sec();
+    run_all(&p, is_texts ? 4 * p.parallel : p.parallel);
+    if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);
+    print_result(&p);
+}

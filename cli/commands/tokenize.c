@@ -1,0 +1,268 @@
+// tokenize: converts text to token ids and back. No BOS token is added; --chat encodes a whole
+// conversation as it would be fed to the model. With a constraint, checks which texts the
+// constraint accepts.
+// Order: conversations, ids and text, constraints, lines, command_tokenize().
+#include "cli/commands/commands.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "chat/dialogue.h"
+#include "cli/lines.h"
+#include "cli/open_answer.h"
+#include "cli/output.h"
+#include "cli/privileges.h"
+#include "cli/prompt.h"
+
+#include <stdio.h>
+
+enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
+
+// Reads a conversation: a JSON object with messages, tools and other variables of the template, or
+// a message per line. The answer of the model is expected next, unless the object says otherwise or
+// the last line is a message of the assistant.
+static void read_conversation(const Options *o, TemplateInput *in) {
+    static Dialogue d;
+    static Buffer text;
+    static JsonDoc doc;
+    Error err;
+    size_t n_truncated;
+
+    if (!file_read(o->chat_file, &text, &err)) die_error(&err);
+    Str all = str_skip_bom(buffer_str(&text));
+
+    if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
+        in->variables = all;
+        in->wants_answer = true;
+        return;
+    }
+
+    if (!transcript_parse(&d, all, o->chat_file, &n_truncated, &err)) die_error(&err);
+    if (n_truncated || !d.n)
+        die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}",
+            o->chat_file);
+    in->messages = d.messages;
+    in->n_messages = d.n;
+    in->wants_answer = !dialogue_has(&d, d.n - 1, "assistant");
+}
+
+// --chat: the ids of a conversation or, with --rendered, its text on stdout.
+static void encode_conversation(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids) {
+    static Template tpl;
+    static Buffer text, mask;
+    TemplateInput in = {.reasoning = reasoning_from_options(o)};
+    Error err;
+    template_from_options(o, g, t, &tpl);
+    template_warn_missing(o, &tpl);
+    read_conversation(o, &in);
+    close_file_access(o);
+    if (!template_render(&tpl, t, &in, &text, &mask, &err)) die_error(&err);
+    if (o->is_rendered)
+        text_write(text.data, text.len);
+    else
+        template_tokenize(t, buffer_str(&text), mask.data, ids);
+}
+
+// Appends the bytes of a token as they appear between quotes: with \", \\ and \n, and other control
+// bytes as \xNN.
+static void put_piece(Buffer *out, Str s) {
+    static const char special[] = "\"\\\n", letters[] = "\"\\n";
+    for (size_t i = 0, end; i < s.len; i = end) {
+        const char *found = memchr(special, s.data[i], 3);
+        if (found) buffer_printf(out, "\\%c", letters[found - special]);
+        for (end = i + !!found; end < s.len && !memchr(special, s.data[end], 3);) end++;
+        buffer_put_escaped(out, (Str){s.data + i + !!found, end - i - !!found}, "");
+    }
+}
+
+static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
+    Buffer out = {0};
+    if (o->count_only) {
+        buffer_printf(&out, "%d\n", ids->len);
+    } else if (o->ids_only) {
+        for (int i = 0; i < ids->len; i++) buffer_printf(&out, i ? " %d" : "%d", ids->data[i]);
+        buffer_puts(&out, "\n");
+    } else {
+        for (int i = 0; i < ids->len; i++) {
+            buffer_printf(&out, "%6d  \"", ids->data[i]);
+            put_piece(&out, tokenizer_piece(t, ids->data[i], true));
+            buffer_puts(&out, "\"\n");
+        }
+    }
+
+    text_print(&out);
+}
+
+// --decode: the bytes of the ids, without the leading space of a SentencePiece text.
+static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
+    Buffer out = {0};
+    bool drops_space = tokenizer_has_space_prefix(t);
+    for (int i = 0; i < ids->len; i++)
+        buffer_put(&out, tokenizer_piece_in_text(t, ids->data[i], o->has_special, &drops_space));
+    text_print(&out);
+}
+
+// Constraints
+
+// Computes the mask of the next token, and appends the time in microseconds, a double, to `times`.
+static const uint64_t *timed_mask(Matcher *m, bool drops_space, Buffer *times) {
+    double start = now_sec();
+    const uint64_t *mask = matcher_mask(m, drops_space);
+    double us = (now_sec() - start) * 1e6;
+    buffer_append(times, &us, sizeof us);
+    return mask;
+}
+
+// True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
+// each is checked against the mask computed before it. Of the control tokens (--special), a stop
+// token is accepted after a complete text. *at is the number of accepted bytes.
+static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, Buffer *times, size_t *at) {
+    bool drops_space = tokenizer_has_space_prefix(t);
+    *at = 0;
+    for (int i = 0; i < ids->len; i++) {
+        const uint64_t *mask = timed_mask(m, drops_space, times);
+        int id = ids->data[i];
+        if (tokenizer_is_control(t, id))
+            return i == ids->len - 1 && tokenizer_is_stop(t, id) && matcher_is_end(m);
+        Str piece = tokenizer_piece_in_text(t, id, false, &drops_space);
+        size_t n = matcher_accept(m, piece);
+        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = n == piece.len;
+        *at += n;
+        if (fits && n == 0) continue; // SentencePiece's leading space
+        if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
+        if (!fits || !is_allowed) return false;
+    }
+
+    timed_mask(m, drops_space, times);
+    return matcher_is_end(m);
+}
+
+static void print_times(const Options *o, double compile_sec, const Buffer *times) {
+    double *us = (double *)(void *)times->data;
+    double sum = 0, mean = 0, p99 = 0, max = 0;
+    size_t n = times->len / sizeof *us;
+
+    for (size_t i = 0; i < n; i++) sum += us[i];
+    doubles_sort(us, n);
+    if (n) {
+        mean = sum / (double)n;
+        p99 = us[(n - 1) * 99 / 100];
+        max = us[n - 1];
+    }
+
+    if (o->has_stats)
+        printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,"
+               "\"mask_max_us\":%.2f}\n",
+               compile_sec * 1e6, n, mean, p99, max);
+    else
+        note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
+             compile_sec * 1e6, n, mean, p99, max);
+}
+
+// Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
+// first byte that the constraint rejects.
+static void check_text(const Options *o, const CompiledConstraint *constraint, const Tokenizer *t,
+                       Str text, Buffer *times) {
+    static Buffer spelled;
+    static Ids ids;
+    size_t at;
+
+    // The texts of a JSON Schema have all spellings of a number.
+    spelled.len = ids.len = 0;
+    if (o->json_schema)
+        constraint_spell_out(&spelled, text, NULL);
+    else
+        buffer_put(&spelled, text);
+
+    tokenizer_encode(t, buffer_str(&spelled), o->has_special, &ids);
+    Matcher *m = constraint_begin(constraint);
+    bool accepted = is_accepted(m, t, &ids, times, &at);
+    matcher_free(m);
+
+    spelled.len = 0;
+    if (o->json_schema) constraint_spell_out(&spelled, text, &at);
+    printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids.len,
+           at);
+}
+
+// --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
+// result of check_text().
+static void process_lines(const Options *o, const Tokenizer *t, bool has_constraint) {
+    static LineReader lines;
+    static JsonDoc doc;
+    static Ids ids;
+    static Buffer times; // double: microseconds of each mask
+    static CompiledConstraint *constraint;
+    Error err;
+
+    if (has_constraint) {
+        ConstraintSpec spec = {.is_checked = true};
+        if (!constraint_open(constraint_cache_new(t), o, &spec, &constraint, &err)) die_error(&err);
+    }
+
+    lines_open(&lines, o->file, MAX_LINE);
+    close_file_access(o);
+
+    while (lines_next_json(&lines, &doc, true) == LINE_READY) {
+        Str text = lines_text(&lines, &doc);
+        if (constraint) {
+            check_text(o, constraint, t, text, &times);
+            continue;
+        }
+
+        ids.len = 0;
+        tokenizer_encode(t, text, o->has_special, &ids);
+        putchar('[');
+        for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
+        puts("]");
+    }
+
+    if (constraint) print_times(o, constraint_compile_sec(constraint), &times);
+}
+
+// Dies on options that cannot be combined.
+static void check_options(const Options *o, bool has_constraint) {
+    if (has_constraint && !o->is_jsonl) die(EXIT_USAGE, "tokenize: a constraint needs --jsonl");
+    if ((o->ids_only && !o->is_decode) + o->count_only + o->is_jsonl + o->is_decode > 1)
+        die(EXIT_USAGE, "tokenize: --ids, --count, --jsonl and --decode exclude each other");
+    if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
+        die(EXIT_USAGE, "tokenize --jsonl: reads -f FILE or standard input only");
+    if (o->chat_file && (o->prompt || o->file || o->n_args))
+        die(EXIT_USAGE, "tokenize --chat: cannot be combined with other text");
+    if (o->is_rendered && !o->chat_file) die(EXIT_USAGE, "tokenize --rendered: needs --chat FILE");
+}
+
+int command_tokenize(const Options *o) {
+    static Gguf g;
+    static Buffer text;
+    static Ids ids;
+    static Tokenizer *t;
+    Error err;
+    bool has_constraint = o->json_schema || o->grammar || o->regex;
+    bool has_text = !o->chat_file && !o->is_jsonl;
+
+    // The text is read before the model is opened, which may take longer.
+    check_options(o, has_constraint);
+    Options exact = *o;
+    exact.keep_newline = true; // every byte counts
+    if (has_text) prompt_read(&exact, &text);
+
+    if (!model_open_file(&g, o->model, &err)) die_error(&err);
+    t = tokenizer_open(&g, &err);
+    if (!t) die_error(&err);
+    if (has_text) close_file_access(o);
+
+    if (o->chat_file)
+        encode_conversation(o, &g, t, &ids);
+    else if (o->is_jsonl)
+        process_lines(o, t, has_constraint);
+    else if (o->is_decode)
+        ids_parse(text.data, tokenizer_n_vocab(t), &ids);
+    else
+        tokenizer_encode(t, buffer_str(&text), o->has_special, &ids);
+
+    if (o->is_decode && has_text)
+        print_text(o, t, &ids);
+    else if (!o->is_jsonl && !o->is_rendered)
+        print_ids(o, t, &ids);
+
+    return EXIT_OK;
+}

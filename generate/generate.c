@@ -1,0 +1,422 @@
+// Building blocks first: emitting text, extending a sequence by a token, building the batch of a
+// forward pass. The loop itself is generate_step() at the end: build_batch() collects the tokens to
+// feed, model_forward() computes logits, accept_tokens() turns logits into tokens and text.
+//
+// A decoding sequence feeds its pending token (the token sampled last), followed by tokens that a
+// constraint forces or that speculation has drafted. Prompts fill the rest of the chunk. After the
+// pass, every position is sampled in order, as if each token had been fed alone. If a sampled token
+// differs from the token that was fed at the next position, the fed token and all after it are
+// rewound from the KV cache. A draft is therefore part of the text only if it would have been
+// sampled without speculation.
+//
+// This is bit-exact if the logits of a row do not depend on the number of rows in the pass. For a
+// sequence that decodes alone, this holds because kernels are chosen for one row
+// (kernels/exactness.h). In a batch such kernels would be slower than kernels for many rows, so
+// speculation is limited to single sequences unless the model is batch-invariant.
+#include "generate/generate.h"
+#include "base/clock.h"
+#include "kernels/team.h"
+
+#include <math.h>
+
+volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
+
+const char *finish_name(Finish f) {
+    static const char *const names[] = {"running", "stop", "length", "cancel", "error"};
+    return names[f];
+}
+
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits) {
+    *g = (Generator){.model = m, .tokenizer = t};
+    team_interrupted = &generate_interrupted;
+    g->chunk_size = chunk_size > 0 ? chunk_size : GENERATE_CHUNK;
+    if (g->chunk_size > m->config.max_context) g->chunk_size = m->config.max_context;
+    if (g->chunk_size < max_logits) g->chunk_size = max_logits;
+    g->masked = xalloc((size_t)m->config.vocab_size, sizeof *g->masked);
+    g->workspace =
+        workspace_new(m, g->chunk_size + GENERATE_LOOKAHEAD, max_logits + GENERATE_LOOKAHEAD);
+}
+
+// Asks the constraint for the tokens that must come next. The text ends if no token may follow.
+static void update_forced(Sequence *s) {
+    const Constraint *c = s->request.constraint;
+    s->next_forced = 0;
+    s->n_forced = c->force(c->arg, s->forced);
+    if (s->n_forced >= 0) return;
+    s->n_forced = 0;
+    if (s->finish == FINISH_NONE || s->finish == FINISH_LENGTH) s->finish = FINISH_STOP;
+}
+
+void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
+    *s = (Sequence){
+        .request = *r, .session = session, .n_reused = session->n_tokens, .stop_token = -1};
+    if (g->cache)
+        s->n_from_cache = cache_load(g->cache, session, r->prompt,
+                                     r->first_scored ? r->first_scored : r->n_prompt);
+    g->n_from_cache += (uint64_t)s->n_from_cache;
+    s->n_prefilled = session->n_tokens;
+    s->n_stored = s->n_reused / KV_PAGE;
+    s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
+    s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
+    s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
+    if (r->constraint) update_forced(s);
+    bool has_scored = r->first_scored && r->n_prompt > 1;
+    if (r->max_tokens == 0 && !has_scored) s->finish = FINISH_LENGTH;
+}
+
+static void logprobs_free(TokenLogprob *list, int n) {
+    for (int i = 0; list && i < n; i++) free(list[i].top);
+    free(list);
+}
+
+void sequence_free(Sequence *s) {
+    sampler_free(s->sampler);
+    speculation_end(s->drafter);
+    buffer_free(&s->text);
+    logprobs_free(s->logprobs, s->n_generated + (s->stop_token >= 0));
+    logprobs_free(s->prompt_logprobs, s->n_scored);
+    *s = (Sequence){0};
+}
+
+// Text.
+
+// Passes the text up to byte `end` to the request's emit(). If emit() returns false, the sequence
+// is cancelled: the text stays as it is, and no token follows.
+static void emit_until(Sequence *s, size_t end) {
+    if (end <= s->n_emitted) return;
+    const char *from = s->text.data + s->n_emitted;
+    size_t n = end - s->n_emitted;
+    s->n_emitted = end;
+    if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
+}
+
+// Finds stop strings that end after byte `from` of the text. Stop strings are not aligned with
+// tokens: one may begin in the middle of a token and end in a later one.
+//
+//     *stop     offset of the first complete stop string, or SIZE_MAX
+//     *partial  offset of the longest end of the text that begins a stop string, or the length of
+//               the text. With the stop string "END", the text "the EN" is final up to "the ".
+static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size_t *partial) {
+    *stop = SIZE_MAX;
+    *partial = s->text.len;
+    for (int i = 0; i < s->request.n_stops; i++) {
+        Str string = s->request.stops[i];
+        if (!string.len) continue;
+
+        size_t at = from > string.len ? from - string.len + 1 : 0;
+        for (; at < s->text.len; at++) {
+            size_t n_left = s->text.len - at, n = n_left < string.len ? n_left : string.len;
+            size_t *found = n == string.len ? stop : partial;
+            if (at < *found && !memcmp(s->text.data + at, string.data, n)) *found = at;
+        }
+    }
+}
+
+// Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
+// part that can no longer change is emitted.
+static void append_text(Sequence *s, const Generator *g, int token) {
+    size_t n_before = s->text.len, stop, partial;
+    buffer_put(&s->text, tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space));
+    find_stop_strings(s, n_before, &stop, &partial);
+
+    if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
+        s->text.len = stop;
+        s->text.data[stop] = 0;
+        s->finish = FINISH_STOP;
+    } else if (partial > s->n_emitted) {
+        emit_until(s, s->n_emitted +
+                          utf8_complete(s->text.data + s->n_emitted, partial - s->n_emitted));
+    }
+}
+
+// Tokens.
+
+// True if a token ends the text and is not part of it.
+static bool is_stop(const Sequence *s, const Generator *g, int token) {
+    const Request *r = &s->request;
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == token) return true;
+    return !r->ignore_eos && tokenizer_is_stop(g->tokenizer, token);
+}
+
+// Bans all stop tokens, also those that ignore_eos makes part of the text.
+static void mask_stops(const Sequence *s, const Generator *g, float *logits) {
+    int n;
+    const int *ids = tokenizer_stops(g->tokenizer, &n);
+    for (int i = 0; i < n; i++) logits[ids[i]] = -INFINITY;
+    for (int i = 0; i < s->request.n_stop_ids; i++) logits[s->request.stop_ids[i]] = -INFINITY;
+}
+
+// Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
+// if no token can be sampled.
+static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
+    const Constraint *c = s->request.constraint;
+    bool may_stop = s->n_generated >= s->request.min_tokens;
+
+    if (c || !may_stop) {
+        memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
+        if (c) c->mask(c->arg, g->masked);
+        if (!may_stop) mask_stops(s, g, g->masked);
+        logits = g->masked;
+    }
+
+    int token = sampler_next(s->sampler, logits, s->session->tokens, n_before);
+    if (token < 0)
+        error_set(
+            &s->error, EXIT_RUNTIME,
+            "no token can be sampled at position %d: the logits contain NaN or infinity, or %s",
+            n_before, c ? "the constraint allows no token" : "all tokens are banned");
+    return token;
+}
+
+// Appends the log-probability of a token, with n_top alternatives, to a list of n.
+static TokenLogprob *record_logprob(TokenLogprob *list, int n, const float *logits, int n_vocab,
+                                    int token, int n_top) {
+    list = list_grow(list, n, sizeof *list);
+    list[n] = (TokenLogprob){token, logits_logprob(logits, n_vocab, token), NULL};
+    if (!n_top) return list;
+    list[n].top = xrealloc(NULL, (size_t)n_top, sizeof(Alternative));
+    logits_top(logits, n_vocab, list[n].top, n_top);
+    return list;
+}
+
+// Extends a sequence of n_before tokens by the next forced token or a sampled one, and sets
+// `finish` if the text ends. `logits` may be NULL if a token is forced and no log-probabilities are
+// recorded.
+//
+// The token becomes `pending`: it belongs to the text, but the next pass computes its keys and
+// values. A stop token is never fed.
+static void advance(Sequence *s, const Generator *g, const float *logits, int n_before) {
+    const Request *r = &s->request;
+    int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
+                                             : sample_token(s, g, logits, n_before);
+    if (token >= 0 && r->constraint && r->constraint->replace_stop && !r->ignore_eos &&
+        tokenizer_is_stop(g->tokenizer, token))
+        token = r->constraint->replace_stop(r->constraint->arg, token);
+
+    if (token >= 0 && r->n_logprobs)
+        s->logprobs = record_logprob(s->logprobs, s->n_generated, logits,
+                                     g->model->config.vocab_size, token, r->n_logprobs);
+
+    if (token < 0) {
+        s->finish = FINISH_ERROR;
+    } else if (is_stop(s, g, token)) {
+        s->stop_token = token;
+        s->finish = FINISH_STOP;
+    } else {
+        s->n_generated++;
+        s->pending = token;
+        append_text(s, g, token);
+
+        bool is_full = n_before >= r->max_context;
+        bool is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
+        if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
+    }
+
+    // The constraint must see every token of the text, but no stop token.
+    if (r->constraint && token >= 0 && s->stop_token < 0) {
+        r->constraint->accept(r->constraint->arg, token);
+        if (s->next_forced == s->n_forced) update_forced(s);
+    }
+
+    // A finished text can no longer change, so the rest of it is emitted.
+    if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
+}
+
+// The forward pass.
+
+// Counters of the pass that is being built.
+typedef struct {
+    int n_sequences;        // sequences in the pass
+    int n_running;          // unfinished sequences, in the pass or not
+    int n_decode, n_prompt; // tokens of decoding sequences and of prompts
+    int n_lookahead;        // forced and draft tokens, part of n_decode
+    int n_logits;           // rows of logits
+    int kernel_rows;        // row count used to choose kernels; 0: the actual one
+} PassBatch;
+
+// True once the whole prompt is in the KV cache: the pass with its last token generates the first
+// token of the text.
+static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
+
+// Adds n tokens of a sequence to the pass. kernel_rows applies only if the pass has no other
+// sequence.
+static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
+                        int kernel_rows) {
+    n = workspace_feed(g->workspace, s->session, tokens, n, s->pass.first_logits, &s->error);
+    if (n < 0) s->finish = FINISH_ERROR;
+    if (n <= 0) return;
+    s->pass.n_fed = n;
+    s->pass.logits_row = b->n_logits;
+    if (n > s->pass.first_logits) b->n_logits += n - s->pass.first_logits;
+    b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
+}
+
+// Feeds the pending token, followed by forced tokens or, if there are none and may_draft is set, by
+// draft tokens. Never feeds more tokens than the context and max_tokens allow, so that the text
+// ends at the same token with and without drafts.
+static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
+    const Request *r = &s->request;
+    int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending};
+    int n = 1;
+    int n_positions_left = r->max_context - s->session->n_tokens - 1;
+    int n_tokens_left = r->max_tokens - s->n_generated - 1;
+
+    int max = GENERATE_LOOKAHEAD - b->n_lookahead; // limit of the tokens after the pending one
+    if (max > n_positions_left) max = n_positions_left;
+    if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
+
+    for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
+    s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
+    if (n == 1 && may_draft)
+        s->pass.n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                                              b->n_running + b->n_lookahead, tokens + 1, max);
+
+    feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
+    b->n_decode += s->pass.n_fed;
+    if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
+}
+
+// Feeds prompt tokens into the rest of the chunk. If the beginning of the prompt came from the
+// prefix cache, the pass imitates the one that an uncached prefill would run here: it ends at the
+// same token, and kernels are chosen for the same number of rows.
+static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
+    const Request *r = &s->request;
+    int n_left = r->n_prompt - s->n_prefilled - (r->max_tokens == 0);
+    int n = g->chunk_size - b->n_decode - b->n_prompt;
+    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // cached rows of that pass
+    if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
+    if (n > n_left) n = n_left;
+
+    // The first token whose logits are needed: the one before the first scored token, or the last.
+    s->pass.first_open = s->pass.first_logits = r->n_prompt - s->n_prefilled - 1;
+    if (r->first_scored) s->pass.first_logits = r->first_scored - 1 - s->n_prefilled;
+    if (s->pass.first_logits < 0) s->pass.first_logits = 0;
+    feed_tokens(g, b, s, r->prompt + s->n_prefilled, n, n_before + n);
+    s->n_prefilled += s->pass.n_fed;
+    b->n_prompt += s->pass.n_fed;
+}
+
+// Builds the batch of the next forward pass. Decoding sequences come first, so that a long prompt
+// never delays them.
+static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
+    PassBatch b = {0};
+
+    for (int i = 0; i < n; i++) {
+        sequences[i]->pass = (SequencePass){0};
+        if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
+            sequences[i]->finish = FINISH_CANCEL;
+        b.n_running += sequences[i]->finish == FINISH_NONE;
+    }
+
+    // In a batch, the additional rows of draft tokens could change the choice of kernels and
+    // thereby the last bits of all logits (kernels/exactness.h).
+    bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
+
+    for (int i = 0; i < n; i++)
+        if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))
+            feed_pending(g, &b, sequences[i], may_draft);
+
+    for (int i = 0; i < n && b.n_decode + b.n_prompt < g->chunk_size; i++)
+        if (sequences[i]->finish == FINISH_NONE && !is_decoding(sequences[i]))
+            feed_prompt(g, &b, sequences[i]);
+
+    // The log-probabilities of a prompt do not depend on the batch, unless the request allows it.
+    for (int i = 0; i < n; i++)
+        if (sequences[i]->request.first_scored && sequences[i]->pass.n_fed)
+            b.kernel_rows = !sequences[i]->request.uses_actual_rows;
+
+    return b;
+}
+
+// Generates the tokens that follow the open positions of a pass, in order. Stops when the new token
+// is not the token that was fed at the next position, or when the sequence ends, and rewinds the
+// fed tokens from there on: their keys and values belong to another text. Returns the number of fed
+// tokens that remain.
+//
+//     fed       the  cat  sat  on        pending "the" and three drafts
+//     sampled   cat  sat  under          the third draft is wrong
+//     result    the KV cache keeps "the cat sat", "under" is pending, "on" is rewound
+//
+// This pass generates three tokens. Without drafts, three passes would generate the same tokens,
+// because logits, random number and penalties depend only on the position and the text before it.
+static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
+    size_t n_vocab = (size_t)g->model->config.vocab_size;
+    const SequencePass *p = &s->pass;
+    int first = s->session->n_tokens - p->n_fed; // position of the first fed token
+
+    for (int i = p->first_open; i < p->n_fed; i++) {
+        int row = p->logits_row + i - p->first_logits;
+        int n_before = first + i + 1;
+        advance(s, g, i < p->first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
+
+        if (i + 1 == p->n_fed) break;
+        if (s->finish == FINISH_NONE && s->pending == s->session->tokens[n_before]) continue;
+        session_rewind(s->session, n_before);
+        return i + 1;
+    }
+    return p->n_fed;
+}
+
+// Records the log-probabilities of the prompt tokens that a pass predicts. A sequence without
+// tokens to generate ends after the last of them.
+static void score_prompt(Sequence *s, const Generator *g, const float *logits) {
+    const Request *r = &s->request;
+    const SequencePass *p = &s->pass;
+    int n_vocab = g->model->config.vocab_size;
+    int first = s->session->n_tokens - p->n_fed; // position of the first fed token
+
+    for (int i = p->first_logits; i < p->n_fed && i < p->first_open; i++) {
+        const float *row = logits + (size_t)(p->logits_row + i - p->first_logits) * (size_t)n_vocab;
+        int token = r->prompt[first + i + 1];
+        s->prompt_logprobs =
+            record_logprob(s->prompt_logprobs, s->n_scored, row, n_vocab, token, r->n_logprobs);
+        if (!isfinite(s->prompt_logprobs[s->n_scored++].logprob)) {
+            error_set(&s->error, EXIT_RUNTIME, "the logits contain NaN or infinity");
+            s->finish = FINISH_ERROR;
+            return;
+        }
+    }
+
+    if (r->max_tokens == 0 && s->n_prefilled == r->n_prompt - 1) s->finish = FINISH_LENGTH;
+}
+
+bool generate_step(Generator *g, Sequence *const *sequences, int n) {
+    PassBatch b = build_batch(g, sequences, n);
+    if (b.n_sequences == 0) return false;
+
+    double start = now_sec();
+    const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
+    double sec = now_sec() - start;
+    g->logits = logits;
+    if (!logits) return true; // interrupted: the next step cancels the sequences
+
+    // A pass with decoding sequences counts as decode, even if it also has prompt tokens.
+    if (b.n_decode) {
+        g->n_decode_passes++;
+        g->decode_sec += sec;
+    } else {
+        g->prefill_sec += sec;
+    }
+    if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);
+
+    for (int i = 0; i < n; i++) {
+        Sequence *s = sequences[i];
+        if (s->pass.n_fed == 0) continue;
+
+        bool was_decoding = is_decoding(s);
+        if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
+        int n_accepted = accept_tokens(s, g, logits);
+        if (was_decoding) {
+            g->n_decode += (uint64_t)n_accepted;
+            s->decode_sec += sec;
+            if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+        } else {
+            g->n_prefill += (uint64_t)n_accepted;
+            s->prefill_sec += sec;
+            if (g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
+        }
+    }
+
+    return true;
+}

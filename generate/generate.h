@@ -1,0 +1,164 @@
+// The generation loop, for one sequence or a batch.
+//
+// A Request describes what to generate, a Sequence is one running request with its KV cache, and a
+// Generator holds what all sequences share. sequence_start() begins a request, generate_step() runs
+// one forward pass for all unfinished sequences.
+//
+// Invariant: the output of a sequence does not depend on speculation or on the prefix cache, and
+// the options of the other sequences of a batch do not affect it. Their number, and the chunk size,
+// may change the last bits of its logits unless the model is batch-invariant (kernels/exactness.h).
+//
+// Text is emitted only when it can no longer change: never a part of a UTF-8 character, never text
+// that may turn out to begin a stop string.
+#pragma once
+
+#include "generate/cache/cache.h"
+#include "model.h"
+#include "generate/sample.h"
+#include "generate/speculate/speculate.h"
+#include "tokenizer.h"
+
+typedef enum {
+    FINISH_NONE,   // still running
+    FINISH_STOP,   // a stop token or stop string
+    FINISH_LENGTH, // max_tokens or the context is reached
+    FINISH_CANCEL, // emit returned false, or an interrupt
+    FINISH_ERROR   // see Sequence.error
+} Finish;
+const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
+
+enum {
+    GENERATE_CHUNK = 512,                    // default prompt tokens per forward pass
+    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT // most forced and draft tokens of a pass, in addition
+                                             // to one token per sequence
+};
+
+// Restricts the text of a sequence; implemented by answer.c. `arg` is the constraint's state.
+typedef struct {
+    // Writes the tokens that must come next, whatever the model predicts, to out (at most
+    // GENERATE_LOOKAHEAD) and returns their number. Forced tokens are not sampled. force() is
+    // called again when all of them have been accepted. -1: the text is complete, and no token may
+    // follow.
+    int (*force)(void *arg, int *out);
+    // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
+    // before bias and penalties.
+    void (*mask)(void *arg, float *logits);
+    // Tells the constraint that a token was appended to the text. Not called for stop tokens.
+    void (*accept)(void *arg, int token);
+    // Returns the token that continues the text in place of a sampled stop token, or that stop
+    // token if the text may end. NULL: it may end.
+    int (*replace_stop)(void *arg, int stop);
+    void *arg;
+} Constraint;
+
+// Pointers must stay valid until the sequence has finished.
+typedef struct {
+    const int *prompt; // (n_prompt) the session may already hold a prefix, but not the last token
+    int n_prompt;
+    int max_tokens;  // < 0: until the context is full
+    int max_context; // positions that the session may use
+    bool ignore_eos; // stop tokens do not end the text
+    SampleOptions sample;
+    const Str *stops; // (n_stops) strings that end the text and are not part of it
+    int n_stops;
+    const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
+    int n_stop_ids;
+    int min_tokens; // stop tokens and stop strings do not end the text before this many tokens
+    const Constraint *constraint; // NULL: any token may follow
+    int n_logprobs; // alternatives to record per token; 0: log-probabilities of scored tokens only
+    // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session
+    // must not hold the token before it. With max_tokens 0, the last prompt token is not fed.
+    int first_scored;
+    // Passes that hold such a sequence use the kernels for one row, so its results do not depend on
+    // the batch. If this is set, they use the faster kernels for the actual rows
+    // (kernels/exactness.h).
+    bool uses_actual_rows;
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
+    // NULL. Returning false cancels the sequence.
+    bool (*emit)(void *arg, const char *text, size_t n);
+    void *arg; // of emit, or free for use without it
+} Request;
+
+// A scored token, or a generated token of a request with n_logprobs > 0.
+typedef struct {
+    int id;
+    float logprob;
+    Alternative *top; // (n_logprobs) best first
+} TokenLogprob;
+
+// What a forward pass feeds for one sequence. build_batch() begins by setting all fields to 0.
+// Tokens are numbered from the first fed token, which is 0.
+typedef struct {
+    int n_fed;        // tokens in the pass
+    int n_drafted;    // draft tokens among them, which are fed last
+    int first_open;   // first token whose successor is not known before the pass
+    int first_logits; // first token whose logits are computed
+    int logits_row;   // index of that token's row in the logits of the pass
+} SequencePass;
+
+// A running request. The results are valid once `finish` is set.
+typedef struct {
+    Request request;
+    Session *session; // KV cache and tokens
+    Sampler *sampler;
+    Drafter *drafter; // NULL: no speculation
+
+    // Prefill
+    int n_reused;     // prompt tokens that were in the session at the start
+    int n_from_cache; // prompt tokens after these that were loaded from the prefix cache
+    int n_prefilled;  // prompt tokens in the session now: reused, from the cache, and fed
+    int n_stored;     // pages of the session that are in the prefix cache or were offered to it
+
+    // Decoding
+    int pending;                    // last token of the text, not yet in the KV cache
+    int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires next
+    int next_forced, n_forced;      // forced[next_forced .. n_forced) are not in the text yet
+
+    SequencePass pass; // this sequence's part of the current forward pass
+
+    // Results
+    Finish finish;
+    Error error;                    // of FINISH_ERROR
+    int n_generated;                // tokens of the text, without a stop token
+    int stop_token;                 // the token that ended the text, or -1
+    Buffer text;                    // the text so far, without a stop string
+    size_t n_emitted;               // bytes of the text that were passed to emit
+    bool drop_space;                // the next token's leading space is not part of the text
+    TokenLogprob *logprobs;         // (n_generated), then that of the stop token, if any; or NULL
+    int n_scored;                   // prompt tokens with a log-probability
+    TokenLogprob *prompt_logprobs;  // (n_scored), from Request.first_scored on
+    double prefill_sec, decode_sec; // wall time of its prefill passes, of its decode passes
+} Sequence;
+
+// State that all sequences share.
+typedef struct {
+    Model *model;
+    const Tokenizer *tokenizer;
+    Workspace *workspace;
+    const float *logits;      // of the last forward pass; SequencePass has a sequence's rows
+    int chunk_size;           // prompt tokens per forward pass
+    float *masked;            // (n_vocab) logits that a constraint has masked
+    PrefixCache *cache;       // NULL: none
+    Speculation *speculation; // NULL: none
+
+    // Statistics
+    uint64_t n_prefill, n_decode;   // prompt and generated tokens fed, without rejected drafts
+    uint64_t n_from_cache;          // prompt tokens loaded from the prefix cache
+    uint64_t n_decode_passes;       // forward passes that hold at least one generated token
+    double prefill_sec, decode_sec; // wall time of prompt-only passes, of decode passes
+} Generator;
+
+// chunk_size: prompt tokens per forward pass, 0 for the default; max_logits: rows of logits per
+// pass, at least the largest batch. The caller may then set `cache` and `speculation`.
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits);
+
+// Starts a request on a session, whose tokens must be a prefix of the prompt.
+void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
+void sequence_free(Sequence *s); // does not free the session
+
+// Runs one forward pass for all unfinished sequences of `sequences` (n), and sets `finish` of each
+// sequence that ends. Returns false if all had finished before.
+bool generate_step(Generator *g, Sequence *const *sequences, int n);
+
+// Set by the SIGINT handler: running sequences finish with FINISH_CANCEL.
+extern volatile int generate_interrupted;

@@ -1,0 +1,17 @@
+// Replaces speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its own.
+#include "generate/speculate/speculate.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup) { return NULL; }
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
+    return NULL;
+}
+void speculation_end(Drafter *d) {}
+int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
+                      int n_base, int *out, int max) {
+    return 0;
+}
+void speculation_accept(Drafter *d, int n_accepted) {}
+void speculation_record_pass(Speculation *sp, int n, double sec) {}
+SpeculationStats speculation_take_stats(Speculation *sp) { return (SpeculationStats){0}; }

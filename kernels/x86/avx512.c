@@ -1,0 +1,766 @@
+// AVX-512 (F, BW, DQ, VL) with VNNI.
+//
+// Integer types are multiplied by int8 activations with VNNI's vpdpbusd. Decode unpacks pairs of
+// rows (gemv_pair); GEMM interleaves 32 rows into a panel. F32, F16 and BF16 are multiplied by
+// float32 activations (matmul_float.h). Attention of few queries is float32 (attention_float.h),
+// with faster kernels for float16 and Q8_0 caches; that of many queries has 16-bit integers
+// (attention_int16.h).
+//
+// Order of sums. A row of integer weights has eight sums. Sum i takes 32 of the 256 columns of each
+// superblock, beginning at column 64 (i mod 4) + 32 (i div 4); this is the order in which gemv_pair
+// leaves them in a register. For each group (32 columns, or twice 16), with d the dot product of
+// signed integers and q the sum of the activations:
+//
+//     s[i] = fma(d * w_scale, x_scale, s[i])
+//     s[i] = fma(-w_min, x_scale * q, s[i])   types with minima
+//
+// At the end the row is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)). Decode and GEMM both do
+// this, so the bits of a token do not depend on the batch. The kernels of gemm_large have one sum,
+// which takes the columns in the same order: they are a tenth faster and their results have other
+// bits.
+//
+// Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed bytes and adds four products
+// to an int32, without saturation. Weights are stored as unsigned u = w + offset, and the sum
+// starts at -offset * q, which is computed when the activations are encoded. The result is exact:
+// sum(u x) - offset * sum(x) = sum(w x). The sum also starts at BASE_BITS, so it needs no
+// conversion to float (scale_based_dot).
+#define VECTOR_BITS 512
+#include "kernels/x86/avx512_unpack.h"
+#include "kernels/x86/attention_int16.h"
+
+enum {
+    SUMS = SUPERBLOCK / 32,
+    K_BLOCK = 512, // columns of a block of activations: two superblocks
+    PANEL_ROWS = 32
+};
+
+// The activations of a token and K_BLOCK columns. For each block of columns, the tokens follow each
+// other. Scales, starts and sums are in the order of the eight sums of each superblock. Types with
+// groups of 16 use both starts and sums for each 32 columns; the others use the first.
+typedef struct {
+    int8_t q[K_BLOCK];
+    float scale[K_BLOCK / 32];
+    int32_t start[2][K_BLOCK / 32]; // BASE_BITS - offset * sum of q
+    float sum[2][K_BLOCK / 32];     // scale * sum of q
+} VnniActivations;
+
+static size_t vnni_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)round_up(cols, K_BLOCK) / K_BLOCK * sizeof(VnniActivations);
+}
+
+// The columns are in their order or, for decode of codebook types, in pairs (avx512_codebook.h).
+static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                        int token_end, Type type, bool in_pairs) {
+    const int group = type_info(type)->group, offset = type_info(type)->zero_point;
+    for (int t = token_begin; t < token_end; t++) {
+        const float *row = x + (size_t)t * (size_t)cols;
+        for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
+            VnniActivations *a =
+                (VnniActivations *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
+            int at = k % K_BLOCK / SUPERBLOCK * SUMS + k % 64 / 32 * 4 + k % SUPERBLOCK / 64;
+            int8_t columns[32], *q = a->q + k % K_BLOCK;
+            int sums[2];
+            a->scale[at] = quantize_int8(row + k, cols - k, 2, in_pairs ? columns : q, sums);
+            if (in_pairs) store_pairs(q - k % SUPERBLOCK, k % SUPERBLOCK, columns);
+            if (group == 32) sums[0] += sums[1];
+            for (int i = 0; i < 2; i++) {
+                a->start[i][at] = BASE_BITS - offset * sums[i];
+                a->sum[i][at] = a->scale[at] * (float)sums[i];
+            }
+        }
+    }
+}
+
+// Adds a dot product times its scales, and subtracts its minimum. `dot` is the dot product plus
+// BASE_BITS.
+INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
+                         __m512 x_sum, bool has_min) {
+    sum = fmadd(scale_based_dot(dot, scale), x_scale, sum);
+    return has_min ? fnmadd(min, x_sum, sum) : sum;
+}
+
+// Decode.
+//
+// vpdpbusd leaves sums of four columns in each dword: 64 columns of a row are 16 dwords. Two rounds
+// of adding neighbors turn four such registers, one superblock, into 16 sums of 16 columns:
+//
+//     lane (128 bits) i of register j     columns 64 j + 16 i + {0-3, 4-7, 8-11, 12-15}
+//     after two rounds, dword 4 i + j     columns [64 j + 16 i, + 16)
+//
+// So lanes 0 and 2 hold the first 16 of each 32 columns, and lanes 1 and 3 the second 16. A pair of
+// rows is then combined: lanes 0 and 2 of both rows go to one register, lanes 1 and 3 to another.
+// With groups of 32 the two registers are added. The scales of eight groups of two rows are then
+// multiplied in one step, with groups of 16 in two.
+//
+// Codebook types need no rounds: their integers and activations are in pairs (avx512_codebook.h),
+// so that dword i of all registers has columns of the same 16, [16 i, 16 i + 16).
+
+// {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
+INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
+    if (is_int16) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    __m512 x = (__m512)a, y = (__m512)b;
+    return _mm512_add_epi32((__m512i)_mm512_shuffle_ps(x, y, 0x88),
+                            (__m512i)_mm512_shuffle_ps(x, y, 0xdd));
+}
+
+// Dword 4 i + j of the result is the dot product of columns [64 j + 16 i, 64 j + 16 i + 16).
+INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
+    const int most = 127 * 4 * type_info(type)->max_q; // of four products
+    __m512i d[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+        d[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u->q[j], _mm512_load_si512(q + 64 * j));
+    return add_neighbors(add_neighbors(d[0], d[1], most < 32768),
+                         add_neighbors(d[2], d[3], most < 32768), 2 * most < 32768);
+}
+
+// Dword i of the result is the dot product of columns [16 i, 16 i + 16) in pairs.
+INLINE __m512i dot_pairs(const Avx512Row *u, const int8_t *q) {
+    __m512i d = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++) d = _mm512_dpbusd_epi32(d, u->q[n], _mm512_load_si512(q + 64 * n));
+    return d;
+}
+
+INLINE __m512 load_8_twice(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }
+
+// Multiplies a superblock of rows a and b by nt tokens. The lower half of acc[t] has the eight sums
+// of a, the upper half those of b. Unpacking takes about 15 operations per row. Per row and token
+// there are 4 dot products of 64 bytes and 10 to 14 operations that combine and scale them.
+INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const VnniActivations *x,
+                      int superblock, int nt, Type type) {
+    const TypeInfo *info = type_info(type);
+    const __m512i first =
+        _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
+    const bool has_min = info->has_min, is_codebook = codebook_info(type)->entry_len;
+    Avx512Row rows[2];
+    unpack_two_decode_rows(rows, type, a, b);
+    const Avx512Row u = rows[0], v = rows[1];
+
+    // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
+    __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
+    if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
+
+#pragma GCC unroll 2
+    for (int t = 0; t < nt; t++) {
+        const int8_t *q = x[t].q + superblock * SUPERBLOCK;
+        const int at = superblock * SUMS;
+        __m512i p = is_codebook ? dot_pairs(&u, q) : dot_16_columns(&u, q, type);
+        __m512i r = is_codebook ? dot_pairs(&v, q) : dot_16_columns(&v, q, type);
+        __m512i dot =
+            is_codebook ? _mm512_permutex2var_epi32(p, first, r) : _mm512_shuffle_i32x4(p, r, 0x88);
+        __m512i dot_2 = is_codebook ? _mm512_permutex2var_epi32(p, second, r)
+                                    : _mm512_shuffle_i32x4(p, r, 0xdd);
+        __m512 x_scale = load_8_twice(x[t].scale + at);
+
+        if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
+        dot = _mm512_add_epi32(dot, (__m512i)load_8_twice(x[t].start[0] + at));
+        acc[t] =
+            add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
+        if (info->group == 32) continue;
+
+        // Groups of 16: the second 16 of each 32 columns have their own scales.
+        dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
+        acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
+                            x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
+                            load_8_twice(x[t].sum[1] + at), has_min);
+    }
+}
+
+INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
+    const Tensor *w = m->w;
+    const VnniActivations *x = (const VnniActivations *)m->encoded + t0;
+    __m512 acc[2][2];
+    const uint8_t *p[4];
+    uint8_t padded[4][SUPERBLOCK_MAX_BYTES];
+
+    for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
+    for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = splat(0);
+
+    for (int k = 0; k < w->cols; k += SUPERBLOCK) {
+        const int superblock = k % K_BLOCK / SUPERBLOCK;
+        superblock_pad(p, 4, padded, w->cols - k, type);
+        gemv_pair(acc[0], p[0], p[1], x, superblock, nt, type);
+        gemv_pair(acc[1], p[2], p[3], x, superblock, nt, type);
+        superblock_next(p, 4, type);
+        x += superblock ? m->n_tokens : 0;
+    }
+
+    // Add the eight lanes of each row in a fixed order.
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < nt; t++) {
+            float lanes[16];
+            const float *s = lanes + i % 2 * SUMS;
+            _mm512_storeu_ps(lanes, acc[i / 2][t]);
+            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] =
+                ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+        }
+}
+
+INLINE void gemv_rows(const Matmul *p, Type type) { gemv_quarters(p, vnni_gemv_tile, 2, type); }
+
+// GEMM: packing. A panel is 32 rows of K_BLOCK columns, interleaved so that a register has 4
+// columns of 16 rows. vpdpbusd multiplies it by one dword of activations, which is broadcast.
+
+typedef struct {
+    uint8_t q[2][K_BLOCK * 16]; // two times 16 rows: [k / 4][16 rows][4], unsigned
+    float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16]; // [group][16 rows]
+} __attribute__((aligned(64))) Avx512Panel;
+
+// A superblock of 16 rows (p), and its place in a panel. n_prefetch lines are prefetched for every
+// 32 columns.
+typedef struct {
+    const uint8_t *p[16];
+    uint8_t *out;
+    float (*scale)[16], (*min)[16];
+    Prefetch *prefetch;
+    int n_prefetch;
+} PanelSource;
+
+// Types of nibbles: bytes are transposed, then split.
+INLINE void pack_nibbles(const PanelSource *s, Type type) {
+    const TypeInfo *info = type_info(type);
+    const __m512i low = _mm512_set1_epi8(15);
+    const int step = info->block == 32 ? info->bytes : 16, high = type == TYPE_Q4_K ? 32 : 16;
+    const bool is_iq4 = info->zero_point == 128;
+
+    for (int c = 0; c < SUPERBLOCK / 32; c++) {
+        __m512i r[4];
+        uint8_t *to = s->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
+
+        prefetch_lines(s->prefetch, s->n_prefetch);
+        transpose_rows(r, s->p, (size_t)(info->nibble_offset + c * step));
+
+#pragma GCC unroll 4
+        for (int d = 0; d < 4; d++) {
+            __m512i v0 = r[d] & low, v1 = _mm512_srli_epi16(r[d], 4) & low;
+            _mm512_store_si512(to + 64 * d, is_iq4 ? iq4_values_512(v0) : v0);
+            _mm512_store_si512(to + 64 * d + high * 16, is_iq4 ? iq4_values_512(v1) : v1);
+        }
+    }
+
+    unpack_scales(type, s->p, s->scale, s->min);
+}
+
+INLINE void pack_q8_0(const PanelSource *s) {
+    unpack_scales(TYPE_Q8_0, s->p, s->scale, s->min);
+    for (int c = 0; c < SUPERBLOCK / 16; c++) {
+        __m512i r[4];
+        if (c % 2) prefetch_lines(s->prefetch, s->n_prefetch);
+        transpose_rows(r, s->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
+#pragma GCC unroll 4
+        for (int d = 0; d < 4; d++)
+            _mm512_store_si512(s->out + (16 * c + 4 * d) * 16, r[d] ^ _mm512_set1_epi8((char)128));
+    }
+}
+
+// Q6_K: bytes of nibbles and of pairs of bits are transposed, then split and joined.
+INLINE void pack_q6_k(const PanelSource *s) {
+    const __m512i low_4 = _mm512_set1_epi8(15), low_6 = _mm512_set1_epi8(63);
+    unpack_scales(TYPE_Q6_K, s->p, s->scale, s->min);
+
+    for (int i = 0; i < 4; i++) {
+        int from = 64 * (i / 2) + 16 * (i % 2);
+        __m512i q[4], v[4]; // two upper bits of 64 columns; nibbles
+        prefetch_lines(s->prefetch, 2 * s->n_prefetch);
+        transpose_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
+
+#pragma GCC unroll 2
+        for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and those 64 further on
+            uint8_t *to = s->out + (128 * (i / 2) + 16 * (i % 2) + 32 * c) * 16;
+            transpose_rows(v, s->p, (size_t)(from + 32 * c));
+
+#pragma GCC unroll 4
+            for (int d = 0; d < 4; d++) {
+                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4);
+                __m512i q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
+                __m512i a = select_bits(low_4, v[d], q0);
+                __m512i b = select_bits(low_4, _mm512_srli_epi16(v[d], 4), q1);
+                _mm512_store_si512(to + 64 * d, a & low_6);
+                _mm512_store_si512(to + 64 * d + 64 * 16, b & low_6);
+            }
+        }
+    }
+}
+
+// The other types: rows are unpacked two by two, then transposed.
+INLINE void store_row(uint8_t *q, float *scale, Avx512Row u, Type type) {
+    const bool is_codebook = codebook_info(type)->entry_len;
+    if (is_codebook) in_column_order(u.q);
+    if (is_codebook) _mm512_store_ps(scale, u.scale);
+    for (int j = 0; j < 4; j++) _mm512_store_si512(q + 64 * j, u.q[j]);
+}
+
+INLINE void pack_by_row(const PanelSource *s, Type type) {
+    uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
+    float scale[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
+
+#pragma GCC unroll 1 // else gcc 12 warns of a row past the end
+    for (int i = 0; i < 16; i += 2) {
+        Avx512Row u[2];
+        prefetch_lines(s->prefetch, s->n_prefetch);
+        unpack_two_decode_rows(u, type, s->p[i], s->p[i + 1]);
+        store_row(q[i], scale[i], u[0], type);
+        store_row(q[i + 1], scale[i + 1], u[1], type);
+    }
+
+    transpose_dwords(s->out, 64, q, sizeof q[0], SUPERBLOCK / 4, 1);
+    if (codebook_info(type)->entry_len)
+        transpose_dwords(s->scale, 64, scale, sizeof scale[0], SUPERBLOCK_GROUPS,
+                         type_info(type)->group / 16);
+    else
+        unpack_scales(type, s->p, s->scale, s->min);
+}
+
+// GEMM: chunks of 64 rows and 512 tokens, or 128 tokens with eight sums. Their sums (128 or 256
+// KiB) and two panels stay in L2, and the activations of GEMM_SWEEP_TOKENS tokens in L1. If there
+// are at most that many tokens, a chunk of rows is one panel, which stays in L1.
+
+typedef struct {
+    float sums[GEMM_CHUNK_ROWS / PANEL_ROWS][GEMM_CHUNK_TOKENS * 2 * PANEL_ROWS];
+    Avx512Panel panels[GEMM_CHUNK_ROWS / PANEL_ROWS];
+} VnniGemmMemory;
+
+_Static_assert(sizeof(VnniGemmMemory) <= KERNEL_SCRATCH, "fits");
+
+static int vnni_chunk_rows(int n_tokens) {
+    return n_tokens > GEMM_SWEEP_TOKENS ? GEMM_CHUNK_ROWS : PANEL_ROWS;
+}
+
+// A step of prefetching is 32 columns of 16 rows when packing, and a group of columns of a tile of
+// tokens when multiplying.
+INLINE void vnni_gemm_begin(GemmStep *s, Type type) {
+    const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->p->n_tokens);
+    *s->prefetch = prefetch_next_rows(s->p->w, s->row, chunk, s->k, nk, 2);
+    int n_tiles = chunk / PANEL_ROWS * div_up(s->n, GEMM_TILE_TOKENS);
+    int n_steps = n_tiles * nk / type_info(type)->group + chunk / 16 * nk / 32;
+    s->n_prefetch = div_up(s->prefetch->n_lines, n_steps);
+}
+
+INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
+    const TypeInfo *info = type_info(type);
+    Avx512Panel *panel = &((VnniGemmMemory *)s->memory)->panels[r / PANEL_ROWS];
+    uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
+    Prefetch prefetch = *s->prefetch; // in registers
+    PanelSource p = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
+
+    for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
+        const uint8_t *row[16];
+        superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, 1, s->p->row_end, s->k, type);
+
+        for (int c = 0; c < s->n_cols; c += SUPERBLOCK) {
+            for (int i = 0; i < 16; i++) p.p[i] = row[i] + c / SUPERBLOCK * superblock_bytes(type);
+            superblock_pad(p.p, 16, padded, s->n_cols - c, type);
+
+            p.out = panel->q[half] + c * 16;
+            p.scale = panel->scale[half] + c / info->group;
+            p.min = panel->min[half] + c / info->group;
+
+            if (type == TYPE_Q6_K)
+                pack_q6_k(&p);
+            else if (type == TYPE_Q8_0)
+                pack_q8_0(&p);
+            else if (info->nibble_offset)
+                pack_nibbles(&p, type);
+            else
+                pack_by_row(&p, type);
+        }
+    }
+    *s->prefetch = prefetch;
+}
+
+// Adds the products of 32 rows with nt tokens to `sum`, for the group of columns that begins at k.
+// For these columns, x->scale[at] is the scale of the activations, x->start[h][at] the initial
+// value of the integer sums, and x->sum[h][at] the factor of the minima (h: half of the 32
+// columns).
+//
+// Registers: 2 nt integer sums and 2 nt float32 sums. 32 columns of 16 rows and a token take 8 dot
+// products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with groups of 16).
+INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel,
+                       const VnniActivations *x, int k, int at, int h, int nt, int group,
+                       bool has_min) {
+    __m512i dot[2][GEMM_TILE_TOKENS];
+
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[h][at]);
+
+#pragma GCC unroll 8
+    for (int c = k; c < k + group; c += 4) {
+        __m512i w0 = _mm512_load_si512(panel->q[0] + c * 16);
+        __m512i w1 = _mm512_load_si512(panel->q[1] + c * 16);
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m512i v = _mm512_set1_epi32((int)load_u32(x[t].q + c));
+            dot[0][t] = _mm512_dpbusd_epi32(dot[0][t], w0, v);
+            dot[1][t] = _mm512_dpbusd_epi32(dot[1][t], w1, v);
+        }
+    }
+
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m512 scale = _mm512_load_ps(panel->scale[i][k / group]);
+        __m512 min = _mm512_load_ps(panel->min[i][k / group]);
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            sum[i][t] = add_scaled(sum[i][t], dot[i][t], scale, splat(x[t].scale[at]), min,
+                                   splat(x[t].sum[h][at]), has_min);
+    }
+}
+
+// Adds the products of slice i to the sums. Slice i consists of 32 columns of each superblock,
+// beginning at column 64 (i % 4) + 32 (i / 4).
+INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
+                       const Avx512Panel *panel, const VnniActivations *x, int i, int nt, int group,
+                       bool has_min) {
+    const int n_superblocks = round_up(step->n_cols, SUPERBLOCK) / SUPERBLOCK;
+    const int n_prefetch = step->n_prefetch;
+
+    for (int superblock = 0; superblock < n_superblocks; superblock++) {
+        int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
+            at = superblock * SUMS + i;
+        prefetch_lines(step->prefetch, n_prefetch);
+        gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
+        if (group == 32) continue;
+        prefetch_lines(step->prefetch, n_prefetch);
+        gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
+    }
+}
+
+// Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
+// sums, for one block of columns. The panel (16 KiB) stays in L1 for all tokens. For each token, a
+// tile reads 832 bytes of activations and the sums.
+//
+// The sums are (tokens, n_sums, PANEL_ROWS). With n_sums == SUMS each slice of columns has its own
+// sum, so that the results are bit-identical to those of decode. With n_sums == 1 all slices go
+// into one sum, which stays in registers.
+INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min,
+                            int n_sums) {
+    VnniGemmMemory *m = step->memory;
+    const Avx512Panel *panel = &m->panels[r / PANEL_ROWS];
+    const VnniActivations *x = (const VnniActivations *)step->x + token;
+    const int stride = n_sums * PANEL_ROWS, slices_per_sum = SUMS / n_sums;
+    float *sums = m->sums[r / PANEL_ROWS] + token * stride;
+
+    for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
+        __m512 sum[2][GEMM_TILE_TOKENS];
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++)
+                sum[h][t] = step->k > 0 ? _mm512_load_ps(sums + t * stride + 16 * h) : splat(0);
+
+        for (int i = s * slices_per_sum; i < (s + 1) * slices_per_sum; i++)
+            gemm_slice(sum, step, panel, x, i, nt, group, has_min);
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++) _mm512_store_ps(sums + t * stride + 16 * h, sum[h][t]);
+    }
+}
+
+// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
+// or none of them have minima.
+typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
+
+#define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
+#define DEFINE_PANEL(name, ...)                                                                    \
+    static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
+        FOR_TOKEN_TILES(n_tokens, PANEL_TILE, __VA_ARGS__)                                         \
+    }
+DEFINE_PANEL(panel_16, 16, false, SUMS)
+DEFINE_PANEL(panel_16_min, 16, true, SUMS)
+DEFINE_PANEL(panel_32, 32, false, SUMS)
+DEFINE_PANEL(panel_32_min, 32, true, SUMS)
+DEFINE_PANEL(panel_16_one_sum, 16, false, 1)
+DEFINE_PANEL(panel_16_min_one_sum, 16, true, 1)
+DEFINE_PANEL(panel_32_one_sum, 32, false, 1)
+DEFINE_PANEL(panel_32_min_one_sum, 32, true, 1)
+
+static const VnniPanel vnni_panels[2][2][2] = { // group of 32; minima; one sum
+    {{panel_16, panel_16_one_sum}, {panel_16_min, panel_16_min_one_sum}},
+    {{panel_32, panel_32_one_sum}, {panel_32_min, panel_32_min_one_sum}}};
+
+INLINE void vnni_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
+    const TypeInfo *info = type_info(type);
+    vnni_panels[info->group == 32][info->has_min][s->n_sums == 1](s, r, t, n);
+}
+
+static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
+    const VnniGemmMemory *m = s->memory;
+    for (int r = 0; r < s->n_rows; r += PANEL_ROWS) {
+        const float *from = m->sums[r / PANEL_ROWS];
+        for (int t = 0; t < s->n; t++, from += s->n_sums * PANEL_ROWS)
+            for (int h = 0; h < PANEL_ROWS && r + h < s->n_rows; h += 16) {
+                __m512 sum = _mm512_load_ps(from + h), v[SUMS];
+                for (int i = 0; s->n_sums == SUMS && i < SUMS; i++)
+                    v[i] = _mm512_load_ps(from + i * PANEL_ROWS + h);
+                if (s->n_sums == SUMS)
+                    sum = ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+                store_n(out + (size_t)t * out_stride + r + h, s->n_rows - r - h, sum);
+            }
+    }
+}
+
+INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
+    gemm(p,
+         (GemmPlan){.chunk_rows = vnni_chunk_rows(p->n_tokens),
+                    .chunk_tokens = n_sums == 1 ? GEMM_CHUNK_TOKENS : GEMM_CHUNK_TOKENS / 4,
+                    .block_cols = K_BLOCK,
+                    .panel_rows = PANEL_ROWS,
+                    .sweep_tokens = GEMM_SWEEP_TOKENS,
+                    .n_sums = n_sums,
+                    .token_bytes = sizeof(VnniActivations),
+                    .begin = vnni_gemm_begin,
+                    .pack = vnni_gemm_pack,
+                    .multiply = vnni_gemm_multiply,
+                    .store = vnni_gemm_store},
+         type);
+}
+
+// gemm and gemm_large of a type share one function, which takes the number of sums as an argument.
+#define DEFINE_VNNI(type, name, ...)                                                               \
+    static void vnni_encode_gemv_##name(void *encoded, const float *x, int n_tokens, int cols,     \
+                                        int begin, int end) {                                      \
+        vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type,                           \
+                    codebook_info(TYPE_##type)->entry_len);                                        \
+    }                                                                                              \
+    static void vnni_encode_gemm_##name(void *encoded, const float *x, int n_tokens, int cols,     \
+                                        int begin, int end) {                                      \
+        vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type, false);                   \
+    }                                                                                              \
+    static void vnni_gemm_##name(const Matmul *p, int n_sums) {                                    \
+        vnni_gemm(p, n_sums, TYPE_##type);                                                         \
+    }                                                                                              \
+    DEFINE_ROWS(type, name, gemv, gemv_rows)                                                       \
+    DEFINE_ROWS_AS(gemm_##name, vnni_gemm_##name, SUMS)                                            \
+    DEFINE_ROWS_AS(gemm_large_##name, vnni_gemm_##name, 1)
+INTEGER_TYPES(DEFINE_VNNI, )
+
+// Transposes 16 keys of float16 to out [n][KEY_TILE]. A dword of a row holds two dimensions.
+INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {
+    const __m512i even_then_odd =
+        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
+                         22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+
+    for (int i = 0; i < n; i += 8) {
+        __m512i r[4];
+        if (i % 16 == 0) prefetch_lines(prefetch, 4);
+        transpose_rows(r, row, (size_t)i * 2);
+        for (int d = 0; d < 4; d++) {
+            __m512i pair = _mm512_permutexvar_epi16(even_then_odd, r[d]);
+            _mm256_store_si256((void *)(out + (i + 2 * d) * KEY_TILE),
+                               _mm512_castsi512_si256(pair));
+            _mm256_store_si256((void *)(out + (i + 2 * d + 1) * KEY_TILE),
+                               _mm512_extracti64x4_epi64(pair, 1));
+        }
+    }
+}
+
+static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    FloatAttendMemory *m = team_scratch();
+    const uint8_t *row[KEY_TILE];
+    size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
+
+    for (int i = 0; i < KEY_TILE; i++)
+        row[i] = (const uint8_t *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
+    for (int h = 0; h < KEY_TILE; h += 16)
+        transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, prefetch);
+
+    FloatProduct p = {.out = m->scores[0] + key,
+                      .out_stride = KV_PAGE,
+                      .n_out = KEY_TILE,
+                      .x = a->q,
+                      .x_stride = (size_t)a->head_dim,
+                      .panel = m->keys_f16,
+                      .panel_stride = sizeof m->keys_f16[0],
+                      .nk = a->head_dim,
+                      .prefetch = prefetch,
+                      .prefetch_every = 2 * ATTEND_PREFETCH_STEPS};
+    f16_panel(&p, a->n_q);
+}
+
+// Attention with a Q8_0 cache: keys stay integers and are multiplied by queries of 16 bits,
+// x = scale * (256 high + low), with one scale for 32 values; the error is at most scale / 2. The
+// bytes of a query are laid out as blocks of Q8_0 with scales of zero, so that a row of keys can be
+// multiplied without removing its scales.
+typedef struct {
+    BlockQ8_0 high[MAX_HEAD_DIM / 32], low[MAX_HEAD_DIM / 32];
+    float scale[MAX_HEAD_DIM / 32];
+    int32_t start[MAX_HEAD_DIM / 32]; // -128 * sum: vpdpbusd takes keys as unsigned, + 128
+} Int16Query;
+
+typedef struct {
+    FloatAttendMemory m;
+    Int16Query queries[ATTEND_MAX_QUERIES];
+} Q8AttendMemory;
+
+_Static_assert(sizeof(Q8AttendMemory) <= ATTEND_SCRATCH, "fits");
+
+static bool multiplies_q8_keys(const AttentionPage *a) {
+    return a->k_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
+}
+
+static void split_query(Int16Query *out, const float *x, int n) {
+    for (int b = 0; b < n / 32; b++) {
+        __m512 v[2] = {_mm512_loadu_ps(x + 32 * b), _mm512_loadu_ps(x + 32 * b + 16)};
+        __m512i sum = _mm512_setzero_si512();
+        float inverse;
+        float scale = int8_scale(max_abs_bits(v, 2), &inverse);
+
+        for (int h = 0; h < 2; h++) {
+            __m512 y = v[h] * splat(inverse * 256); // NaN becomes 0, the scale being NaN
+            __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
+            __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
+            __m128i low = _mm512_cvtepi32_epi8(q); // q - 256 high, -128 to 127
+
+            _mm_storeu_si128((void *)(out->high[b].qs + 16 * h), _mm512_cvtepi32_epi8(high));
+            _mm_storeu_si128((void *)(out->low[b].qs + 16 * h), low);
+            sum = _mm512_add_epi32(sum, q);
+        }
+
+        out->high[b].d = out->low[b].d = 0;
+        out->scale[b] = scale / 256;
+        out->start[b] = -128 * _mm512_reduce_add_epi32(sum);
+    }
+}
+
+// Computes the scores (nt, KV_PAGE) of 16 keys. `keys` holds their rows, transposed: [dword][16].
+// Two blocks of a row are 17 dwords, and the second scale begins in the middle of a dword (its
+// lower half is drawn on the left):
+//
+//   dword     0          1 ... 7    8          9 ... 16
+//             d0 | q0    q0         q0 | d1    q1
+//
+// Dwords 0 to 8 are multiplied for the first block and 9 to 16 for the second; the query has zeros
+// at d0 and d1.
+INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *x, int dim,
+                          int nt) {
+    __m512 score[GEMM_TILE_TOKENS];
+
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++) score[t] = splat(0);
+
+    for (int b = 0; b < dim / 32; b++) {
+        // The dwords of block b, as drawn above.
+        const int begin = b / 2 * 17 + b % 2 * 9;
+        const int end = b / 2 * 17 + 9 + b % 2 * 8;
+        Floats low_half, high_half;
+        f16_halves((Words)keys[b % 2 ? begin - 1 : begin], &low_half, &high_half);
+
+        __m512 scale = b % 2 ? high_half : low_half;
+        __m512i high[GEMM_TILE_TOKENS], low[GEMM_TILE_TOKENS];
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            high[t] = _mm512_setzero_si512();
+            low[t] = _mm512_set1_epi32(x[t].start[b]);
+        }
+
+        for (int i = begin; i < end; i++) {
+            __m512i w = keys[i] ^ _mm512_set1_epi8((char)128);
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++) {
+                const char *x_high = (const char *)x[t].high;
+                const char *x_low = (const char *)x[t].low;
+                high[t] = _mm512_dpbusd_epi32(high[t], w,
+                                              _mm512_set1_epi32((int)load_u32(x_high + 4 * i)));
+                low[t] =
+                    _mm512_dpbusd_epi32(low[t], w, _mm512_set1_epi32((int)load_u32(x_low + 4 * i)));
+            }
+        }
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
+            score[t] = fmadd(_mm512_cvtepi32_ps(dot) * scale, splat(x[t].scale[b]), score[t]);
+        }
+    }
+
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++) _mm512_storeu_ps(scores + t * KV_PAGE, score[t]);
+}
+
+#define Q8_SCORE_TILE(nt, scores)                                                                  \
+    q8_score_tile((scores) + t * KV_PAGE, keys, queries + t, a->head_dim, nt)
+
+static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    Q8AttendMemory *memory = team_scratch();
+    FloatAttendMemory *m = &memory->m;
+    Int16Query *queries = memory->queries;
+    __m512i *keys = (__m512i *)m->keys;
+    const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+
+    if (key == 0) // once per page
+        for (int i = 0; i < a->n_q; i++)
+            split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
+
+    for (int h = 0; h < KEY_TILE; h += 16) {
+        const uint8_t *row[16];
+        for (int i = 0; i < 16; i++)
+            row[i] = (const uint8_t *)a->k + (key + min_int(h + i, n - 1)) * row_bytes;
+
+        for (int at = 0; at < row_bytes; at += 16) {
+            int from = min_int(at, row_bytes - 16);
+            prefetch_lines(prefetch, 4);
+            transpose_rows(keys + from / 4, row, (size_t)from);
+        }
+        FOR_TOKEN_TILES(a->n_q, Q8_SCORE_TILE, m->scores[0] + key + h)
+    }
+}
+
+static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    if (multiplies_q8_keys(a))
+        q8_scores(a, key, n, prefetch);
+    else if (multiplies_f16(a, a->k_type))
+        f16_scores(a, key, n, prefetch);
+    else
+        float_scores(a, key, n, prefetch);
+}
+
+static double avx512_peak(int rounds) {
+    __m512i acc[12], a = _mm512_set1_epi8((char)rounds), b = _mm512_set1_epi8(3);
+    for (int j = 0; j < 12; j++) acc[j] = _mm512_set1_epi32(j);
+    for (int i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < 12; j++) acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
+    }
+    for (int j = 1; j < 12; j++) acc[0] = acc[0] ^ acc[j];
+    volatile int keep = _mm512_reduce_add_epi32(acc[0]);
+    (void)keep;
+    return 12 * 128.0 * rounds;
+}
+
+// GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
+// GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of GEMM / time of
+// decode (make sweep, Sapphire Rapids, 2026-11-22):
+//
+//   2 tokens   Q4_K 1.1,  Q5_K 1.33, Q2_K 1.27, Q3_K 1.18, Q5_0 1.18
+//   3 tokens   Q4_K 0.79, Q5_K 0.84, Q2_K 0.84, Q3_K 0.78, Q5_0 0.75, Q6_K 0.84, Q8_0 0.87
+//
+// ONE_SUM_TOKENS: number of tokens from which gemm_large is used; eight sums take a tenth longer.
+// FLOAT_GEMM_TOKENS: as in avx2.c.
+enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
+
+#define VNNI_KERNEL(type, name, kind, form, tokens, rows_step, exact)                              \
+    KERNEL(type, name, kind, vnni, form##_##name, tokens, rows_step, 1, exact)
+
+// clang-format off
+const Kernels kernels_avx512 = {
+    .name = "avx512",
+    .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, GEMV_ROWS, 1, false)
+            INTEGER_TYPES(VNNI_KERNEL, gemv, gemv, 1, GEMV_ROWS, false)},
+    .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, false)
+             INTEGER_TYPES(VNNI_KERNEL, gemm, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
+    .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, gemm, ONE_SUM_TOKENS, PANEL_ROWS, false)},
+    .gemm_large_rows = GEMM_CHUNK_ROWS,
+    .rmsnorm = IF_PART(0, vector_rmsnorm),
+    .swiglu = IF_PART(0, vector_swiglu),
+    .add = IF_PART(0, vector_add),
+    .attend = IF_PART(0, attend),
+    .attend_many = IF_PART(0, int16_attend_many),
+    .attend_many_above = INT16_ABOVE,
+    .store = IF_PART(0, vector_store),
+    .peak_unit = "VNNI int8",
+    .peak = IF_PART(0, avx512_peak),
+};
+// clang-format on

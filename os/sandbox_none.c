@@ -1,6 +1,0 @@
-// A system without a sandbox.
-#include "os/sandbox.h"
-
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-
-unsigned sandbox_enter(const SandboxPath *paths, int n) { return 0; }

@@ -1,1 +1,0 @@
-#include "os/windows/posix.h"
