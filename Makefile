@@ -23,24 +23,24 @@ endif
 # No -ffast-math: NaN checks and the order of floating-point operations are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            -DVERSION='"$(VERSION)"'
-include os/platform.mk # compiler probes; settings that depend on the system and the CPU
-RULES   := Makefile os/platform.mk # all objects depend on both files
+include base/os/platform.mk # compiler probes; settings that depend on the system and the CPU
+RULES   := Makefile base/os/platform.mk # all objects depend on both files
 FLAGS   += $(OPENMP)
 PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
 # Otherwise gcc does not vectorize minima, maxima and rounding.
 $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 
-# Sources: one file of os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT.
-ALL_BACKENDS := backends/avx2.c backends/avx_vnni.c backends/avx512.c backends/avx512_vbmi.c backends/amx.c \
-                backends/neon.c backends/neon_i8mm.c
-SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% models/% scripts/% os/os_% os/sandbox_% os/threads_% %/stub.c \
+# Sources: one file of base/os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT.
+ALL_BACKENDS := kernels/x86/avx2.c kernels/x86/avx_vnni.c kernels/x86/avx512.c kernels/x86/avx512_vbmi.c kernels/x86/amx.c \
+                kernels/arm/neon.c kernels/arm/neon_i8mm.c
+SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% stories/% scripts/% base/os/os_% base/os/sandbox_% base/os/threads_% %/stub.c \
              $(WITHOUT:%=%/%),$(wildcard *.c */*.c))
-SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c \
-           os/threads_$(if $(OPENMP),openmp,posix).c
+SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) base/os/os_$(SYSTEM).c base/os/sandbox_$(SANDBOX).c \
+           base/os/threads_$(if $(OPENMP),openmp,posix).c
 SOURCES += $(if $(findstring address,$(CFLAGS)),tests/fuzz/asan.c) # default options of AddressSanitizer
 
-# Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h) and before the other files, because they
+# Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in kernels/vector/matmul.h) and before the other files, because they
 # take longest: 5 to 11 s of CPU time for each part, 20 s for all other files (gcc 12, a busy Zen 4, 2026-11-23).
 VECTOR  := $(foreach part,$(PARTS),$(BUILD)/backends/avx512_$(part).o $(BUILD)/backends/avx2_$(part).o)
 OBJ     := $(VECTOR) $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
@@ -97,13 +97,13 @@ define compile
 endef
 $(BUILD)/%.o: %.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx2_%.o): $(BUILD)/backends/avx2_%.o: backends/avx2.c $(RULES) VERSION
+$(PARTS:%=$(BUILD)/backends/avx2_%.o): $(BUILD)/backends/avx2_%.o: kernels/x86/avx2.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: backends/avx512.c $(RULES) VERSION
+$(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: kernels/x86/avx512.c $(RULES) VERSION
 	$(compile)
-$(BUILD)/models/builtin.o: models/stories.gguf base/embed.inc
+$(BUILD)/models/builtin.o: stories/stories.gguf base/embed.inc
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
-$(BUILD)/commands/completions.o: $(wildcard commands/completions/*) commands/manual.roff base/embed.inc
+$(BUILD)/commands/completions.o: $(wildcard cli/commands/completions/*) cli/commands/manual.roff base/embed.inc
 $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(call report,AS,$<)

@@ -5,7 +5,7 @@
 // forward pass, for any number of sessions; model_forward() runs it, writes keys and values into
 // the sessions' KV caches, and returns the logits of the steps for which they were requested.
 //
-// Loading is in model_load.h, the equations are in forward() of model.c, the operations in
+// Loading is in model/load.h, the equations are in forward() of model.c, the operations in
 // kernels/ops.h and kernels/attention.h.
 #pragma once
 
@@ -63,7 +63,7 @@ typedef struct {
     int n_threads, n_batch_threads; // the latter for passes of many steps; 0: n_threads
     bool is_batch_invariant;        // --deterministic, or it costs at most attend_many in a batch
                                     // (kernels/exactness.h)
-    struct Lora *adapters;          // (n_adapters), attached to the tensors (lora/lora.h)
+    struct Lora *adapters;          // (n_adapters), attached to the tensors (model/lora/lora.h)
     int n_adapters;
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;

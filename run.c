@@ -4,7 +4,7 @@
 //          -> team_serve(command->run)
 //
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
-// commands/, the options in cli/options.c. Read commands/run.c next.
+// cli/commands/, the options in cli/options.c. Read cli/commands/run.c next.
 #include "base/signals.h"
 #include "cli/open_answer.h"
 #include "cli/output.h"

@@ -6,7 +6,7 @@
 //
 // Invariant: every byte of a control token in the result was written by the template itself. No
 // message, tool or variable can forge one: rendering tracks the provenance of each byte
-// (jinja/jinja_value.h), and the tokenizer parses special tokens only where the mask is 1.
+// (chat/jinja/jinja_value.h), and the tokenizer parses special tokens only where the mask is 1.
 #pragma once
 
 #include "chat/message.h"

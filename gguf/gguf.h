@@ -98,11 +98,11 @@ Str gguf_next_string(const uint8_t **cursor);
 
 // llama.cpp's name of the file type in the metadata, such as "Q4_K_M", or NULL.
 const char *gguf_file_type(const Gguf *g);
-// The name of a file type by its number, or NULL. (gguf_names.c)
+// The name of a file type by its number, or NULL. (gguf/names.c)
 const char *gguf_file_type_name(uint64_t number);
 // Describes an unsupported tensor type for messages: its name, a type to use instead, and file_type
-// unless it is NULL. Static buffer. (gguf_names.c)
+// unless it is NULL. Static buffer. (gguf/names.c)
 const char *gguf_describe_type(uint32_t type, const char *file_type);
 // Describes a file of n >= 4 bytes that is not GGUF: its format and what to do, or its first bytes.
-// Static buffer. (gguf_names.c)
+// Static buffer. (gguf/names.c)
 const char *gguf_describe_magic(const uint8_t *data, size_t n);

@@ -39,7 +39,7 @@ static bool has_avx2(void) {
            has_features(7, 0, EBX, bmi1 | avx2 | bmi2) && saves_registers(0x6);
 }
 
-#if defined(EMULATED) // tests only, see os/platform.mk
+#if defined(EMULATED) // tests only, see base/os/platform.mk
 #define has_avx_vnni has_avx2
 #define has_avx512   has_avx2
 #define has_amx      has_avx2

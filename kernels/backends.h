@@ -9,7 +9,7 @@
 void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                        int token_end);
 
-// AVX2 and AVX-512 are compiled in parts (IF_PART in backends/matmul.h).
+// AVX2 and AVX-512 are compiled in parts (IF_PART in kernels/vector/matmul.h).
 extern const Kernels kernels_scalar;
 extern const Kernels kernels_avx2_0, kernels_avx2_1, kernels_avx2_2; // AVX2, FMA, F16C
 extern const Kernels kernels_avxvnni;                                // AVX-VNNI (on top of avx2)

@@ -38,7 +38,7 @@ enum {
 };
 extern int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
 // The codes of the entries, for AVX-512, in the order of codebook_entries8, then of
-// codebook_entries4; see backends/avx512_codebook.h.
+// codebook_entries4; see kernels/x86/avx512_codebook.h.
 extern uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
 extern uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8]; // their low bytes, their high bytes
 void codebook_init(void);

@@ -11,7 +11,7 @@ typedef struct {
     size_t row_bytes;
     float scale;       // factor of products, after the bias, and of embedding rows; 1: none
     const float *bias; // (rows), added to products; NULL: none
-    const struct LowRank *lora; // LoRA adapters of this matrix (lora/lora.h); NULL: none
+    const struct LowRank *lora; // LoRA adapters of this matrix (model/lora/lora.h); NULL: none
     bool is_unrounded;          // no kernel may round the weights (gemm_large does)
 } Tensor;
 

@@ -438,7 +438,7 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     return is_loaded;
 }
 
-extern const unsigned char builtin_model[], builtin_model_end[]; // models/builtin.S
+extern const unsigned char builtin_model[], builtin_model_end[]; // stories/builtin.S
 
 bool model_open_file(Gguf *g, const char *path, Error *err) {
     if (!path)

@@ -52,7 +52,7 @@ class Config:
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
                   self.vocab_size, self.context_length)
-        limits = 1 << 17, 1 << 20, 4096, 1024, 1024, 1024, MAX_TOKENS, (1 << 31) - 1  # those of model_load.c, or above
+        limits = 1 << 17, 1 << 20, 4096, 1024, 1024, 1024, MAX_TOKENS, (1 << 31) - 1  # those of model/load.c, or above
         if not all(type(n) is int and 0 < n <= limit for n, limit in zip(counts, limits)) or \
                 self.n_heads % self.n_kv_heads or self.head_dim % 2 or \
                 not all(type(x) in (int, float) and 0 < x < 1e38 for x in (self.rope_theta, self.norm_eps)) or \

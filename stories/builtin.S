@@ -1,4 +1,4 @@
-/* The built-in model: models/stories.gguf, under the symbol builtin_model. */
+/* The built-in model: stories/stories.gguf, under the symbol builtin_model. */
 #include "../base/embed.inc"
 
-        embed EMBED_SYMBOL(builtin_model), models/stories.gguf
+        embed EMBED_SYMBOL(builtin_model), stories/stories.gguf

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the built-in story model, models/stories.gguf.
+"""Trains the built-in story model, stories/stories.gguf.
 
 The model has the architecture of Llama 3.1 (byte-level BPE with its special tokens, RMSNorm, SwiGLU, grouped-query
 attention, RoPE with theta 500000 and llama3 scaling) at 1/1800 of the size. It is distilled from a larger story model,
@@ -13,7 +13,7 @@ fewer tokens than training on the stories alone. With --start, the student start
 vocabulary instead.
 
     train_stories.py --teacher stories15M.bin --teacher-tokenizer tokenizer.bin --work DIR all
-    train_stories.py ... --start models/stories.gguf all
+    train_stories.py ... --start stories/stories.gguf all
 
 Stages. Each writes a file in DIR and is skipped if that exists:
 

@@ -1,6 +1,6 @@
-// Emulates the tile unit and the other instructions of backends/amx.c beyond AVX-512 VNNI, so that
-// the AMX kernels can be tested on a machine that has only AVX-512. Replaces the intrinsics that
-// the file uses; their semantics follow Intel's manual.
+// Emulates the tile unit and the other instructions of kernels/x86/amx.c beyond AVX-512 VNNI, so
+// that the AMX kernels can be tested on a machine that has only AVX-512. Replaces the intrinsics
+// that the file uses; their semantics follow Intel's manual.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// Emulates vpdpbusd and vpdpwssd, so that backends/avx_vnni.c can be tested on a machine that has
-// only AVX2.
+// Emulates vpdpbusd and vpdpwssd, so that kernels/x86/avx_vnni.c can be tested on a machine that
+// has only AVX2.
 #pragma once
 
 #include <immintrin.h>

@@ -460,7 +460,7 @@ static void check_attend(Type k_type, Type v_type, int dim, int n_q, int most_ke
     }
     // AVX-512 multiplies keys of Q8_0 and Q4_0 as integers and rounds the queries to 16 bits
     // (largest error seen: 5.1e-9). Its attend_many rounds queries, keys, values and weights
-    // (backends/attention_int16.h), that of AMX rounds them to bf16.
+    // (kernels/x86/attention_int16.h), that of AMX rounds them to bf16.
     bool is_amx = !strcmp(kernel.name, "amx"), is_int16 = is_many && !is_amx;
     bool is_rounded = quant_is_integer(k_type) && (is_amx || !strcmp(kernel.name, "avx512"));
     double limit = is_rounded ? 1e-8 : 1e-10, max_limit = is_rounded ? 1e-3 : 1e-4;

@@ -1,6 +1,6 @@
-// CPUs, memory nodes and limits of control groups. os/os_linux.c is compiled a second time with
-// other names. Its fopen() and access() work below a temporary directory, and the test sets the
-// affinity mask.
+// CPUs, memory nodes and limits of control groups. base/os/os_linux.c is compiled a second time
+// with other names. Its fopen() and access() work below a temporary directory, and the test sets
+// the affinity mask.
 #include "tests/test.h"
 #include "base/files.h"
 

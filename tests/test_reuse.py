@@ -198,7 +198,7 @@ def copy_builtin_model(cli):
     long_context(cli)
     source = os.path.join(ROOT, "models", "stories.gguf")
     if not os.path.exists(source):
-        raise Skip("no models/stories.gguf")
+        raise Skip("no stories/stories.gguf")
     cli.model = shutil.copy(source, cli.path_of("model.gguf"))
 
 

@@ -1,7 +1,6 @@
 // Windows: implements os.h, and the POSIX functions that this program uses, as declared in
-// windows/posix.h (which os/platform.mk includes before every file). Only the behavior that the
-// program relies on is implemented.
-// Order: os.h, memory, files, the console, signals, text.
+// windows/posix.h (which base/os/platform.mk includes before every file). Only the behavior that
+// the program relies on is implemented. Order: os.h, memory, files, the console, signals, text.
 #include "base/os/os.h"
 
 #include <stdarg.h>

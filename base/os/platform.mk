@@ -24,7 +24,7 @@ SANDBOX   ?= $(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none)
 ifeq ($(SYSTEM),windows) # gcc aligns the stack to only 16 bytes, and checks formats for another libc
 EXE     := .exe
-FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
+FLAGS   += -include base/os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
@@ -35,13 +35,13 @@ endif
 $(BUILD)/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
 $(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
 
-# Vector backends. AVX2 and AVX-512 are compiled in PARTS (IF_PART in backends/matmul.h).
+# Vector backends. AVX2 and AVX-512 are compiled in PARTS (IF_PART in kernels/vector/matmul.h).
 ifneq (,$(findstring x86_64,$(TARGET)))
-BACKENDS := backends/avx_vnni.c backends/avx512_vbmi.c backends/amx.c
+BACKENDS := kernels/x86/avx_vnni.c kernels/x86/avx512_vbmi.c kernels/x86/amx.c
 PARTS    := 2 1 0
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-BACKENDS := backends/neon.c backends/neon_i8mm.c
+BACKENDS := kernels/arm/neon.c kernels/arm/neon_i8mm.c
 # Before register allocation, gcc moves so many loads to the front that it spills the sums of GEMM. clang lacks the option.
 NEON    := $(shell $(CC) -Werror -fno-schedule-insns -x c -c -o /dev/null /dev/null 2>/dev/null && echo -fno-schedule-insns)
 endif

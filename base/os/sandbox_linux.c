@@ -10,7 +10,7 @@
 //   calls   the calls that are allowed, in the order of the lists below
 //   end     refuses all others
 //
-// os/platform.mk defines SECCOMP_ARCH, the architecture that the call numbers belong to.
+// base/os/platform.mk defines SECCOMP_ARCH, the architecture that the call numbers belong to.
 #include "base/os/sandbox.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // Completion scripts for shells, from command_table and option_table.
 //
-// commands/completions/ has a script per shell, with placeholders for the list of commands and the
-// options of each command. The functions here write these lists in the syntax of each shell.
+// cli/commands/completions/ has a script per shell, with placeholders for the list of commands and
+// the options of each command. The functions here write these lists in the syntax of each shell.
 #include "cli/commands/commands.h"
 #include "chat/template.h"
 #include "quantize/mixture.h"

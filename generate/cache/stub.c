@@ -1,4 +1,4 @@
-// Replaces cache/ in builds WITHOUT=cache: there is no prefix cache to open.
+// Replaces generate/cache/ in builds WITHOUT=cache: there is no prefix cache to open.
 #include "generate/cache/cache.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

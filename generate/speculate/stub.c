@@ -1,4 +1,5 @@
-// Replaces speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its own.
+// Replaces generate/speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its
+// own.
 #include "generate/speculate/speculate.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -1,4 +1,4 @@
-// Replaces lora/ in a program built with WITHOUT=lora. The option table refuses --lora, so no
+// Replaces model/lora/ in a program built with WITHOUT=lora. The option table refuses --lora, so no
 // adapter is ever opened and no tensor has one.
 #include "model/lora/lora.h"
 

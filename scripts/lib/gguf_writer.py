@@ -122,7 +122,7 @@ def is_own(path):
 
 
 class Checksum:
-    """The tree hash of checksum.h: of names, types, shapes and the digests of leaves of up to 1 MiB."""
+    """The tree hash of gguf/checksum.h: of names, types, shapes and the digests of leaves of up to 1 MiB."""
 
     def __init__(self):
         self.all = blake()

@@ -1,6 +1,6 @@
-// The parts of POSIX that mingw's headers lack. os/platform.mk includes this header before every
-// file of a Windows build; os_windows.c implements it. Paths are UTF-8, files are binary, and a
-// file may be renamed while it is open.
+// The parts of POSIX that mingw's headers lack. base/os/platform.mk includes this header before
+// every file of a Windows build; os_windows.c implements it. Paths are UTF-8, files are binary, and
+// a file may be renamed while it is open.
 #pragma once
 
 #include <direct.h>
