@@ -21,36 +21,43 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/nul
 endif
 
 # No -ffast-math: NaN checks and the order of floating-point operations are part of the contract.
-FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
+FLAGS   := -std=c11 -I. -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            -DVERSION='"$(VERSION)"'
 include base/os/platform.mk # compiler probes; settings that depend on the system and the CPU
 RULES   := Makefile base/os/platform.mk # all objects depend on both files
 FLAGS   += $(OPENMP)
 PROTECT := $(if $(HARDLINK),$(HARDEN))
-$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
+$(BUILD)/kernels/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
 # Otherwise gcc does not vectorize minima, maxima and rounding.
 $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 
-# Sources: one file of base/os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT.
+# Optional modules. DIR/stub.c replaces those that WITHOUT names.
+OPTIONAL := constrain generate/speculate generate/cache model/lora quantize
+LEFT_OUT := $(foreach module,$(WITHOUT),$(filter $(module) %/$(module),$(OPTIONAL)))
+ifneq ($(words $(WITHOUT)),$(words $(LEFT_OUT)))
+$(error WITHOUT=$(WITHOUT): expected some of: $(notdir $(OPTIONAL)))
+endif
+
+# Sources: one file of base/os/ per system, the backends of the architecture.
 ALL_BACKENDS := kernels/x86/avx2.c kernels/x86/avx_vnni.c kernels/x86/avx512.c kernels/x86/avx512_vbmi.c kernels/x86/amx.c \
                 kernels/arm/neon.c kernels/arm/neon_i8mm.c
-SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% stories/% scripts/% base/os/os_% base/os/sandbox_% base/os/threads_% %/stub.c \
-             $(WITHOUT:%=%/%),$(wildcard *.c */*.c))
-SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) base/os/os_$(SYSTEM).c base/os/sandbox_$(SANDBOX).c \
+SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% base/os/% %/stub.c $(LEFT_OUT:%=%/%), \
+             $(wildcard *.c */*.c */*/*.c))
+SOURCES := $(BACKENDS) $(SOURCES) $(LEFT_OUT:%=%/stub.c) base/os/os_$(SYSTEM).c base/os/sandbox_$(SANDBOX).c \
            base/os/threads_$(if $(OPENMP),openmp,posix).c
 SOURCES += $(if $(findstring address,$(CFLAGS)),tests/fuzz/asan.c) # default options of AddressSanitizer
 
 # Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in kernels/vector/matmul.h) and before the other files, because they
 # take longest: 5 to 11 s of CPU time for each part, 20 s for all other files (gcc 12, a busy Zen 4, 2026-11-23).
-VECTOR  := $(foreach part,$(PARTS),$(BUILD)/backends/avx512_$(part).o $(BUILD)/backends/avx2_$(part).o)
-OBJ     := $(VECTOR) $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
+VECTOR  := $(foreach part,$(PARTS),$(BUILD)/kernels/x86/avx512_$(part).o $(BUILD)/kernels/x86/avx2_$(part).o)
+OBJ     := $(VECTOR) $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S */*/*.S))
 
 # Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
 FUZZERS := $(filter-out %/libfuzzer.c %/asan.c,$(wildcard tests/fuzz/*.c))
 TESTS   := $(filter-out tests/sweep.c,$(wildcard tests/*.c)) $(FUZZERS)
 ifneq (,$(strip $(WITHOUT)))
 TESTS   := $(filter-out $(FUZZERS) tests/test_fuzz.c $(WITHOUT:%=tests/test_%.c) $(shell grep -lE \
-             '#include "../($(subst $() $(),|,$(strip $(WITHOUT))))/' tests/*.c),$(TESTS))
+             '#include "($(subst $() $(),|,$(strip $(LEFT_OUT))))/' tests/*.c),$(TESTS))
 endif
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
@@ -82,9 +89,9 @@ $(BUILD)/sweep: $(BUILD)/tests/sweep.o $(OBJ) $(BUILD)/parts
 $(BUILD)/tests/main.o: $(BUILD)/suites
 $(BUILD)/cli/modules.o: FILE_FLAGS = '-DWITHOUT="$(strip $(WITHOUT))"'
 $(BUILD)/cli/modules.o: $(BUILD)/parts
-$(BUILD)/run.o $(BUILD)/cache/cache.o: FILE_FLAGS = '-DBUILD_COMMIT="$(COMMIT)"' \
+$(BUILD)/run.o $(BUILD)/generate/cache/cache.o: FILE_FLAGS = '-DBUILD_COMMIT="$(COMMIT)"' \
     '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
-$(BUILD)/run.o $(BUILD)/cache/cache.o: $(BUILD)/commit
+$(BUILD)/run.o $(BUILD)/generate/cache/cache.o: $(BUILD)/commit
 $(BUILD)/commit: CONTENT = $(COMMIT)
 $(BUILD)/parts:  CONTENT = $(OBJ)
 $(BUILD)/suites: CONTENT = $(SUITES)
@@ -97,17 +104,17 @@ define compile
 endef
 $(BUILD)/%.o: %.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx2_%.o): $(BUILD)/backends/avx2_%.o: kernels/x86/avx2.c $(RULES) VERSION
+$(PARTS:%=$(BUILD)/kernels/x86/avx2_%.o): $(BUILD)/kernels/x86/avx2_%.o: kernels/x86/avx2.c $(RULES) VERSION
 	$(compile)
-$(PARTS:%=$(BUILD)/backends/avx512_%.o): $(BUILD)/backends/avx512_%.o: kernels/x86/avx512.c $(RULES) VERSION
+$(PARTS:%=$(BUILD)/kernels/x86/avx512_%.o): $(BUILD)/kernels/x86/avx512_%.o: kernels/x86/avx512.c $(RULES) VERSION
 	$(compile)
-$(BUILD)/models/builtin.o: stories/stories.gguf base/embed.inc
+$(BUILD)/stories/builtin.o: stories/stories.gguf base/embed.inc
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
-$(BUILD)/commands/completions.o: $(wildcard cli/commands/completions/*) cli/commands/manual.roff base/embed.inc
+$(BUILD)/cli/commands/completions.o: $(wildcard cli/commands/completions/*) cli/commands/manual.roff base/embed.inc
 $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(call report,AS,$<)
-	$(V)$(CC) -c -o $@ $<
+	$(V)$(CC) -I. -c -o $@ $<
 
 # A first program without vector backends tells the story, because these take most of the time to compile.
 FIRST   := $(filter-out $(VECTOR) $(BACKENDS:%.c=$(BUILD)/%.o) $(BUILD)/kernels/backends.o,$(OBJ)) \
@@ -127,7 +134,7 @@ demo: $(BUILD)/demo
 	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
 	@echo '      ./llama31 help                            list the commands'
 
-# Measures the time of every kernel, to choose the thresholds in backends/: build/sweep -m MODEL -t N
+# Measures the time of every kernel, to choose the thresholds of backends: build/sweep -m MODEL -t N
 sweep: $(BUILD)/sweep
 
 test: all $(BUILD)/unit $(BUILD)/sweep $(BUILD)/torture.so

@@ -1,6 +1,6 @@
 /* The built-in chat templates: the text of each file in chat/templates/, under the symbol template_NAME.
    chat/template.c lists them. */
-#include "../base/embed.inc"
+#include "base/embed.inc"
 
         embed EMBED_SYMBOL(template_alpaca), chat/templates/alpaca.jinja
         embed EMBED_SYMBOL(template_chatml), chat/templates/chatml.jinja

@@ -655,7 +655,7 @@ def exact_integers(cli):
 def resume_checks_first(cli):
     """An output of another model, seed or options is refused before a byte of it changes; nothing else is refused."""
     source, out = cli.write("in", requests(6)), cli.path_of("out")
-    model = shutil.copy(cli.model or os.path.join(ROOT, "models", "stories.gguf"), cli.path_of("model.gguf"))
+    model = shutil.copy(cli.model or os.path.join(ROOT, "stories", "stories.gguf"), cli.path_of("model.gguf"))
 
     def resume(*args, **how):
         return cli.run("batch", "-q", "-i", source, "-o", out, "--resume", "-m", model, *args, **how)

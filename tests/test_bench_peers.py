@@ -101,7 +101,7 @@ def real_program(tmp):
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
     model, env = fake_programs(tmp)
-    source = os.path.join(os.path.dirname(SCRIPTS), "models", "stories.gguf")
+    source = os.path.join(os.path.dirname(SCRIPTS), "stories", "stories.gguf")
     env["LLAMA31_PROGRAM"] = PROGRAM
     r = json.loads(compare("-m", source, "-r", "1", "-t", "1", "-n", "2", "--tests", "p32,d4096,b8,d0,start", "--json", **env))
     for x in r["results"]:

@@ -10,7 +10,7 @@ import time
 
 from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, requires, same, test
 
-STORIES = os.path.join(ROOT, "models", "stories.gguf")
+STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
 
 

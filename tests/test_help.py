@@ -72,7 +72,7 @@ def manual(tmp):
     same(program("--man")[0], page)
 
     # The commands of chat.
-    with open(os.path.join(cli.ROOT, "commands", "chat_commands.c")) as f:
+    with open(os.path.join(cli.ROOT, "cli", "commands", "chat_commands.c")) as f:
         table = re.findall(r'^    \{"(/\w+)",\s*"([^"]+)"', f.read(), re.M)
     check(len(table) > 10)
     for name, text in table:

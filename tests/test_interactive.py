@@ -180,7 +180,7 @@ def model_that_says(tmp, piece):
     """(model file, options): the built-in model with a token whose text is `piece` and which it always predicts."""
     name = b"<|finetune_right_pad_id|>"
     piece = piece.encode().ljust(len(name), b".")
-    with open(os.path.join(ROOT, "models", "stories.gguf"), "rb") as f:
+    with open(os.path.join(ROOT, "stories", "stories.gguf"), "rb") as f:
         model = bytearray(f.read().replace(name, piece))
     token = int(call("tokenize", "--special", "--ids", name.decode())[0].split()[-1])
     types = model.index(b"tokenizer.ggml.token_type") + 25 + 4 + 4 + 8

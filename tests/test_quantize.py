@@ -429,7 +429,7 @@ def calibrate(tmp):
     """--calibrate sums the squares of the inputs of each product. The number of threads changes nothing, and the
     importance matrix that it writes gives the same output file when it is read."""
     source, out, saved, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "saved", "corpus"))
-    quantize("-q", os.path.join(ROOT, "models", "stories.gguf"), source, "F32")
+    quantize("-q", os.path.join(ROOT, "stories", "stories.gguf"), source, "F32")
     with open(corpus, "w") as f:
         f.write("\n".join(["Once upon a time there was a little fox who lived near a big river."] * 60))
 
@@ -550,7 +550,7 @@ def calibrate_short_texts(tmp):
     with open(corpus, "w") as f:
         f.write("Once upon a time there was a little fox.")
 
-    stories = os.path.join(ROOT, "models", "stories.gguf")
+    stories = os.path.join(ROOT, "stories", "stories.gguf")
     args = ("quantize", "-q", "--force", "--calibrate", corpus)
     n_ids = int(call("tokenize", "-m", stories, "--count", "-f", corpus)[0]) + 1  # and BOS
 

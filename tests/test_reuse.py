@@ -90,7 +90,7 @@ def draft_changes_nothing(cli):
         for how in (["--temp", 0, "--seed", 1], ["--temp", 0.9, "--seed", i], ["--seed", i, "--no-lookup"]):
             plain = answer(cli, None, prompt, "--no-lookup", *how)
             same(answer(cli, None, prompt, "--draft", cli.model, *how), plain, (prompt, how))
-    cli.refuses(2, "expected the vocabulary of", "run", "--draft", os.path.join(ROOT, "models", "stories.gguf"), "a")
+    cli.refuses(2, "expected the vocabulary of", "run", "--draft", os.path.join(ROOT, "stories", "stories.gguf"), "a")
 
 
 @test
@@ -196,7 +196,7 @@ def cache_survives_kills(cli, tmp):
 def copy_builtin_model(cli):
     """A copy of the built-in model, whose bytes a test can change, and the offset of its last tensor's data."""
     long_context(cli)
-    source = os.path.join(ROOT, "models", "stories.gguf")
+    source = os.path.join(ROOT, "stories", "stories.gguf")
     if not os.path.exists(source):
         raise Skip("no stories/stories.gguf")
     cli.model = shutil.copy(source, cli.path_of("model.gguf"))

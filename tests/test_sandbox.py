@@ -12,7 +12,7 @@ import time
 
 from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, requires, same, test
 
-MODEL = os.path.join(ROOT, "models", "stories.gguf")
+MODEL = os.path.join(ROOT, "stories", "stories.gguf")
 FILES = {
     "text": b"Once upon a time there was a little girl named Lily. " * 60,
     "system": b"Be brief.",

@@ -185,7 +185,7 @@ def kl(cli):
     same(score(cli, "--ids", listed, "--kl", path, "--deterministic")["kl"],
          {"mean": 0, "p99": 0, "max": 0, "top1_agreement": 1, "n_positions": n})
 
-    model = cli.model or os.path.join(ROOT, "models", "stories.gguf")
+    model = cli.model or os.path.join(ROOT, "stories", "stories.gguf")
     lines = cli.write("texts.jsonl", [{"text": STORY}])
     for args in ([], ["--chunk", 7]):
         same(score(cli, "--perplexity", lines, "--kl", model, "--deterministic", *OTHER, *args)["kl"], found["kl"], args)

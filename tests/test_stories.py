@@ -7,7 +7,7 @@ import re
 
 from cli import GOLDEN, ROOT, call, check, main, same, test
 
-MODEL = os.path.join(ROOT, "models", "stories.gguf")
+MODEL = os.path.join(ROOT, "stories", "stories.gguf")
 NATS_PER_BYTE = 0.49339 * 0.75  # 25 % below stories260K on the same stories
 
 

@@ -13,7 +13,7 @@ import time
 from cli import PROGRAM, ROOT, Skip, check, main, read_lines, requires, same, test
 
 LIBRARY = os.path.join(ROOT, os.environ.get("BUILD", "build"), "torture.so")
-STORIES = os.path.join(ROOT, "models", "stories.gguf")
+STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 ALL = os.environ.get("LLAMA31_TORTURE") == "all"
 KILLS = int(os.environ.get("LLAMA31_KILLS", "12"))
 REQUESTS = b"".join(b'{"id":%d,"prompt":"Once upon a time %d","max_tokens":6,"seed":%d}\n' % (i, i, i) for i in range(8))

@@ -24,7 +24,7 @@ SANDBOX   ?= $(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none)
 ifeq ($(SYSTEM),windows) # gcc aligns the stack to only 16 bytes, and checks formats for another libc
 EXE     := .exe
-FLAGS   += -include base/os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
+FLAGS   += -include base/os/windows/posix.h -Ibase/os/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
@@ -32,8 +32,8 @@ ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic in
 FLAGS   += -msse2 -mfpmath=sse
 endif
 
-$(BUILD)/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
-$(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
+$(BUILD)/base/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
+$(BUILD)/base/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
 
 # Vector backends. AVX2 and AVX-512 are compiled in PARTS (IF_PART in kernels/vector/matmul.h).
 ifneq (,$(findstring x86_64,$(TARGET)))
@@ -64,12 +64,12 @@ endif
 ifeq ($(SYSTEM),windows) # Windows has no AMX, and gcc's tile macros need a 64-bit long
 AMX     := -include tests/amx_emulate.h
 endif
-$(BUILD)/backends/avx2_%.o: FILE_FLAGS = $(AVX2) -DPART=$* -Dkernels_avx2=kernels_avx2_$*
-$(BUILD)/backends/avx512_%.o: FILE_FLAGS = $(AVX512) -DPART=$* -Dkernels_avx512=kernels_avx512_$*
-$(BUILD)/backends/avx512_vbmi.o: FILE_FLAGS := $(AVX512) $(VBMI)
-$(BUILD)/backends/avx_vnni.o: FILE_FLAGS := $(AVX2) $(AVXVNNI)
-$(BUILD)/backends/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
+$(BUILD)/kernels/x86/avx2_%.o: FILE_FLAGS = $(AVX2) -DPART=$* -Dkernels_avx2=kernels_avx2_$*
+$(BUILD)/kernels/x86/avx512_%.o: FILE_FLAGS = $(AVX512) -DPART=$* -Dkernels_avx512=kernels_avx512_$*
+$(BUILD)/kernels/x86/avx512_vbmi.o: FILE_FLAGS := $(AVX512) $(VBMI)
+$(BUILD)/kernels/x86/avx_vnni.o: FILE_FLAGS := $(AVX2) $(AVXVNNI)
+$(BUILD)/kernels/x86/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
 NEON    += -march=armv8.2-a+dotprod+fp16
-$(BUILD)/backends/neon.o:   FILE_FLAGS := $(NEON) $(BACKEND_FLAGS)
-$(BUILD)/backends/neon_i8mm.o: FILE_FLAGS := $(NEON)+i8mm $(BACKEND_FLAGS)
+$(BUILD)/kernels/arm/neon.o:   FILE_FLAGS := $(NEON) $(BACKEND_FLAGS)
+$(BUILD)/kernels/arm/neon_i8mm.o: FILE_FLAGS := $(NEON)+i8mm $(BACKEND_FLAGS)
 $(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)
