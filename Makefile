@@ -3,7 +3,7 @@
 # make fuzz       build-fuzz/fuzz (clang)         make sweep      build/sweep, which times kernels
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
 # make dist       source archive                  make format     clang-format all sources
-# make clean      remove the build                make size       statements and lines per module
+# make clean      remove the build                make size       lines of code per module
 #
 # Variables: CC CFLAGS LDFLAGS BUILD PREFIX DESTDIR, OPENMP= (POSIX threads instead), V= (show commands),
 # WITHOUT="constrain speculate cache lora quantize" (leave out any of these modules). See docs/building.md.
@@ -161,7 +161,7 @@ $(BUILD)/fuzz: $(FUZZERS:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUI
 	$(call report,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 
-size: # statements and lines per module, against the ceilings of CONTRIBUTING.md
+size: # lines of code per module, against the ceilings of docs/architecture.md
 	@python3 tests/test_structure.py --size
 
 format:
