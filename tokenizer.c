@@ -27,6 +27,7 @@
 // this, and neither does this file.
 #include "tokenizer.h"
 #include "tokenizer/vocabulary.h"
+#include "base/nfc.h"
 #include "base/unicode.h"
 
 #include <ctype.h>
@@ -78,7 +79,7 @@ typedef struct {
     Ids *out;
     CachedPiece *cache; // by hash, cache_mask + 1 entries
     size_t cache_mask;
-    char *spare;      // SentencePiece: unused rest of the buffer for unescaped text
+    Arena texts;      // texts in the form of the vocabulary; cached pieces point into them
     PiecePart *parts; // (cap_parts) of the current piece
     MergePair *heap;  // (n_heap) binary heap, lowest key first
     size_t cap_parts, n_heap, cap_heap;
@@ -229,12 +230,13 @@ static const char *next_spaced_word(const Tokenizer *t, const char *s, const cha
 static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_continued) {
     const Tokenizer *t = e->t;
     if (n == 0) return; // an empty text gets no space prefix
+    if (!t->is_sentencepiece && t->pretokenizer->normalizes) nfc_normalize(&s, &n, &e->texts);
     if (t->is_sentencepiece) {
-        char *text = e->spare; // not reused: cached pieces point into it
-        if (t->has_space_prefix && !is_continued) *e->spare++ = ' ';
-        e->spare += sentencepiece_unescape((Str){s, n}, e->spare);
+        size_t n_prefix = t->has_space_prefix && !is_continued;
+        char *text = arena_alloc(&e->texts, n + 1, 1);
+        memset(text, ' ', n_prefix);
+        n = n_prefix + sentencepiece_unescape((Str){s, n}, text + n_prefix);
         s = text;
-        n = (size_t)(e->spare - text);
     }
 
     for (const char *end = s + n, *next; s < end; s = next) {
@@ -270,8 +272,6 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
         e.cache_mask = 2 * e.cache_mask + 1;
     e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
 
-    // Twice the size of the text, because each text between special tokens may get a space prefix.
-    char *unescaped = e.spare = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL;
     const char *from = text, *end = text + n; // from: end of the last special token
     const char *template_end = mode == SPECIAL_EVERYWHERE ? end : text;
 
@@ -298,7 +298,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
 
     encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
 
-    free(unescaped);
+    arena_free(&e.texts);
     free(e.parts);
     free(e.heap);
     free(e.cache);
@@ -406,7 +406,8 @@ Str tokenizer_piece_in_text(const Tokenizer *t, int id, bool special, bool *drop
 }
 
 size_t tokenizer_min_tokens(const Tokenizer *t, size_t n_bytes) {
-    size_t longest = t->is_sentencepiece ? 3 * t->max_bytes : t->max_bytes; // U+2581 has 3 bytes
+    // A space may be U+2581 with 3 bytes; form C takes at least a third of the bytes.
+    size_t longest = (t->is_sentencepiece || t->pretokenizer->normalizes ? 3 : 1) * t->max_bytes;
     return longest ? n_bytes / longest : 0;
 }
 

@@ -204,6 +204,8 @@ def pretokenizers(cli):
 
         expected = []
         for text in texts:
+            if name == "qwen2":
+                text = unicodedata.normalize("NFC", text)
             parts = re.split("(%s)" % digit.pattern, text) if name == "smollm" else [text]
             pieces = [p for part in parts for p in regexes["gpt-2" if name == "smollm" else name].findall(part)]
             same("".join(pieces), text, name)
@@ -212,6 +214,33 @@ def pretokenizers(cli):
                              ([tokens.index(p.encode())] if ignores_merges and p.encode() in tokens else merge_pieces([p], rank))])
 
         compare(path, texts, expected)
+
+
+@test
+def normalization(cli):
+    """Texts of a vocabulary that normalizes, against Python's unicodedata: every decomposition and Hangul syllable in all
+    forms, and random letters, marks and jamo. A special token separates the texts around it."""
+    forms = [unicodedata.normalize(form, chr(c)) for c in range(0x80, 0x30000) if not 0xd800 <= c < 0xe000
+             and unicodedata.decomposition(chr(c)) for form in ("NFC", "NFD")]
+    texts = forms + [chr(c) for c in range(0x80, 0x30000) if unicodedata.decomposition(chr(c))[:1] not in ("", "<")]
+
+    random.seed(7)
+    marks = [chr(c) for c in range(0x300, 0x1e000) if unicodedata.combining(chr(c))]
+    alphabet = "aeoAEO\u0391\u03b9\u0438\u0915\u09c7\u0b47\u0dd9\u1100\u1112\u1161\u1175\u11a8\u11c2\uac00\u212b\u4e2d "
+    for _ in range(4000):
+        texts.append("".join(random.choice(marks if random.random() < .5 else alphabet) for _ in range(random.randint(1, 9))))
+    texts.append("e" + "\u0301\u0323" * 20000)  # one run of marks: sorted, not inserted one by one
+
+    letters = vocabulary.byte_letters()
+    tokens, types = [letters[b] for b in range(256)] + ["<|x|>", letters[0] + letters[1]], [1] * 256 + [3, 1]
+    path = cli.path_of("qwen2.gguf")
+    gguf_writer.write_gguf(path, dict(vocabulary.byte_level(tokens, types, [" ".join(tokens[:2])], "qwen2"), **{"general.architecture": "llama"}), [])
+    for text, ids in zip(texts, encode(path, texts)):
+        same(bytes(ids), unicodedata.normalize("NFC", text).encode(), ascii(text)[:80])
+
+    same(encode(path, ["e<|x|>\u0301"], "--special"), [[101, 256, 0xcc, 0x81]], "a mark after a special token")
+    ids = call("-m", path, "--ids", "-f", "-", stdin=b"e\xcc\x81\xff\xcc\x81")
+    same([int(i) for i in ids.split()], [0xc3, 0xa9, 0xff, 0xcc, 0x81], "a byte outside of UTF-8")
 
 
 @test

@@ -160,16 +160,16 @@ static const char *piece_smollm(const char *s, const char *end) { return match_g
 
 // clang-format off
 static const Pretokenizer pretokenizers[] = {
-    {piece_llama3, true, true, {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1",
+    {piece_llama3, true, true, false, {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1",
                                 "pixtral", "midm-2.0", "lfm2"}},
-    {piece_llama3, true, false, {"smaug-bpe"}},
-    {piece_llama3, false, false, {"dbrx", "chatglm-bpe", "glm4"}},
-    {piece_tekken, true, true, {"tekken"}},
-    {piece_qwen2, false, false, {"qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan",
-                          "solar-open", "grok-2"}},
-    {piece_smollm, false, false, {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone",
+    {piece_llama3, true, false, false, {"smaug-bpe"}},
+    {piece_llama3, false, false, false, {"dbrx", "chatglm-bpe", "glm4"}},
+    {piece_tekken, true, true, false, {"tekken"}},
+    {piece_qwen2, false, false, true, {"qwen2"}},
+    {piece_qwen2, false, false, false, {"deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"}},
+    {piece_smollm, false, false, false, {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone",
                            "minerva-7b"}},
-    {piece_gpt2, false, false, {"gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais",
+    {piece_gpt2, false, false, false, {"gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais",
                          "trillion", "granite-docling", "exaone4"}},
 };
 // clang-format on

@@ -14,6 +14,7 @@ typedef struct {
     bool ignores_merges; // a piece that is a token is encoded as this token, even if merging would
                          // end with other tokens (ignore_merges of Hugging Face's tokenizers)
     bool adds_bos;       // texts begin with BOS unless the file says otherwise
+    bool normalizes;     // text between special tokens is brought to Unicode form C first
     const char *names[16]; // values of tokenizer.ggml.pre, as llama.cpp defines them
 } Pretokenizer;
 

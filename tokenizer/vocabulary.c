@@ -14,6 +14,7 @@
 // range, and no two tokens of a table have the same bytes.
 #include "tokenizer/vocabulary.h"
 #include "base/bits.h"
+#include "base/nfc.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -496,6 +497,7 @@ bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
         t->pretokenizer = pretokenizer_find(pre);
         if (!t->pretokenizer)
             return vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
+        if (t->pretokenizer->normalizes) nfc_init();
     }
 
     const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
