@@ -131,8 +131,8 @@ demo: $(BUILD)/demo
 	@$(MAKE) --no-print-directory all
 	@echo
 	@echo 'Next: ./llama31 run "Tell me about a dragon"    another story'
-	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
 	@echo '      ./llama31 help                            list the commands'
+	@echo '      scripts/get_model.sh llama-3.2-1b         download a real model (0.8 GB)'
 
 # Measures the time of every kernel, to choose the thresholds of backends: build/sweep -m MODEL -t N
 sweep: $(BUILD)/sweep
