@@ -80,7 +80,7 @@ def commands_of(block):
         if shown:
             end = next((j for j in range(i + 1, len(lines)) if lines[j].startswith("$ ")), len(lines))
             found.append("cat > %s <<'END'\n%s\nEND" % (shown[1], "\n".join(lines[i + 1:end])))
-        elif re.search(r"(^|[ |(;])(\./)?llama31 ", line) or re.match(r"\w+=\$|export |echo .*> ", line):
+        elif re.search(r"(^|[ |(;'])(\./)?llama31 ", line) or re.match(r"\w+=\$|export |echo .*> ", line):
             found.append(line)
     return found
 
