@@ -132,8 +132,8 @@ demo: $(BUILD)/demo
 	@$(MAKE) --no-print-directory all
 	@echo
 	@echo 'Next: ./llama31 run "Tell me about a dragon"    another story'
-	@echo '      ./llama31 chat -m MODEL.gguf              a real model: see docs/models.md'
 	@echo '      ./llama31 help                            list the commands'
+	@echo '      scripts/get_model.sh llama-3.2-1b         download a real model (0.8 GB)'
 
 # Measures the time of every kernel, to choose the thresholds of backends: build/sweep -m MODEL -t N
 sweep: $(BUILD)/sweep
@@ -179,10 +179,13 @@ install:
 	./llama31 help --completion bash > "$(SHARE)/bash-completion/completions/llama31"
 	./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
 	./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
-	mkdir -p "$(SHARE)/doc/llama31/docs/rope" "$(SHARE)/llama31/scripts/lib"
-	install -m 644 README.md CHANGELOG.md LICENSE "$(SHARE)/doc/llama31"
+	for folder in docs docs/rope docs/pictures stories; do mkdir -p "$(SHARE)/doc/llama31/$$folder" || exit 1; done
+	mkdir -p "$(SHARE)/llama31/scripts/lib"
+	install -m 644 README.md CHANGELOG.md CONTRIBUTING.md LICENSE "$(SHARE)/doc/llama31"
 	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
 	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"
+	install -m 644 docs/pictures/* "$(SHARE)/doc/llama31/docs/pictures"
+	install -m 644 stories/README.md "$(SHARE)/doc/llama31/stories"
 	install -m 755 scripts/*.py scripts/*.sh scripts/*.mjs "$(SHARE)/llama31/scripts"
 	install -m 644 scripts/lib/*.py "$(SHARE)/llama31/scripts/lib"
 

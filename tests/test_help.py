@@ -144,9 +144,10 @@ def other_completions(tmp):
 
 @test
 def typed_completions(tmp):
-    """The Tab key in bash and zsh, with the script loaded as `make install` installs it."""
+    """The Tab key in bash and zsh, with the script sourced, and loaded as `make install` installs it."""
     for shell, name, begin in (("bash", "llama31", "source ./llama31"),
-                               ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump")):
+                               ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump"),
+                               ("zsh", "sourced", "autoload -Uz compinit; compinit -u -D; source <(cat sourced)")):
         if not shutil.which(shell):
             continue
 

@@ -61,5 +61,16 @@ def greedy():
             check(text == case["text"], "%r, expected %r" % (text, case["text"]))
 
 
+@test
+def samples():
+    """The commands of stories/README.md print the stories beside them."""
+    with open(os.path.join(ROOT, "stories", "README.md"), encoding="utf-8") as f:
+        found = re.findall(r'^`LLAMA31_ISA=scalar llama31 run --seed (\d+) "(.*)"`:\n\n((?:> .*\n)+)', f.read(), re.M)
+    check(len(found) == 3, found)
+    for seed, prompt, quoted in found:
+        text = call("run", "-q", "--seed", seed, prompt, env=dict(os.environ, LLAMA31_ISA="scalar"))[0].decode()
+        same(text.strip(), quoted.replace("> ", "").replace("  \n", "\n").strip(), seed)
+
+
 if __name__ == "__main__":
     main("stories")

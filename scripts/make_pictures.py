@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Draws the pictures of README.md: scripts/make_pictures.py terminal MODEL.gguf, or scripts/make_pictures.py speed.
+
+`terminal` runs the commands of SESSION in a pseudo-terminal and draws the final screen. `speed` draws the bars of
+docs/pictures/speed.csv. Both write docs/pictures/NAME.svg, with colors for light and dark backgrounds."""
+import csv
+import html
+import itertools
+import os
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PICTURES = os.path.join(ROOT, "docs", "pictures")
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+
+SCHEMA = """{"type": "object", "required": ["name", "born", "city"],
+ "properties": {"name": {"type": "string"}, "born": {"type": "integer"}, "city": {"type": "string"}}}"""
+SESSION = [  # what is typed, and the prompt of the answer
+    ('./llama31 run --temp 0.7 --seed 18 "Once upon a time"', "$"),
+    ("./llama31 chat -q --temp 0 -m tinyllama.gguf", ">"),
+    ("What is the capital of France?", ">"),
+    ("/exit", "$"),
+    ('./llama31 run -q --temp 0 -m tinyllama.gguf --json-schema @person.json \\', ">"),
+    ('"Extract the facts as JSON: Ada Lovelace was born in London in 1815."', "$"),
+]
+
+# name: color on a light and on a dark background
+COLORS = {"paper": ("#f6f8fa", "#161b22"), "ink": ("#1f2328", "#e6edf3"), "dim": ("#656d76", "#8d96a0"),
+          "mark": ("#0969da", "#58a6ff"), "peer": ("#afb8c1", "#6e7681"), "other": ("#d0d7de", "#484f58")}
+CHAR, LINE, EDGE = 8.2, 19, 16  # width of a character, height of a line, margin
+FONTS = {"terminal": "13.6px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace",
+         "speed": "13px system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif"}
+
+
+def write_svg(name, title, width, height, shapes):
+    """Writes a picture whose shapes have the names of COLORS as classes."""
+    def style(i):
+        return "".join(".%s{fill:%s}" % (color, values[i]) for color, values in COLORS.items())
+
+    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" role="img">' %
+             (width, height, width, height),
+             "<title>%s</title>" % html.escape(title),
+             "<style>text{font:%s;white-space:pre}.bold{font-weight:600}%s@media(prefers-color-scheme:dark){%s}</style>" %
+             (FONTS[name], style(0), style(1)),
+             '<rect class="paper" width="%g" height="%g" rx="8"/>' % (width, height), *shapes, "</svg>"]
+    with open(os.path.join(PICTURES, name + ".svg"), "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+
+
+def text(x, y, classes, content, n_columns=0):
+    """A text; with n_columns, exactly that many characters wide in any font."""
+    grid = ' textLength="%g" lengthAdjust="spacingAndGlyphs"' % (n_columns * CHAR) if n_columns else ""
+    return '<text x="%g" y="%g" class="%s"%s xml:space="preserve">%s</text>' % (x, y, classes, grid, html.escape(content, quote=False))
+
+
+def record(model, folder):
+    """Runs SESSION. Returns the lines of the screen, each a list of characters with their class."""
+    from cli import PROGRAM
+    from terminal import Terminal
+
+    class Recorder(Terminal):
+        """A terminal that remembers which characters are dim."""
+        is_dim, classes = False, {}
+
+        def put(self, char):
+            super().put(char)
+            self.classes[self.row, self.column - 1] = "dim" if self.is_dim else "ink"
+
+        def control(self, arguments, final):
+            super().control(arguments, final)
+            if final == "m":
+                self.is_dim = arguments == "2"
+
+    os.symlink(PROGRAM, os.path.join(folder, "llama31"))
+    os.symlink(os.path.abspath(model), os.path.join(folder, "tinyllama.gguf"))
+    with open(os.path.join(folder, "person.json"), "w") as f:
+        f.write(SCHEMA)
+
+    t = Recorder(["env", "-C", folder, "sh"], rows=60, env={"PS1": "$ ", "LLAMA31_HISTORY": "", "TERM": "xterm-256color"})
+    t.wait(lambda: t.text() == "$")
+    for typed, prompt in SESSION:
+        first = t.row
+        t.send(typed + ("\r" if prompt == ">" else "\n"))
+        if not t.wait(lambda: t.row > first and t.text().endswith("\n" + prompt), 120):
+            sys.exit("make_pictures: no prompt %s after %s:\n%s" % (prompt, typed, t.text()))
+    rows = t.text().splitlines()[:-1]
+    t.close()
+
+    # What was typed: from a prompt to the end of the line.
+    return [[(char, "mark" if row.startswith(("$ ", "> ")) else t.classes.get((i, j), "ink")) for j, char in enumerate(row)]
+            for i, row in enumerate(rows)]
+
+
+def terminal(model):
+    with tempfile.TemporaryDirectory() as folder:
+        rows = record(model, folder)
+    shapes = []
+    for i, row in enumerate(rows):
+        column = 0
+        for name, run in itertools.groupby(row, key=lambda cell: cell[1]):
+            content = "".join(char for char, _ in run)
+            shapes.append(text(EDGE + column * CHAR, EDGE + LINE * (i + 0.75), name, content, len(content)))
+            column += len(content)
+    write_svg("terminal", "A story, a chat and a JSON answer in a terminal", 2 * EDGE + 80 * CHAR, 2 * EDGE + LINE * len(rows), shapes)
+
+
+def speed():
+    with open(os.path.join(PICTURES, "speed.csv"), encoding="utf-8") as f:
+        rows = list(csv.DictReader(f))
+    programs = list(zip(list(rows[0])[4:], ("mark", "peer", "other")))
+    width, left, longest = 760, 200, 440
+    shapes, y = [text(EDGE, 30, "ink bold", "Tokens per second. The bars beside a label are to scale.")], 48
+
+    for group, tasks in itertools.groupby(rows, key=lambda r: (r["model"], r["machine"], r["date"])):
+        y += 22
+        shapes.append(text(EDGE, y, "ink bold", "%s in Q4_K_M, two cores of %s (%s)" % group))
+        y += 10
+        for task in tasks:
+            shapes.append(text(EDGE, y + 14, "ink", task["task"]))
+            measured = [(name, color, float(task[name])) for name, color in programs if task[name]]
+            scale = longest / max(value for _, _, value in measured)
+            for name, color, value in measured:
+                shapes.append('<rect class="%s" x="%g" y="%g" width="%.1f" height="14" rx="2"/>' % (color, left, y + 3, value * scale))
+                shapes.append(text(left + value * scale + 6, y + 14, "dim", "%s  %s" % (task[name], name)))
+                y += 17
+            y += 8
+    write_svg("speed", "Tokens per second of llama31, llama.cpp and ik_llama.cpp", width, y + 8, shapes)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "terminal":
+        terminal(sys.argv[2])
+    elif sys.argv[1:] == ["speed"]:
+        speed()
+    else:
+        sys.exit(__doc__)
