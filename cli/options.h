@@ -59,6 +59,7 @@ typedef struct {
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
     bool is_raw, has_special, has_echo, keep_newline;
+    bool shares_stdin; // another process reads it, too: see prompt_prepare()
 
     // Generation.
     int n_choices;             // -N; 0: one

@@ -5,10 +5,7 @@
 #include "base/os/os.h"
 #include "cli/output.h"
 
-#include <poll.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 // The time of computing the first n positions of a context, in units of the first token's time. The
 // products of a token take the same time at each position; attention grows with the position.
@@ -70,14 +67,6 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     else
         note(o, "ended: context full (%d, %s)", r->max_context,
              r->max_context < g->model->config.max_context ? "-c" : "the model's");
-}
-
-void note_unread_stdin(const Options *o) {
-    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-    struct stat st;
-    bool is_pipe = fstat(STDIN_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
-    if (is_pipe && poll(&in, 1, 0) > 0 && (in.revents & POLLIN))
-        note(o, "standard input was not read; the argument - inserts it into the prompt");
 }
 
 // The line must fit 80 columns unless there is reasoning: no decimals from 100 tok/s on.

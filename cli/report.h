@@ -9,9 +9,6 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
                            Session *session);
 // Notes if the text ends in a repetition or was cut by -n or the context.
 void note_ending(const Options *o, const Generator *g, const Sequence *s);
-// Prints a note if stdin is a pipe with unread data. The data is not consumed, because it may be
-// the input of a shell loop. Call it at the end of a run, when the writer has had time to write.
-void note_unread_stdin(const Options *o);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens. n_reasoning, n_answer: tokens of the texts, noted if there was reasoning.
 void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer, uint64_t seed);

@@ -324,8 +324,7 @@ def suggestions(tmp):
 
 @test
 def commands_of_ollama(tmp):
-    for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"),
-                          ("version", "llama31 --version"), ("cache", "--cache-size")):
+    for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"), ("cache", "--cache-size")):
         err = program(command, "llama3.1", code=2)[1]
         check(err.startswith("llama31: %s: " % command) and hint in err and err.count("\n") == 1, err)
 

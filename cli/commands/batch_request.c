@@ -426,6 +426,9 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
         if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
 
+    if (ok && str_is(messages[n - 1].role, "user") && str_is_blank(messages[n - 1].content))
+        ok = error_set(err, EXIT_RUNTIME, "the prompt is empty");
+
     TemplateInput in = {.messages = messages,
                         .n_messages = n,
                         .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
@@ -572,7 +575,6 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
                    : parse_text(r, text, err);
     if (!ok) return false;
-    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
                          "echo: needs a prompt without chat template (/v1/completions, or --raw)");

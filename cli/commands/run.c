@@ -103,6 +103,7 @@ int command_run(const Options *given) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
+    prompt_check(o, &prompt);
     template_warn_missing(o, &p.tpl);
     sampling_complete(&options, &p);
 
@@ -151,7 +152,6 @@ int command_run(const Options *given) {
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &g, s);
-    note_unread_stdin(o);
     note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
