@@ -58,15 +58,14 @@ static void append_file(const Options *o, const char *path, Buffer *out) {
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
 }
 
-// Appends stdin after an empty line, if it is a file, pipe or socket and has anything to read.
+// Appends stdin after an empty line, if it is no terminal or other device and has anything to read.
 static void append_stdin(const Options *o, Buffer *out) {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     struct stat st;
     size_t begin = out->len;
-    if (fstat(STDIN_FILENO, &st)) return;
+    if (fstat(STDIN_FILENO, &st) || S_ISCHR(st.st_mode)) return;
 
     bool is_file = S_ISREG(st.st_mode);
-    if (!is_file && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode)) return;
     bool is_at_end = is_file ? lseek(STDIN_FILENO, 0, SEEK_CUR) >= st.st_size
                              : poll(&in, 1, 0) > 0 && !(in.revents & POLLIN);
     if (is_at_end) return;

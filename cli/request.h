@@ -12,8 +12,8 @@ enum {
 };
 
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
-// is_plain or without a template, BOS and the text. False with err if the template rejects it, or
-// if it is blank and not plain.
+// is_plain or without a template, BOS and the text. False with err if the message is blank or the
+// template rejects it.
 bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
                    Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.

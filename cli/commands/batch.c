@@ -16,6 +16,7 @@
 #include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
+#include "cli/report.h"
 #include "cli/sampling.h"
 #include "model/size.h"
 #include "base/os/os.h"
@@ -378,6 +379,7 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (b->n_truncated)
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)b->n_truncated, "record"));
+    warn_loops(b->n_loops, "answer");
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with %s to continue",
              count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));

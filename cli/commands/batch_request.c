@@ -238,6 +238,11 @@ static bool parse_ordered(Record *r, const Json *v, Error *err) {
     return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);
 }
 
+static bool parse_stop_loops(Record *r, const Json *v, Error *err) {
+    r->options.no_loop_stop = !v->boolean;
+    return v->kind == JSON_BOOL || record_mismatch(err, "stop_loops", "true or false", v);
+}
+
 // True if a field of this value has the same meaning as no field.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
@@ -270,7 +275,7 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_stop_loops}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
