@@ -67,6 +67,7 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     ModelOptions *m = &o.model_options;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
+    if (n_threads > 8 * team_default_threads()) warn("-t %d: too many for the CPUs", n_threads);
     if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
 
     // From here on the process can open only the files that the options name.

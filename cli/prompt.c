@@ -53,6 +53,8 @@ static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;
     if (!file_read(path, out, &err)) die_error(&err);
+    if (memchr(out->data + begin, 0, out->len - begin))
+        warn("%s: not a text, it has zero bytes", strcmp(path, "-") ? path : "standard input");
     if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
@@ -89,12 +91,11 @@ void prompt_read(const Options *o, Buffer *out) {
 
     for (int i = 0; i < o->n_args; i++) {
         if (i) buffer_puts(out, " ");
-        bool is_stdin = !strcmp(o->args[i], "-");
-        if (is_stdin)
-            append_file(o, "-", out);
-        else
+        if (strcmp(o->args[i], "-"))
             buffer_puts(out, o->args[i]);
-        has_stdin |= is_stdin;
+        else
+            append_file(o, "-", out);
+        has_stdin |= !strcmp(o->args[i], "-");
     }
 
     bool has_text = o->prompt || o->file || o->n_args;

@@ -36,8 +36,7 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
 
 void warn_loops(int n, const char *noun) {
     if (n)
-        warn("%s ended in a loop; try --dry-multiplier 0.8 or a higher --temp (--no-loop-stop: "
-             "goes on)",
+        warn("%s ended in a loop; try --dry-multiplier 0.8 (off: --no-loop-stop)",
              count_of(n, noun));
 }
 

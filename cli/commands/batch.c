@@ -128,7 +128,7 @@ static void print_summary(const Batch *b) {
         fprintf(stderr, " | accepted %llu of %llu draft tok",
                 (unsigned long long)speculation.n_accepted,
                 (unsigned long long)speculation.n_drafted);
-    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
+    fprintf(stderr, " | %.1f s | base seed %lld\n", now_sec() - b->start,
             (long long)b->options.sample.seed);
 }
 
@@ -208,6 +208,9 @@ static void add_request(Batch *b, LineState state, Str line) {
 }
 
 static void add_line(Batch *b, LineState state, Str line) {
+    if (b->input.number == 1 && b->task->has_text && !b->options.is_lines && line.len &&
+        line.data[0] != '{')
+        warn("%s: no JSON lines (plain text: --lines; an array: jq -c '.[]')", b->input.path);
     if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
     if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
 }
