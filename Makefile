@@ -162,6 +162,8 @@ $(BUILD)/fuzz: $(FUZZERS:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUI
 	$(call report,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 
+help: # the head of this file
+	@sed -n '/^#/!q;s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 size: # lines of code per module, against the ceilings of docs/architecture.md
 	@python3 tests/test_structure.py --size
 
@@ -200,5 +202,5 @@ dist: # the files in git, and the commit, for --version
 clean:
 	rm -rf $(BUILD) build-asan build-asan-backends llama31
 
-.PHONY: all demo sweep test asan asan-backends fuzz size format install uninstall dist clean FORCE
+.PHONY: all help demo sweep test asan asan-backends fuzz size format install uninstall dist clean FORCE
 -include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d $(BUILD)/kernels/backends_scalar.d $(BUILD)/tests/sweep.d

@@ -1,6 +1,6 @@
 // llama31: entry point. Parses argv into Options and runs one command on a team of threads.
 //
-//     argv -> command_find() -> options_parse() -> kernels_init() -> enter_sandbox()
+//     argv -> command_choose() -> options_parse() -> kernels_init() -> enter_sandbox()
 //          -> team_serve(command->run)
 //
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
@@ -9,7 +9,6 @@
 #include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
-#include "cli/prompt.h"
 #include "cli/commands/commands.h"
 #include "generate/generate.h"
 #include "kernels/ops.h"
@@ -68,6 +67,7 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     ModelOptions *m = &o.model_options;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
+    if (n_threads > 8 * team_default_threads()) warn("-t %d: too many for the CPUs", n_threads);
     if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
 
     // From here on the process can open only the files that the options name.
@@ -76,24 +76,13 @@ static int run_command(const Command *command, int argc, char **argv) {
                       &o);
 }
 
-// The first argument names the command. --help, --man and --completion run the command help. If the
-// first argument is another option or a model file, the command is `run`.
 int main(int argc, char **argv) {
     output_prepare();
     signals_install(&generate_interrupted);
 
-    if (argc < 2)
-        die(EXIT_USAGE, "expected a command: llama31 run \"Once upon a time\", or llama31 help");
-
-    // Without a command name, as in `llama31 -m FILE`, the options begin at argv[1].
-    const char *name = argv[1];
-    bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
-    int n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options
-    int code;
-    if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
-        code = run_command(command_find("help"), is_help ? 0 : argc - 1, argv + 1);
-    else
-        code = run_command(command_find(n == 1 ? "run" : name), argc - n, argv + n);
+    int n; // arguments before the options
+    const Command *command = command_choose(argc, argv, &n);
+    int code = run_command(command, argc - n, argv + n);
     stdout_flush();
     return code;
 }

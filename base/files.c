@@ -63,6 +63,15 @@ bool file_wait(int fd, short events) {
     return poll(&(struct pollfd){.fd = fd, .events = events}, 1, -1) > 0 || errno == EINTR;
 }
 
+// Says once that the end of standard input is awaited, after a second. An open pipe may never end.
+static void warn_if_waiting(void) {
+    static bool was_said;
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (was_said || poll(&in, 1, 1000)) return;
+    was_said = true;
+    warn("waiting for the end of standard input (< /dev/null passes none)");
+}
+
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_file(err, path);
@@ -74,6 +83,7 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     ssize_t n;
 
     do {
+        if (fd == STDIN_FILENO) warn_if_waiting();
         n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
         if (n > 0) out->len += (size_t)n;
         is_too_long = !is_file && out->len - start > MAX_STREAM_BYTES;

@@ -225,7 +225,8 @@ static int edit_distance(const char *a, const char *b) {
 
 const char *did_you_mean(const char *word, const void *names, size_t stride, int n) {
     static char text[80];
-    int best = (int)strlen(word + strspn(word, "-")) / 2 + 1;
+    size_t n_letters = strlen(word + strspn(word, "-"));
+    int best = n_letters < 9 ? (int)n_letters / 3 + 1 : 3; // the first distance that is too far
     *text = 0;
     for (int i = 0; i < n; i++) {
         const char *name =

@@ -36,12 +36,13 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
 
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
-    bool is_ended = s->finish == FINISH_LENGTH || s->finish == FINISH_STOP;
+    bool is_ended = s->finish >= FINISH_STOP && s->finish <= FINISH_LOOP;
     return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text));
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
-    return r->n_calls && s->finish == FINISH_STOP ? "tool_calls" : finish_name(s->finish);
+    static const char *const names[] = {"none", "stop", "length", "repetition", "cancel", "error"};
+    return r->n_calls && s->finish == FINISH_STOP ? "tool_calls" : names[s->finish];
 }
 
 // The last token may not be in the session yet: it is fed with the next forward pass.

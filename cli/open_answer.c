@@ -91,7 +91,10 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     spec.is_closed = !o->extra_properties;
     if (!is_own) use_option_source(o, &spec);
 
-    if (o->ignore_eos && constraint_n_sources(&spec))
+    const char *choices = o->constraint_choices;
+    if (!is_own && choices && !choices[strspn(choices, ",")])
+        ok = error_set(err, EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", choices);
+    else if (o->ignore_eos && constraint_n_sources(&spec))
         ok = error_set(err, EXIT_USAGE,
                        "expected either --ignore-eos or a constraint, which ends its text");
     else

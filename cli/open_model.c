@@ -48,7 +48,7 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 }
 
 void template_warn_missing(const Options *o, const Template *tpl) {
-    if (tpl->missing.len && !o->is_quiet && !o->is_raw)
+    if (tpl->missing.len && !o->is_raw)
         warn_wrapped("template %s marks turns with plain text that a message can imitate: %s",
                      tpl->name, tpl->missing.data);
 }

@@ -119,6 +119,7 @@ const Option option_table[] = {
     GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
+    {{"--no-loop-stop"}, GENERATE, FLAG(no_loop_stop), "do not end a text that repeats itself"},
     {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos), "ignore end-of-text tokens"},
     {{"--min-tokens"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, INT(min_tokens, 0, 1e9, "N"),
      "do not end the text before N tokens (default 0)"},

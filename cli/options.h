@@ -52,13 +52,13 @@ typedef struct {
     ModelOptions model_options;
     const char *cache, *cache_size; // prefix cache: directory (NULL or empty: none), size limit
     const char *draft;              // draft model
-    bool no_lookup;
+    bool no_lookup, no_loop_stop;
 
     // The prompt. A value of system, json_schema or ids that begins with '@' names a file.
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
-    bool is_raw, has_special, has_echo, keep_newline;
+    bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
 
     // Generation.
     int n_choices;             // -N; 0: one

@@ -1,8 +1,10 @@
 // See prompt.h.
 #include "cli/prompt.h"
 #include "base/files.h"
+#include "base/os/os.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -19,18 +21,30 @@ static bool is_of_family(const char *name, const char *family) {
 }
 
 void model_take_argument(Options *o) {
-    static const char *const families[] = {"llama", "meta-llama", "tinyllama", "qwen",   "mistral",
-                                           "gemma", "phi",        "deepseek",  "gpt-oss"};
-    const char *arg = o->n_args ? o->args[0] : "";
-    bool is_model = argument_is_model(arg);
     if (o->model && o->model != getenv("LLAMA31_MODEL")) return; // -m was given
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (!is_model && is_of_family(arg, families[i]))
-            die(EXIT_USAGE,
-                "run: \"%s\" names a model; models are files (docs/models.md); text: -p TEXT", arg);
-    if (!is_model) return;
+    if (!o->n_args || !argument_is_model(o->args[0])) return;
     o->model = *o->args++;
     o->n_args--;
+}
+
+void prompt_prepare(Options *o) {
+    struct stat st;
+    model_take_argument(o);
+    if (fstat(STDIN_FILENO, &st)) return;
+    o->shares_stdin =
+        S_ISREG(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) > 0 : os_parent_has_stdin(&st);
+}
+
+void run_prepare(Options *o) {
+    static const char *const families[] = {"llama", "meta-llama", "tinyllama", "qwen",   "mistral",
+                                           "gemma", "phi",        "deepseek",  "gpt-oss"};
+    const char *before = o->model, *arg = o->n_args ? o->args[0] : "";
+    prompt_prepare(o);
+    if (o->model != before || (o->model && o->model != getenv("LLAMA31_MODEL"))) return;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (is_of_family(arg, families[i]))
+            die(EXIT_USAGE,
+                "run: \"%s\" names a model; models are files (docs/models.md); text: -p TEXT", arg);
 }
 
 // Appends a file. Removes its final newline, which editors and `echo` add, unless --keep-newline is
@@ -39,12 +53,38 @@ static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;
     if (!file_read(path, out, &err)) die_error(&err);
+    if (memchr(out->data + begin, 0, out->len - begin))
+        warn("%s: not a text, it has zero bytes", strcmp(path, "-") ? path : "standard input");
     if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
 }
 
+// Appends stdin after an empty line, if it is no terminal or other device and has anything to read.
+static void append_stdin(const Options *o, Buffer *out) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct stat st;
+    size_t begin = out->len;
+    if (fstat(STDIN_FILENO, &st) || S_ISCHR(st.st_mode)) return;
+
+    bool is_file = S_ISREG(st.st_mode);
+    bool is_at_end = is_file ? lseek(STDIN_FILENO, 0, SEEK_CUR) >= st.st_size
+                             : poll(&in, 1, 0) > 0 && !(in.revents & POLLIN);
+    if (is_at_end) return;
+    if (o->shares_stdin) {
+        warn("standard input was not read: the calling program reads it, too (the argument - reads "
+             "it, < /dev/null passes none)");
+        return;
+    }
+
+    buffer_puts(out, begin ? "\n\n" : "");
+    size_t end = out->len;
+    append_file(o, "-", out);
+    if (out->len == end) out->len = begin;
+}
+
 void prompt_read(const Options *o, Buffer *out) {
+    bool has_stdin = o->file && !strcmp(o->file, "-");
     buffer_puts(out, "");
     if (o->prompt) buffer_puts(out, o->prompt);
     if (o->file) append_file(o, o->file, out);
@@ -55,12 +95,21 @@ void prompt_read(const Options *o, Buffer *out) {
             buffer_puts(out, o->args[i]);
         else
             append_file(o, "-", out);
+        has_stdin |= !strcmp(o->args[i], "-");
     }
 
-    if (o->prompt || o->file || o->n_args) return;
-    if (isatty(STDIN_FILENO))
+    bool has_text = o->prompt || o->file || o->n_args;
+    if (!has_text && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: no prompt; pass TEXT, -f FILE or standard input", o->command);
-    append_file(o, "-", out);
+    if (!has_text)
+        append_file(o, "-", out);
+    else if (!has_stdin)
+        append_stdin(o, out);
+}
+
+void prompt_check(const Options *o, const Buffer *prompt) {
+    bool is_bos = o->is_raw && !prompt->len && !o->file && (o->prompt || o->n_args);
+    if (str_is_blank(buffer_str(prompt)) && !is_bos) die(EXIT_USAGE, "the prompt is empty");
 }
 
 Str system_prompt_read(const Options *o, const Template *tpl) {

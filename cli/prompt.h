@@ -1,5 +1,9 @@
 // Reads the input of the model from the options: the prompt, the system prompt, tools, token ids.
 //
+// Stdin beside a prompt belongs to the prompt, unless it is the input of a script or loop that
+// calls this program: a file of which something has been read before, or a pipe that is the parent
+// process's stdin as well.
+//
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
 #pragma once
 
@@ -9,12 +13,20 @@
 
 // True if a positional argument is the name of a GGUF file, not a prompt that ends in ".gguf".
 bool argument_is_model(const char *arg);
-// Without -m, makes a first positional argument that is a GGUF file the model. Dies (exit 2) if it
-// is the name of a published model, as ollama has them ("llama3.1:8b").
+// Without -m, makes a first positional argument that is a GGUF file the model.
 void model_take_argument(Options *o);
-// Appends the prompt: -p, then -f, then the positional arguments joined by spaces. The argument "-"
-// inserts stdin. Stdin is also the prompt if none is given; dies (exit 2) if it is then a terminal.
+// The same, for a command with a prompt, and finds out whether the caller reads stdin, too. This is
+// not possible in the sandbox.
+void prompt_prepare(Options *o);
+// The same. Dies (exit 2) if the first argument is the name of a published model, as ollama has
+// them ("llama3.1:8b").
+void run_prepare(Options *o);
+// Appends the prompt: -p, then -f, then the positional arguments joined by spaces, where "-" stands
+// for stdin, then stdin after an empty line. Warns if stdin is not read because the caller reads
+// it. Stdin is the prompt if none is given; dies (exit 2) if it is then a terminal.
 void prompt_read(const Options *o, Buffer *out);
+// Dies (exit 2) if the prompt is blank. With --raw, an explicit "" stands for BOS alone.
+void prompt_check(const Options *o, const Buffer *prompt);
 // The text of -sys, owned; data NULL: none. Dies (exit 2) if there is no template for it.
 Str system_prompt_read(const Options *o, const Template *tpl);
 // The JSON array of --tools, owned; data NULL: none. Dies (exit 2) if it is invalid.

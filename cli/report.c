@@ -5,10 +5,7 @@
 #include "base/os/os.h"
 #include "cli/output.h"
 
-#include <poll.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 // The time of computing the first n positions of a context, in units of the first token's time. The
 // products of a token take the same time at each position; attention grows with the position.
@@ -37,47 +34,20 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
     progress_end();
 }
 
-// Returns how many times the text repeats the same string at its end, or 0 if the repetition is
-// shorter than MIN_BYTES or has fewer than MIN_TIMES copies.
-//
-// The prefix function of Knuth, Morris and Pratt (1977) is computed on the reversed text, whose
-// prefixes are the suffixes of the text. A suffix of n bytes whose longest border (a proper prefix
-// that is also a suffix) has k bytes repeats with the period n - k.
-static int count_repetitions(Str text) {
-    enum { WINDOW = 2048, MIN_BYTES = 100, MIN_TIMES = 4 };
-    static int prefix[WINDOW];
-    int n = text.len < WINDOW ? (int)text.len : WINDOW, times = 0;
-    if (n == 0) return 0;
-    const char *last = text.data + text.len - 1;
-    for (int i = 1, k = 0; i < n; i++) {
-        while (k && last[-i] != last[-k]) k = prefix[k - 1];
-        prefix[i] = k += last[-i] == last[-k];
-        int length = i + 1, period = length - k;
-        if (length >= MIN_BYTES && length / period > times) times = length / period;
-    }
-    return times >= MIN_TIMES ? times : 0;
+void warn_loops(int n, const char *noun) {
+    if (n)
+        warn("%s ended in a loop; try --dry-multiplier 0.8 (off: --no-loop-stop)",
+             count_of(n, noun));
 }
 
 void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     const Request *r = &s->request;
-    int times = count_repetitions(buffer_str(&s->text));
-    if (times)
-        note(o, "the text ends in %d repetitions; try --dry-multiplier 0.8 or a higher --temp",
-             times);
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
         note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
     else
         note(o, "ended: context full (%d, %s)", r->max_context,
              r->max_context < g->model->config.max_context ? "-c" : "the model's");
-}
-
-void note_unread_stdin(const Options *o) {
-    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-    struct stat st;
-    bool is_pipe = fstat(STDIN_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
-    if (is_pipe && poll(&in, 1, 0) > 0 && (in.revents & POLLIN))
-        note(o, "standard input was not read; the argument - inserts it into the prompt");
 }
 
 // The line must fit 80 columns unless there is reasoning: no decimals from 100 tok/s on.

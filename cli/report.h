@@ -7,11 +7,10 @@
 // Starts a request, prefills its prompt with a progress line, and samples the first token.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session);
-// Notes if the text ends in a repetition or was cut by -n or the context.
+// Warns, even with -q, if n texts were ended because they repeated themselves.
+void warn_loops(int n, const char *noun);
+// Notes if the text was cut by -n or the context.
 void note_ending(const Options *o, const Generator *g, const Sequence *s);
-// Prints a note if stdin is a pipe with unread data. The data is not consumed, because it may be
-// the input of a shell loop. Call it at the end of a run, when the writer has had time to write.
-void note_unread_stdin(const Options *o);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens. n_reasoning, n_answer: tokens of the texts, noted if there was reasoning.
 void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer, uint64_t seed);

@@ -13,6 +13,8 @@ bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plai
     const Tokenizer *t = p->tokenizer;
 
     if (!is_plain && !p->tpl.is_none) {
+        if (str_is_blank(prompt)) return error_set(err, EXIT_USAGE, "the prompt is empty");
+
         bool has_system = p->system.data;
         Message messages[2] = {message_make(str_of("system"), p->system),
                                message_make(str_of("user"), prompt)};
@@ -61,6 +63,7 @@ bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {
 }
 
 bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error *err) {
+    if (!prompt->len) return error_set(err, EXIT_USAGE, "the prompt is empty");
     r->prompt = prompt->data;
     r->n_prompt = prompt->len;
     r->max_context = context_choose(p, prompt->len, r->max_tokens);
@@ -75,6 +78,7 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
 
     *r = (Request){.max_tokens = n,
                    .ignore_eos = o->ignore_eos,
+                   .stops_loops = !o->no_loop_stop,
                    .min_tokens = o->min_tokens,
                    .sample = o->sample,
                    .stops = o->stops,

@@ -12,7 +12,8 @@ enum {
 };
 
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
-// is_plain or without a template, BOS and the text. False with err if the template rejects it.
+// is_plain or without a template, BOS and the text. False with err if the message is blank or the
+// template rejects it.
 bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
                    Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.
@@ -21,7 +22,7 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // not encoded, which would take long for a huge file.
 bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
 // Sets the prompt of a request, which must outlive it, and the context that the prompt needs. False
-// with err (exit 4) if the prompt does not fit the context.
+// with err if the prompt has no token, or does not fit the context (exit 4).
 bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error *err);
 // Makes the request for an encoded prompt, which must outlive it. False with err (exit 4) if the
 // prompt does not fit the context.

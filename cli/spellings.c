@@ -15,20 +15,26 @@ static const struct {
                        // row does not match
 } spellings[] = {
     {SPELLING_OPTION, "--batch-size", "-b"},
+    {SPELLING_OPTION, "--max-tokens --max-new-tokens --num-predict --max-length", "-n"},
+    {SPELLING_OPTION, "--repetition-penalty", "--repeat-penalty"},
+    {SPELLING_OPTION, "--ctx --num-ctx --n-ctx", "-c"},
+    {SPELLING_OPTION, "--resume", "--continue"},
+    {SPELLING_OPTION, "--load", "--session"},
     {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
     {SPELLING_OPTION, "--yarn-orig-ctx", "--rope-orig-ctx"},
     {SPELLING_OPTION, "--chat-template --chat-template-file", "--template"},
     {SPELLING_OPTION, "--grammar-file", "--grammar"},
-    {SPELLING_OPTION, "-j", "--json-schema"},
+    {SPELLING_OPTION, "-j --schema", "--json-schema"},
     {SPELLING_OPTION, "-md --model-draft --spec-draft-model", "--draft"},
     {SPELLING_OPTION, "-l", "--logit-bias"},
     {SPELLING_OPTION, "--lora-scaled", "--lora"},
     {SPELLING_OPTION, "-sp", "--special"},
     {SPELLING_OPTION, "-no-cnv --no-conversation", "--raw"},
     {SPELLING_OPTION, "--display-prompt", "--echo"},
-    {SPELLING_OPTION, "--log-disable --no-show-timings", "-q"},
+    {SPELLING_OPTION, "--log-disable --no-show-timings --silent", "-q"},
     {SPELLING_OPTION, "--log-verbose", "-v"},
     {SPELLING_OPTION, "--usage", "--help"},
+    {SPELLING_OPTION, "-V", "--version"},
     {SPELLING_FILE, "-jf --json-schema-file", "--json-schema"},
     {SPELLING_FILE, "-sysf --system-prompt-file", "-sys"},
     {SPELLING_OPTION, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
@@ -38,15 +44,18 @@ static const struct {
     {SPELLING_VALUE, "--no-sandbox", "--sandbox\0none"},
 
     // Without effect.
-    {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn -fit --fit", "on off auto"},
+    {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn -fit --fit",
+     "on off auto always never"},
     {SPELLING_IGNORED_VALUE,
-     "-ngl -ngld *gpu-layers *draft-ngl -fitt --fit-target -fitc --fit-ctx -ncmoe -ncmoed "
+     "--log-level --keepalive -ngl -ngld *gpu-layers *draft-ngl -fitt --fit-target -fitc --fit-ctx "
+     "-ncmoe -ncmoed "
      "*n-cpu-moe *draft-ncmoe -ub --ubatch-size *-prio *-poll -lv --verbosity --log-verbosity "
      "-np --parallel -dt --defrag-thold -ctxcp *-checkpoints -cram --cache-ram --draft-max "
      "--draft-min --draft-n --draft-n-min *draft-p- *spec-draft-n-",
      NULL},
     {SPELLING_IGNORED,
-     "-st --single-turn --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
+     "--stream --no-stream --nowordwrap --no-color -st --single-turn --simple-io "
+     "--no-display-prompt --no-escape --no-warmup --warmup --mmap "
      "--no-mmap --no-kv-offload -nkvo --no-op-offload *no-mmproj *no-spec-draft-backend --repack "
      "-nr --no-repack -cb --cont-batching --no-context-shift --jinja --no-host --swa-full "
      "*log-timestamps *log-prefix --perf --no-perf --show-timings --offline -ndio --no-direct-io "
@@ -80,14 +89,20 @@ static const struct {
      "pull *hf- *draft-hf -hff -hft -hfd -hfrd -hfv -hfrv -hffv -mu --model-url -dr --docker-repo "
      "*-default",
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
-    {SPELLING_REFUSED, "list ls -cl --cache-list",
-     "models are files; llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "list ls models ps rm cp info inspect -cl --cache-list --license",
+     "models are plain files (docs/models.md); llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "create convert", "use scripts/export.py, which makes GGUF files"},
+    {SPELLING_REFUSED, "generate prompt ask complete",
+     "use llama31 run TEXT (without a template: --raw)"},
+    {SPELLING_REFUSED, "perplexity count", "use llama31 score --perplexity FILE, tokenize --count"},
+    {SPELLING_REFUSED, "--format", "use --json for the result, --json-schema '{}' for the text"},
+    {SPELLING_REFUSED, "--json", "use --ids or --jsonl for tokenize; batch always writes JSON"},
+    {SPELLING_REFUSED, "--timeout", "use the command timeout: timeout 60 llama31 ..."},
     {SPELLING_REFUSED, "cache",
      "a prefix cache is a directory of files; use ls, rm, and --cache-size"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
-    {SPELLING_REFUSED, "version -V", "use llama31 --version"},
-    {SPELLING_REFUSED, "--completion-bash", "use llama31 help --completion bash"},
-    {SPELLING_REFUSED, "serve server --host --port --server-base",
+    {SPELLING_REFUSED, "--completion-bash completion", "use llama31 help --completion bash"},
+    {SPELLING_REFUSED, "serve server stop --host --port --server-base",
      "not a server; see llama31 help batch"},
     {SPELLING_REFUSED, "*control-vector", "not supported; LoRA adapters are (--lora)"},
     {SPELLING_REFUSED, "-e --escape", "no escape sequences; use the shell's $'...' or -f FILE"},
@@ -104,11 +119,12 @@ static const struct {
     {SPELLING_REFUSED, "--check-tensors", "use llama31 show --check -m FILE"},
     {SPELLING_REFUSED, "--verbose-prompt --log-prompts-dir",
      "use llama31 tokenize, or chat --show-tokens"},
-    {SPELLING_REFUSED, "*prompt-cache", "use --cache DIR"},
+    {SPELLING_REFUSED, "*prompt-cache *cache-prompt", "use --cache DIR"},
     {SPELLING_REFUSED, "-o --output --output-file", "the text goes to standard output: > FILE"},
     {SPELLING_REFUSED, "--log-file", "messages go to standard error: 2> FILE"},
     {SPELLING_REFUSED, "-r --repetitions", "no option of this command; bench: -n N"},
-    {SPELLING_REFUSED, "-p --n-prompt", "no option of this command; bench: --tests p512,d0"},
+    {SPELLING_REFUSED, "-p --n-prompt",
+     "no option of this command; run: -p, bench: --tests p512,d0"},
     {SPELLING_REFUSED, "--reasoning-format",
      "reasoning_content is apart with --json, in chat and in batch; --reasoning off: none"},
     {SPELLING_REFUSED, "--no-jinja",
@@ -121,7 +137,7 @@ static const struct {
      "the draft model runs on the threads of -t"},
     {SPELLING_REFUSED, "-ctkd -ctvd --cache-type-k-draft --cache-type-v-draft *spec-draft-type",
      "the KV cache of a draft model is f16"},
-    {SPELLING_REFUSED, "--license -gan -gaw *grp-attn -ptc --print-token-count --skip-chat-parsing",
+    {SPELLING_REFUSED, "-gan -gaw *grp-attn -ptc --print-token-count --skip-chat-parsing",
      "not supported, and nothing here replaces it"},
     {SPELLING_REFUSED, "*spec-type *spec-ngram",
      "use --draft FILE or --no-lookup; the number of drafts adapts to their success"},
@@ -143,13 +159,20 @@ static bool has_name(const char *list, Str name) {
 Spelling spelling_translate(const char **name, const char **value, const char *kv_type,
                             Error *err) {
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
+
+    // "--top_p" is --top-p.
+    bool has_underscore = (*name)[0] == '-' && strchr(*name, '_');
+    if (has_underscore) *name = text_format("%s", *name);
+    for (char *c = (char *)*name; has_underscore && *c; c++)
+        if (*c == '_') *c = '-';
+
     for (; i < n; i++) {
         bool takes_any = spellings[i].kind != SPELLING_IGNORED_VALUE || !spellings[i].text;
         if (has_name(spellings[i].names, str_of(*name)) &&
             (takes_any || (*value && str_is_one_of(str_of(*value), spellings[i].text))))
             break;
     }
-    if (i == n) return SPELLING_UNKNOWN;
+    if (i == n) return has_underscore ? SPELLING_OPTION : SPELLING_UNKNOWN;
 
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;

@@ -374,6 +374,11 @@ static int replace_stop(void *arg, int token) {
     return a->n_fed < a->fed.len ? a->fed.data[a->n_fed] : token;
 }
 
+static bool is_unconstrained(void *arg) {
+    const AnswerState *a = arg;
+    return a->phase == PHASE_REASONING || is_in_free_answer(a);
+}
+
 // The beginning of an answer.
 
 // The budget that leaves a quarter of the tokens of a request for the answer, the tags aside.
@@ -405,14 +410,15 @@ bool answer_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
 AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledConstraint *constraint,
                         Request *r) {
     AnswerState *a = xalloc(1, sizeof *a);
-    *a = (AnswerState){.hook = {force_tokens, mask_logits, accept_token, replace_stop, a},
-                       .tokenizer = t,
-                       .spec = *spec,
-                       .constraint = constraint,
-                       .matcher = constraint ? constraint_begin(constraint) : NULL,
-                       .drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t),
-                       .last_token = -1,
-                       .budget = -1};
+    *a = (AnswerState){
+        .hook = {force_tokens, mask_logits, accept_token, replace_stop, is_unconstrained, a},
+        .tokenizer = t,
+        .spec = *spec,
+        .constraint = constraint,
+        .matcher = constraint ? constraint_begin(constraint) : NULL,
+        .drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t),
+        .last_token = -1,
+        .budget = -1};
     r->constraint = &a->hook;
 
     // The tokens that contain an opener. A control token usually is one.

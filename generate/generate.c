@@ -21,11 +21,6 @@
 
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
-const char *finish_name(Finish f) {
-    static const char *const names[] = {"running", "stop", "length", "cancel", "error"};
-    return names[f];
-}
-
 void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
@@ -207,6 +202,13 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->n_generated++;
         s->pending = token;
         append_text(s, g, token);
+
+        // A loop ends the text where no constraint restricts it.
+        const int *end = s->session->tokens + n_before;
+        bool is_loop = r->stops_loops && loop_add(s->loop, end, s->n_generated - 1, token) &&
+                       s->n_generated > r->min_tokens &&
+                       (!r->constraint || r->constraint->is_free(r->constraint->arg));
+        if (s->finish == FINISH_NONE && is_loop) s->finish = FINISH_LOOP;
 
         bool is_full = n_before >= r->max_context;
         bool is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;

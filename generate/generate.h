@@ -13,6 +13,7 @@
 #pragma once
 
 #include "generate/cache/cache.h"
+#include "generate/loop.h"
 #include "model.h"
 #include "generate/sample.h"
 #include "generate/speculate/speculate.h"
@@ -22,10 +23,10 @@ typedef enum {
     FINISH_NONE,   // still running
     FINISH_STOP,   // a stop token or stop string
     FINISH_LENGTH, // max_tokens or the context is reached
+    FINISH_LOOP,   // the text repeats itself, and Request.stops_loops is set
     FINISH_CANCEL, // emit returned false, or an interrupt
     FINISH_ERROR   // see Sequence.error
 } Finish;
-const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
 enum {
     GENERATE_CHUNK = 512,                    // default prompt tokens per forward pass
@@ -48,6 +49,8 @@ typedef struct {
     // Returns the token that continues the text in place of a sampled stop token, or that stop
     // token if the text may end. NULL: it may end.
     int (*replace_stop)(void *arg, int stop);
+    // True where any text may follow, so that a loop ends the text.
+    bool (*is_free)(void *arg);
     void *arg;
 } Constraint;
 
@@ -55,15 +58,17 @@ typedef struct {
 typedef struct {
     const int *prompt; // (n_prompt) the session may already hold a prefix, but not the last token
     int n_prompt;
-    int max_tokens;  // < 0: until the context is full
-    int max_context; // positions that the session may use
-    bool ignore_eos; // stop tokens do not end the text
+    int max_tokens;   // < 0: until the context is full
+    int max_context;  // positions that the session may use
+    bool ignore_eos;  // stop tokens do not end the text
+    bool stops_loops; // a loop ends the text, except within a constraint
     SampleOptions sample;
     const Str *stops; // (n_stops) strings that end the text and are not part of it
     int n_stops;
     const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
     int n_stop_ids;
-    int min_tokens; // stop tokens and stop strings do not end the text before this many tokens
+    int min_tokens; // stop tokens, stop strings and loops do not end the text before this many
+                    // tokens
     const Constraint *constraint; // NULL: any token may follow
     int n_logprobs; // alternatives to record per token; 0: log-probabilities of scored tokens only
     // Index of the first prompt token whose log-probability is recorded, too; 0: none. The session
@@ -119,6 +124,7 @@ typedef struct {
     // Results
     Finish finish;
     Error error;                    // of FINISH_ERROR
+    int loop[LOOP_PERIOD];          // state of loop_add()
     int n_generated;                // tokens of the text, without a stop token
     int stop_token;                 // the token that ended the text, or -1
     Buffer text;                    // the text so far, without a stop string

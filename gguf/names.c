@@ -60,6 +60,10 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_find(head, str_of(formats[i].bytes)) == formats[i].at) return formats[i].format;
 
+    bool is_text = true;
+    for (size_t i = 0; i < head.len; i++) is_text &= data[i] >= ' ' || strchr("\t\r\n", data[i]);
+    if (is_text) return "a text file, which is no model";
+
     snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
     return text;
 }

@@ -449,7 +449,7 @@ bool model_open_file(Gguf *g, const char *path, Error *err) {
         error_set(err, err->code, "%s: no such file; %s", path,
                   strstr(path, "://") ? "llama31 does not download models (curl -LO does)"
                                       : "models are GGUF files, and scripts/export.py converts "
-                                        "other formats (without -m, the built-in model runs)");
+                                        "other formats (see -m and LLAMA31_MODEL)");
     return false;
 }
 

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Makes a Debian package of what `make` has built: packaging/deb.sh [FOLDER]. Needs dpkg-deb.
 set -eu
+case ${1:-} in -*) sed -n '2s/^# *//p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
+mkdir -p "${1:-.}"
 folder=${1:-.} version=$(cat VERSION) arch=$(dpkg --print-architecture)
 # What it is linked with: the C library of this system or a later one, and OpenMP's threads if it has them.
 depends="libc6 (>= $(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2))"

@@ -4,6 +4,7 @@
 #
 # x86-64 needs musl-gcc, ARM64 needs aarch64-linux-gnu-gcc. A platform without its compiler is left out with a message.
 set -eu
+case ${1:-} in -*) sed -n '2,5s/^# *//p' "$0"; exit ;; esac
 cd "$(dirname "$0")/.."
 version=$(cat VERSION)
 folder=${1:-release}

@@ -5,6 +5,12 @@
 # to $LLAMA31_MODELS (default ~/.cache/llama31/test-models). Complete files are kept.
 set -eu
 
+if [ $# -gt 0 ]; then # no arguments: --help, or a mistake
+    sed -n '2,5s/^# //p' "$0"
+    [ "$1" = --help ] || [ "$1" = -h ]
+    exit
+fi
+
 dir=${LLAMA31_MODELS:-${XDG_CACHE_HOME:-${HOME:-.}/.cache}/llama31/test-models}
 tmp=
 

@@ -37,6 +37,27 @@ def ids_once(path, expected):
 
 
 @test
+def loops(cli):
+    """A loop ends an answer, except with "stop_loops": false and within a constraint."""
+    loop = {"prompt": "a", "ignore_eos": True, "logit_bias": {"300": 100}, "max_tokens": 530}
+    chat = {"messages": [{"role": "user", "content": "a"}], **{k: v for k, v in loop.items() if k != "prompt"}}
+    lines = [loop, dict(loop, stop_loops=False), dict(loop, stop_loops=1), dict(loop, regex="a{900}", ignore_eos=False),
+             {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": chat}]
+    for how in ([], ["-np", "1"]):
+        r = subprocess.run([*cli.command("batch", "--template", "chatml", "-q", "--ordered", "-c", "700", *how)], capture_output=True,
+                           input="\n".join(map(json.dumps, lines)).encode(), timeout=120)
+        free, endless, wrong, constrained, openai = [json.loads(line) for line in r.stdout.splitlines()]
+        same((free["finish_reason"], free["n_generated"]), ("repetition", 512), how)
+        same((endless["finish_reason"], endless["n_generated"]), ("length", 530), how)
+        check(endless["text"].startswith(free["text"]), how)
+        same(constrained.get("finish_reason"), "length", constrained)
+        check("stop_loops: expected true or false, found 1" in wrong["error"]["message"], wrong)
+        choice = openai["response"]["body"]["choices"][0]
+        same((choice["finish_reason"], choice["stop_reason"]), ("length", "repetition"))
+        check(b"2 answers ended in a loop" in r.stderr, r.stderr)
+
+
+@test
 def answers_equal_run(cli):
     """200 records, greedy and seeded, with and without penalties, equal 200 single runs for any --parallel and -t."""
     records = []
@@ -506,16 +527,16 @@ def echo(cli):
 def several_prompts():
     """Several prompts in one record give the same choices, in order, as one record per prompt."""
     ask = {"max_tokens": 5, "temperature": 0, "logprobs": 1}
-    texts, ids = ["The cat", "Once upon", "The cat", ""], [[1, 403], [1, 403, 407], [1]]
+    texts, ids = ["The cat", "Once upon", "The cat"], [[1, 403], [1, 403, 407], [1]]
     for args in [], ["--raw", "--echo"]:
-        for several in texts, ids:
+        for several in texts + [""] * len(args[:1]), ids:
             alone = batch([dict(ask, prompt=p) for p in several], "--deterministic", *args)
             together = batch([dict(ask, prompt=several, n=2)], "--deterministic", *args)[0]["choices"]
             for i, choice in enumerate(together):
                 same(dict(choice, id=i // 2 + 1, seed=0), dict(alone[i // 2], seed=0))
 
     body = batch([openai_request(0, "text", prompt=texts, n=2, echo=True)])[0]["response"]["body"]
-    same([c["index"] for c in body["choices"]], list(range(8)))
+    same([c["index"] for c in body["choices"]], list(range(6)))
     check(all(c["text"].startswith(texts[c["index"] // 2]) for c in body["choices"]), body)
     n = [a["n_prompt"] for a in batch([{"prompt": t, "max_tokens": 1} for t in texts], "--raw")]
     same(body["usage"]["prompt_tokens"], sum(n))

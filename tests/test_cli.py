@@ -189,7 +189,7 @@ def usage():
     refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
     for command in ("bench", "chat", "batch", "logits", "rope"):
-        refuses(2, GOOD, command, GOOD)
+        refuses(2, "unexpected argument \"x\"", command, "x")
     refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
 
@@ -390,23 +390,72 @@ def builtin_model_note():
 
 
 @test
-def unread_stdin():
-    """A note if stdin is a pipe with data that no argument asks for. The data stays there."""
-    def err(*args, data=b"text\n", left=b"text\n"):
-        reader, writer = os.pipe()
-        os.write(writer, data)
-        os.close(writer)
-        r = subprocess.run([PROGRAM, "run", "-m", GOOD, "--raw", "-n", "2", *args], stdin=reader, capture_output=True, env=ENV)
-        same(os.read(reader, 100), left, args)
-        os.close(reader)
-        check(r.returncode == 0, args, r)
-        return r.stderr
+def stdin_beside_a_prompt():
+    """Stdin belongs to the prompt, except where the calling script reads it, which a warning says."""
+    env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", LIST=path_of("list", b"a\nb\nc\n"), EMPTY=path_of("none", b""))
+    warning = b"llama31: warning: standard input was not read"
 
-    for args in (["The"], ["-p", "The"], ["-f", path_of("the.txt", b"The")]):
-        check(b"standard input was not read" in err(*args), args)
-    same(err("-q", "The"), b"")
-    for r in (err("The", "-", left=b""), err(left=b""), err("The", data=b"", left=b""), generate("The", stdin=b"text").err):
-        check(b"not read" not in r, r)
+    def sh(script, out, n_warnings=0):
+        r = subprocess.run(["sh", "-c", script + "; true"], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60)
+        same((r.stdout, r.stderr.count(b"\n"), r.stderr.count(warning)), (out, n_warnings, n_warnings), script + r.stderr.decode())
+
+    # A file or pipe of our own. One of nothing, a device or a closed descriptor adds nothing.
+    whole, lines = b"X\n\na\nb\nc\n", b"a\nb\nc\n"
+    sh("$R X < $LIST", whole)
+    sh("cat $LIST | $R -p X", whole)
+    sh("(sleep 0.2; cat $LIST) | $R -f - X", b"a\nb\ncX\n")
+    sh("cat $LIST | $R X - Y", b"X a\nb\nc Y\n")
+    sh("cat $LIST | $R -f $LIST", b"a\nb\nc\n\na\nb\nc\n")
+    sh("cat $LIST | $R ''", lines)
+    sh("true | $R X; $R X < $EMPTY; $R X; $R X <&-; $R X 0<>/dev/zero", b"X\n" * 5)
+
+    # The input of a loop or script is left to it. The last pass of a loop over a file finds nothing more.
+    sh("while read x; do $R $x; done < $LIST", lines, 2)
+    sh("cat $LIST | (while read x; do $R $x; done)", lines, 2)
+    sh("cat $LIST | while read x; do $R $x < /dev/null; done", lines)
+    sh("cat $LIST | (read x; $R $x -; cat)", b"a b\nc\n")
+    sh("cat $LIST | xargs -n 1 $R", lines)
+    sh("cat $LIST | sh -c '$R X; cat'", b"X\n" + lines, 1)
+    sh("echo '$R X; echo end' | sh", b"X\nend\n")  # sh has read all of the script
+
+    # A pipe that stays open is waited for, which is said after a second.
+    for data, out in ((b"", b"X\n"), (b"text", b"X\n\ntext\n")):
+        p = subprocess.Popen([*env["R"].split(), "X"], stdin=-1, stdout=-1, stderr=-1, env=env)
+        p.stdin.write(data)
+        p.stdin.flush()
+        check(p.stderr.readline().startswith(b"llama31: warning: waiting for the end of standard input"))
+        same(p.communicate(timeout=30), (out, b""))
+
+
+@test
+def empty_prompts():
+    """A blank prompt is refused, not answered. Only --raw "" asks for a text that begins with BOS."""
+    none = path_of("none", b"")
+    for args in ([""], ["-p", " \n"], ["-f", none], [], ["--raw"], ["--raw", "-f", none], ["--raw", " "], ["-sys", "x", ""]):
+        refuses(2, "the prompt is empty", "run", *args, stdin=b"\n")
+    refuses(2, "the prompt is empty", "score", "--choices", "a,b", "")
+    check(generate("").code == 0 and run("tokenize", "--count", "").out == b"0\n")
+    no_bos = path_of("no-bos.gguf", damaged({"tokenizer.ggml.bos_token_id": None, "tokenizer.ggml.tokens": (ARRAY, (STRING, [
+        t.replace("begin_of", "start_of") for t in VALUES["tokenizer.ggml.tokens"][1][1]]))}))
+    refuses(2, "the prompt is empty", "run", "-m", no_bos, "--raw", "")
+    for choices in ("", ",,"):
+        requires("constrain")
+        refuses(2, f'--choices: expected A,B,..., found "{choices}"', "run", "--choices", choices, "x")
+    requests = [{"prompt": ""}, {"prompt": " "}, {"messages": [{"role": "user", "content": "\n"}]}]
+    r = run("batch", "-q", stdin="\n".join(map(json.dumps, requests)).encode())
+    same((r.code, r.out.count(b": the prompt is empty\"")), (5, 3), r)
+
+
+@test
+def model_arguments():
+    """Without -m, a first argument that is a GGUF file is the model of every command."""
+    request = {"stdin": b'{"prompt":"the","max_tokens":3}'}
+    for args, options in ((["tokenize", "--ids", "the"], {}), (["rope"], {}), (["batch", "-q", "--raw", "--seed", "1"], request),
+                          (["chat", "-q", "--temp", "0", "-n", "5"], {"stdin": b"the"}), (["score", "--choices", "a,b", "the"], {}),
+                          (["logits", "--ids", "1", "-o", "-"], {})):
+        same(run(args[0], GOOD, *args[1:], **options).out, run(args[0], "-m", GOOD, *args[1:], **options).out, args)
+    check(run("bench", GOOD, "--tests", "p1", "-n", "1").code == 0)
+    refuses(2, "unexpected argument \"x\"", "chat", GOOD, "x")
 
 
 @test
@@ -451,7 +500,7 @@ def several_completions(cli):
 
 @test
 def json_output():
-    for prompt in (b"The", b"", b"\xff\xfe \xf4\x90\x80\x80 \xed\xa0\x80 \xc0\xaf", b"a\0b", b"\x1b]52;c;\x07"):
+    for prompt in (b"The", b"\xff\xfe \xf4\x90\x80\x80 \xed\xa0\x80 \xc0\xaf", b"a\0b", b"\x1b]52;c;\x07"):
         r = generate("--json", "--logprobs", "3", "--ignore-eos", stdin=prompt)
         check(r.out.count(b"\n") == 1, r)
         o = json.loads(r.out.decode())

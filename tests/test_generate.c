@@ -49,7 +49,7 @@ static int run_request(Sequence *s, Request r, TestConstraint t, Session *sessio
                        Speculation *speculation) {
     Generator g;
     int n = 0;
-    Constraint c = {force_tokens, ban_third, accept_token, NULL, &t};
+    Constraint c = {force_tokens, ban_third, accept_token, NULL, NULL, &t};
     if (t.n) r.constraint = &c;
 
     generator_init(&g, &model, tokenizer, 0, 1);

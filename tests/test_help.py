@@ -332,9 +332,24 @@ def suggestions(tmp):
 
 
 @test
+def words_of_other_programs(tmp):
+    """Words of other programs lead to what they mean; a wrong suggestion is worse than none."""
+    for words, hint in [("hello", None), ("prompt", "llama31 run TEXT"), ("create x", "scripts/export.py"), ("info x", "llama31 show"),
+                        ("rm x", "plain files"), ("perplexity f", "score --perplexity"), ("completion bash", "help --completion bash"),
+                        ("run --format json x", "--json-schema"), ("run --cache-prompt x", "--cache DIR"), ("run --license", "show"),
+                        ("tokenize --json", "--jsonl"), ("run --timeout 3 x", "timeout 60")]:
+        err = program(*words.split(), code=2)[1]
+        check((hint or "unknown") in err and "did you mean" not in err and err.count("\n") == 1, err)
+    expected = program("run", "-q", "-n", "3", "-s", "1", "--top-p", "0.5", "x")
+    for words in ("--max-tokens 3 --top_p 0.5", "--max_tokens=3 --top_p=0.5 --color always --no_stream", "--num-predict 3 --top-p 0.5"):
+        same(program("run", "-q", "-s", "1", *words.split(), "x"), expected, words)
+    for args in (["version"], ["-V"]):
+        same(program(*args), program("--version"))
+
+
+@test
 def commands_of_ollama(tmp):
-    for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"),
-                          ("version", "llama31 --version"), ("cache", "--cache-size")):
+    for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"), ("cache", "--cache-size")):
         err = program(command, "llama3.1", code=2)[1]
         check(err.startswith("llama31: %s: " % command) and hint in err and err.count("\n") == 1, err)
 

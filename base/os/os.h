@@ -45,6 +45,10 @@ bool os_link_temporary(int fd, const char *path);
 void os_set_attribute(int fd, const char *text);
 void os_get_attribute(int fd, char *text, size_t size);
 
+// True if the standard input of the parent process is the pipe or socket `st`; false if the system
+// cannot tell.
+bool os_parent_has_stdin(const struct stat *st);
+
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);
 // True if the CPU has these ARM instructions: dot products (ARMv8.2), 8-bit matrix multiplication

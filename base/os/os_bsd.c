@@ -73,6 +73,8 @@ bool os_link_temporary(int fd, const char *path) { return false; }
 void os_set_attribute(int fd, const char *text) {}
 void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
+bool os_parent_has_stdin(const struct stat *st) { return false; }
+
 bool os_enable_amx(void) { return false; }
 // macOS has these names. Elsewhere the instructions are not detected, and not used.
 bool os_has_dotprod(void) { return sysctl_number("hw.optional.arm.FEAT_DotProd"); }

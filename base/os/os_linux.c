@@ -214,6 +214,13 @@ void os_get_attribute(int fd, char *text, size_t size) {
     text[n > 0 ? n : 0] = 0;
 }
 
+bool os_parent_has_stdin(const struct stat *st) {
+    char path[40];
+    struct stat parent;
+    snprintf(path, sizeof path, "/proc/%ld/fd/0", (long)getppid());
+    return stat(path, &parent) == 0 && parent.st_dev == st->st_dev && parent.st_ino == st->st_ino;
+}
+
 bool os_enable_amx(void) {
 #ifdef SYS_arch_prctl // x86 only
     return syscall(SYS_arch_prctl, ARCH_REQUEST_XCOMP_PERMISSION, XFEATURE_TILE_DATA) == 0;

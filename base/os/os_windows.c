@@ -40,6 +40,7 @@ OsCpus os_cpus(void) {
 
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
+bool os_parent_has_stdin(const struct stat *st) { return false; }
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
     enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers

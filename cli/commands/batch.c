@@ -16,6 +16,7 @@
 #include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
+#include "cli/report.h"
 #include "cli/sampling.h"
 #include "model/size.h"
 #include "base/os/os.h"
@@ -127,7 +128,7 @@ static void print_summary(const Batch *b) {
         fprintf(stderr, " | accepted %llu of %llu draft tok",
                 (unsigned long long)speculation.n_accepted,
                 (unsigned long long)speculation.n_drafted);
-    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
+    fprintf(stderr, " | %.1f s | base seed %lld\n", now_sec() - b->start,
             (long long)b->options.sample.seed);
 }
 
@@ -207,6 +208,9 @@ static void add_request(Batch *b, LineState state, Str line) {
 }
 
 static void add_line(Batch *b, LineState state, Str line) {
+    if (b->input.number == 1 && b->task->has_text && !b->options.is_lines && line.len &&
+        line.data[0] != '{')
+        warn("%s: no JSON lines (plain text: --lines; an array: jq -c '.[]')", b->input.path);
     if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
     if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
 }
@@ -378,6 +382,7 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (b->n_truncated)
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)b->n_truncated, "record"));
+    warn_loops(b->n_loops, "answer");
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with %s to continue",
              count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));

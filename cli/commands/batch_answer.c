@@ -154,7 +154,10 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
         write_completion_logprobs(w, t, r, n_logprobs);
     }
 
-    json_write_string(w, "finish_reason", str_of(completion_finish_reason(reply, s)));
+    const char *reason = completion_finish_reason(reply, s);
+    bool is_loop = s->finish == FINISH_LOOP; // the API lacks this reason
+    json_write_string(w, "finish_reason", str_of(is_loop ? "length" : reason));
+    if (is_loop) json_write_string(w, "stop_reason", str_of(reason));
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }
 

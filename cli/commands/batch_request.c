@@ -238,6 +238,11 @@ static bool parse_ordered(Record *r, const Json *v, Error *err) {
     return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);
 }
 
+static bool parse_stop_loops(Record *r, const Json *v, Error *err) {
+    r->options.no_loop_stop = !v->boolean;
+    return v->kind == JSON_BOOL || record_mismatch(err, "stop_loops", "true or false", v);
+}
+
 // True if a field of this value has the same meaning as no field.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
@@ -270,7 +275,7 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_stop_loops}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
@@ -426,6 +431,9 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
         if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
 
+    if (ok && str_is(messages[n - 1].role, "user") && str_is_blank(messages[n - 1].content))
+        ok = error_set(err, EXIT_RUNTIME, "the prompt is empty");
+
     TemplateInput in = {.messages = messages,
                         .n_messages = n,
                         .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
@@ -572,7 +580,6 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
                    : parse_text(r, text, err);
     if (!ok) return false;
-    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
                          "echo: needs a prompt without chat template (/v1/completions, or --raw)");

@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "base/clock.h"
 #include "cli/output.h"
+#include "cli/prompt.h"
 #include "cli/request.h"
 #include "kernels/team.h"
 #include "model/size.h"
@@ -199,8 +200,9 @@ static const char *take_number(const char *list, int64_t *n) {
     return end + (*end == ',');
 }
 
-void bench_take_threads(Options *o) {
+void bench_prepare(Options *o) {
     int64_t n;
+    model_take_argument(o);
     if (!o->thread_counts) return;
     for (const char *at = o->thread_counts, *next = at; at == o->thread_counts || *at; at = next) {
         next = take_number(at, &n);

@@ -359,6 +359,7 @@ static bool chat_answer(Chat *c) {
         note(&c->options,
              has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
     note_ending(&c->options, &c->generator, &s);
+    warn_loops(s.finish == FINISH_LOOP, "answer");
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);

@@ -22,6 +22,12 @@ extern const int n_commands;
 // The command of this name. Dies (exit 2) with a suggestion if there is none.
 const Command *command_find(const char *name);
 
+// The command of a command line, and the number of arguments before its options. The first argument
+// names it. Without a name, `--help`, `--man` and `--completion` are options of help, and other
+// options those of run; so is a model file that text or options follow. On a terminal, no argument
+// or a model file alone opens a chat.
+const Command *command_choose(int argc, char **argv, int *n_before);
+
 // Prints the options of a command.
 void command_print_help(const Command *command);
 // Prints a completion script for "bash", "zsh" or "fish". False for any other shell.
@@ -36,8 +42,8 @@ int command_logits(const Options *o);
 int command_show(const Options *o);
 int command_quantize(const Options *o);
 int command_bench(const Options *o);
-// Sets model_options.n_threads to the largest number in the list of bench -t, if that was given.
-// Dies on other texts.
-void bench_take_threads(Options *o);
+// Takes the model argument. Sets model_options.n_threads to the largest number in the list of bench
+// -t, if that was given. Dies on other texts.
+void bench_prepare(Options *o);
 int command_rope(const Options *o);
 int command_help(const Options *o);

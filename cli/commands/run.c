@@ -103,6 +103,7 @@ int command_run(const Options *given) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
+    prompt_check(o, &prompt);
     template_warn_missing(o, &p.tpl);
     sampling_complete(&options, &p);
 
@@ -135,12 +136,14 @@ int command_run(const Options *given) {
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
 
-    int n_reasoning = 0, n_answer = 0;
+    int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
     for (int i = 0; i < n; i++) {
         const Template *tpl = o->is_raw ? NULL : &p.tpl;
         completion_parse(&replies[i], tpl, p.tokenizer, &completions[i], p.tools.data, 0);
         n_reasoning += replies[i].n_reasoning;
         n_answer += replies[i].n_answer;
+        n_loops += completions[i].finish == FINISH_LOOP;
+        n_incomplete += completion_is_incomplete(&completions[i]);
     }
 
     if (o->is_json)
@@ -151,14 +154,12 @@ int command_run(const Options *given) {
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &g, s);
-    note_unread_stdin(o);
+    warn_loops(n_loops, "text");
     note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
     // The warning is printed even with -q: no script may take an incomplete text for an answer.
-    int n_incomplete = 0;
-    for (int i = 0; i < n; i++) n_incomplete += completion_is_incomplete(&completions[i]);
     if (!n_incomplete) return EXIT_OK;
 
     warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",

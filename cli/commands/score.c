@@ -42,6 +42,7 @@ static int score_requests(const Options *o) {
 
     if (o->choices) {
         prompt_read(o, &prompt);
+        prompt_check(o, &prompt);
         only = buffer_str(&prompt);
         task.only = &only;
         task.deliver = print_choices;

@@ -1,0 +1,53 @@
+// The loop detector on token sequences: where loops end, and texts that are none.
+#include "generate/loop.h"
+#include "tests/test.h"
+
+enum { MAX = 4000 };
+
+// The number of tokens of a text at which it has become a loop, or 0.
+static int end_of(const int *text, int n) {
+    int n_equal[LOOP_PERIOD] = {0};
+    for (int i = 0; i < n; i++)
+        if (loop_add(n_equal, text + i, i, text[i])) return i + 1;
+    return 0;
+}
+
+// A beginning of `first` different tokens, then copies of a part of p tokens.
+static int loop_after(int *text, int first, int p) {
+    for (int i = 0; i < MAX; i++) text[i] = i < first ? 100000 + i : (i - first) % p;
+    return end_of(text, MAX);
+}
+
+static void loops(void) {
+    static int text[MAX];
+    for (int p = 1; p <= LOOP_PERIOD; p++) {
+        int n = p * LOOP_TIMES < LOOP_TOKENS ? LOOP_TOKENS : p * LOOP_TIMES;
+        for (int first = 0; first < 300; first += 99) {
+            int end = loop_after(text, first, p);
+            CHECK(end == first + n, "period %d after %d: ends at %d", p, first, end);
+        }
+    }
+    CHECK(loop_after(text, 0, LOOP_PERIOD + 1) == 0, "a longer period");
+}
+
+static void no_loops(void) {
+    static int text[MAX];
+
+    // Numbers that count up: "N, N+1, ..." with equal tokens between them, in one to three tokens.
+    for (int i = 0; i < MAX; i++) text[i] = i % 3 ? i % 3 : 1000 + i / 3;
+    CHECK(end_of(text, MAX) == 0, "numbers");
+    static const int units[] = {100, 10, 1};
+    for (int i = 0; i < MAX; i++) text[i] = i % 4 == 3 ? 10 : i / 4 / units[i % 4] % 10;
+    CHECK(end_of(text, MAX) == 0, "digits");
+
+    // A table of zeros with 400 tokens, "no" 200 times, and 500 times with a change.
+    for (int i = 0; i < MAX; i++) text[i] = i < 400 ? i % 20 == 19 : 2 + i;
+    CHECK(end_of(text, MAX) == 0, "table");
+    for (int i = 0; i < MAX; i++) text[i] = i % 501 < 500 ? 7 : 8;
+    CHECK(end_of(text, MAX) == 0, "no");
+}
+
+void test_loop(void) {
+    test_case("loop: end after 512 tokens and 20 repetitions", loops);
+    test_case("loop: texts that change", no_loops);
+}
