@@ -147,6 +147,34 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     free(ids.data);
 }
 
+// Renders a question and an answer. The control token behind the answer is an end token: the first
+// that is known as one or else the first. Templates may write more than one: Command R's answers
+// end with <|END_TEXT|><|END_OF_TURN_TOKEN|>.
+static void find_end_token(Template *tpl, Tokenizer *t) {
+    static const char answer[] = "\x02"; // a byte that no template contains
+    Message messages[2] = {message_make(str_of("user"), str_of("\x01")),
+                           message_make(str_of("assistant"), str_of(answer))};
+    TemplateInput in = {.messages = messages, .n_messages = 2};
+    Ids ids = {0};
+    bool is_behind = false;
+
+    tpl->end_token = -1;
+    if (!tpl->is_none) template_encode(tpl, t, &in, &ids, &(Error){0});
+    for (int i = 0; i < ids.len; i++) {
+        int id = ids.data[i];
+        bool is_first = tpl->end_token < 0;
+        if (str_contains(tokenizer_piece(t, id, false), answer))
+            is_behind = true;
+        else if (is_behind && tokenizer_is_special(t, id) && (is_first || tokenizer_is_stop(t, id)))
+            tpl->end_token = id;
+        if (tokenizer_is_stop(t, tpl->end_token)) break;
+    }
+    tokenizer_add_stop(t, tpl->end_token, "chat template");
+
+    for (int i = 0; i < 2; i++) message_free(&messages[i]);
+    free(ids.data);
+}
+
 // Forms of tool calls: as reply_parse() reads them, and what a template writes for the call of a
 // probe, white space aside.
 static const CallForm call_forms[] = {
@@ -219,6 +247,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
+    find_end_token(tpl, t);
     find_call_forms(tpl, t);
     return true;
 }

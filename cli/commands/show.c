@@ -71,6 +71,17 @@ static void print_tokenizer(const Gguf *g) {
            has_template && tpl.takes_tools ? ", takes tools" : "",
            has_template && tpl.has_reasoning ? ", thinks" : "");
 
+    // Print the end tokens, and where each comes from.
+    int n_stops;
+    const int *stops = tokenizer_stops(t, &n_stops);
+    for (int i = 0; i < n_stops; i++) {
+        const char *origin = tokenizer_stop_origin(t, i);
+        bool is_written = has_template && stops[i] == tpl.end_token;
+        printf("%-14s%d %s (%s%s)\n", i ? "" : "end tokens", stops[i],
+               printable(tokenizer_piece(t, stops[i], true)), origin,
+               is_written && strcmp(origin, "chat template") != 0 ? ", chat template" : "");
+    }
+
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }
