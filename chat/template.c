@@ -147,31 +147,70 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
     free(ids.data);
 }
 
-// Renders a question and an answer. The control token behind the answer is an end token: the first
-// that is known as one or else the first. Templates may write more than one: Command R's answers
-// end with <|END_TEXT|><|END_OF_TURN_TOKEN|>.
-static void find_end_token(Template *tpl, Tokenizer *t) {
-    static const char answer[] = "\x02"; // a byte that no template contains
-    Message messages[2] = {message_make(str_of("user"), str_of("\x01")),
-                           message_make(str_of("assistant"), str_of(answer))};
+// A tool for templates that need one.
+static const char probe_tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"\",\"parameters\":"
+    "{\"type\":\"object\",\"properties\":{}}}}]";
+
+// Returns the position of the next special token from i on; ids->len if other text comes first.
+static int skip_blank(const Tokenizer *t, const Ids *ids, int i) {
+    while (i < ids->len && !tokenizer_is_special(t, ids->data[i]) &&
+           str_is_blank(tokenizer_piece(t, ids->data[i], false)))
+        i++;
+    return i < ids->len && tokenizer_is_special(t, ids->data[i]) ? i : ids->len;
+}
+
+// True if the template puts a space between its beginning of an answer and the answer.
+static bool has_space_before(const Template *tpl, const Tokenizer *t, const Message *dialogue) {
+    TemplateInput opened = {.messages = dialogue, .n_messages = 1, .wants_answer = true};
+    TemplateInput answered = {.messages = dialogue, .n_messages = 2};
+    Buffer text = {0}, whole = {0}, mask = {0};
+    Error err;
+
+    bool ok = template_render(tpl, t, &opened, &text, &mask, &err) &&
+              template_render(tpl, t, &answered, &whole, &mask, &err);
+    buffer_puts(&text, " \x02");
+    ok = ok && str_has_prefix(buffer_str(&whole), buffer_str(&text));
+
+    buffer_free(&text);
+    buffer_free(&whole);
+    buffer_free(&mask);
+    return ok;
+}
+
+// Finds the end tokens that the template writes behind an answer: the special token that follows
+// it, and the first one that is known to end answers. Command R's answers end with
+// <|END_TEXT|><|END_OF_TURN_TOKEN|>. Some templates write the end only if a question follows, and
+// some fail without tools.
+static void find_end_tokens(Template *tpl, Tokenizer *t) {
+    Message messages[3] = {message_make(str_of("user"), str_of("\x01")),
+                           message_make(str_of("assistant"), str_of("\x02")),
+                           message_make(str_of("user"), str_of("\x01"))};
     TemplateInput in = {.messages = messages, .n_messages = 2};
     Ids ids = {0};
-    bool is_behind = false;
 
     tpl->end_token = -1;
-    if (!tpl->is_none) template_encode(tpl, t, &in, &ids, &(Error){0});
-    for (int i = 0; i < ids.len; i++) {
-        int id = ids.data[i];
-        bool is_first = tpl->end_token < 0;
-        if (str_contains(tokenizer_piece(t, id, false), answer))
-            is_behind = true;
-        else if (is_behind && tokenizer_is_special(t, id) && (is_first || tokenizer_is_stop(t, id)))
-            tpl->end_token = id;
-        if (tokenizer_is_stop(t, tpl->end_token)) break;
-    }
-    tokenizer_add_stop(t, tpl->end_token, "chat template");
+    tpl->has_space = !tpl->is_none && has_space_before(tpl, t, messages);
+    for (; in.n_messages <= 3 && tpl->end_token < 0 && !tpl->is_none; in.n_messages++) {
+        if (in.n_messages == 3) in.tools = str_of(probe_tools);
+        ids.len = 0;
+        template_encode(tpl, t, &in, &ids, &(Error){0});
+        int from = ids.len; // behind the answer
+        while (from && !str_contains(tokenizer_piece(t, ids.data[from - 1], false), "\x02")) from--;
+        if (from == 0) continue;
 
-    for (int i = 0; i < 2; i++) message_free(&messages[i]);
+        int first = skip_blank(t, &ids, from), known = from;
+        while (known < ids.len && !tokenizer_is_stop(t, ids.data[known])) known++;
+        if (known < ids.len) tpl->end_token = ids.data[known];
+        if (first == ids.len) continue;
+
+        // A special token with text behind it may be the beginning of a tag.
+        bool is_last = skip_blank(t, &ids, first + 1) < ids.len || first + 2 >= ids.len;
+        if (tpl->end_token < 0 || is_last) tokenizer_add_stop(t, ids.data[first], "chat template");
+        if (tpl->end_token < 0) tpl->end_token = ids.data[first];
+    }
+
+    for (int i = 0; i < 3; i++) message_free(&messages[i]);
     free(ids.data);
 }
 
@@ -190,9 +229,6 @@ static const CallForm call_forms[] = {
 // Renders the call of a probe with each form's variables, and keeps the forms whose text appears
 // after the question.
 static void find_call_forms(Template *tpl, const Tokenizer *t) {
-    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"probe\","
-                                "\"description\":\"\",\"parameters\":{\"type\":\"object\","
-                                "\"properties\":{}}}}]";
     static const char call[] =
         "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\",\"type\":"
         "\"function\",\"function\":{\"name\":\"probe\",\"arguments\":{\"key\":\"v\"}}}]}";
@@ -202,7 +238,7 @@ static void find_call_forms(Template *tpl, const Tokenizer *t) {
         const CallForm *form = &call_forms[i];
         TemplateInput in = {.messages = messages,
                             .n_messages = 2,
-                            .tools = str_of(tools),
+                            .tools = str_of(probe_tools),
                             .variables = str_of(form->variables)};
         Buffer text = {0}, mask = {0}, squeezed = {0};
         Error err;
@@ -247,7 +283,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
-    find_end_token(tpl, t);
+    find_end_tokens(tpl, t);
     find_call_forms(tpl, t);
     return true;
 }

@@ -40,6 +40,7 @@ typedef struct {
     int n_call_forms;                           // have the same key, closer and is_list
     struct tm today;                            // local time, or $SOURCE_DATE_EPOCH in UTC
     int end_token;  // that it writes behind an answer, an end token of the vocabulary; or -1
+    bool has_space; // the template puts a space between its beginning of an answer and the answer
     char *stop;     // stop string of replies that no control token ends, or NULL
     Buffer missing; // control tokens that the template writes but the vocabulary lacks, or empty
 } Template;

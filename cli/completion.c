@@ -55,33 +55,48 @@ void completion_ids(const Sequence *s, Ids *out) {
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       bool has_tools, int n_before) {
     Ids ids = {0};
-    Buffer raw = {0};
+    Buffer raw = {0}, shown = {0};
     if (!tpl || tpl->is_none) {
         *r = (Reply){.content = str_copy(buffer_str(&s->text))};
         return;
     }
 
+    // The reply is the beginning of the answer, and the text.
+    const AnswerStart *start = &s->request.start;
+    int n_prompt = s->request.n_prompt - start->n_tokens;
+    reply_put_raw(t, s->request.prompt + n_prompt, start->n_tokens, &raw);
+    size_t at = raw.len; // of the first generated token
     completion_ids(s, &ids);
     reply_put_raw(t, ids.data, ids.len, &raw);
+    raw.len -= (size_t)s->n_cut;
+    buffer_put(&shown, start->text);
+    buffer_put(&shown, buffer_str(&s->text));
 
-    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
+    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);
 
     // Tokens count where they begin. The tags count as neither.
-    size_t at = 0;
     for (int i = 0; i < ids.len; i++) {
         r->n_reasoning += at >= r->begin && at < r->end;
         r->n_answer += at >= r->answer;
         at += tokenizer_piece(t, ids.data[i], true).len;
     }
     buffer_free(&raw);
+    buffer_free(&shown);
     free(ids.data);
+}
+
+Str completion_rest(const Reply *r, const Sequence *s) {
+    size_t n = r->content.len > s->text.len && !r->n_calls ? r->content.len - s->text.len : 0;
+    if (!s->request.start.text.len) n = 0;
+    return (Str){r->content.data + n, r->content.len - n};
 }
 
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt) {
-    json_write_string(w, text_key, r->content);
+    if (s->request.start.text.len) json_write_string(w, "answer", s->request.start.text);
+    json_write_string(w, text_key, completion_rest(r, s));
     reply_write_extras(w, r, true);
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(r, s)));
     if (completion_is_incomplete(s)) json_write_bool(w, "incomplete", true);

@@ -16,7 +16,9 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
 // its constraint.
 bool completion_is_incomplete(const Sequence *s);
 const char *completion_finish_reason(const Reply *r, const Sequence *s);
-// Writes members of an object: the text as `text_key`, reasoning and tool calls if there are any,
+// The content of a reply without the beginning of the answer that the request has.
+Str completion_rest(const Reply *r, const Sequence *s);
+// Writes members of an object: the beginning of the answer as "answer", if any; the text as `text_key`, reasoning and tool calls if there are any,
 // finish reason, token counts and seed; "incomplete": true if completion_is_incomplete().
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);

@@ -67,6 +67,8 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
                         Request *r);
 AnswerState *answer_clone(const AnswerState *a, Request *r); // the same for another request
 void answer_free(AnswerState *a);
+// True if the constraint, if it applies to the whole answer, allows the request's start of it.
+bool answer_may_begin(const AnswerState *a);
 // True if reasoning may come before the answer.
 bool answer_may_think(const AnswerState *a);
 // True if the text so far satisfies the constraint. A free answer does, except within a tool call.
