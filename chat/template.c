@@ -96,6 +96,9 @@ static bool open_from_model(Template *tpl, const Gguf *g, Str source, Error *err
 
 // Facts about an opened template
 
+// The texts of the dialogue that probe_template() renders: bytes that no template contains.
+static const char question[] = "\x01", answer[] = "\x02";
+
 // Adds the names <|...|> in `plain` to tpl->missing. `plain` is a rendered text without its control
 // tokens, so the vocabulary lacks these names.
 static void find_missing(Template *tpl, const char *plain) {
@@ -119,9 +122,26 @@ static void find_stop_text(Template *tpl, const char *from) {
         tpl->stop = (char *)str_copy(line).data;
 }
 
-// Renders a question, an answer and a question, and examines the ordinary text around them.
-static void probe_template(Template *tpl, const Tokenizer *t) {
-    static const char question[] = "\x01", answer[] = "\x02"; // bytes that no template contains
+// Finds what the template writes around an answer, between two questions: a space before it, and
+// the token that ends it. That is the first that is known to end answers, or else the first special
+// one. Command R's answers end with <|END_TEXT|><|END_OF_TURN_TOKEN|>, GLM's with the <|user|> of
+// the question.
+static void find_end_token(Template *tpl, Tokenizer *t, const Ids *ids) {
+    int i = 0;
+    while (i < ids->len && !str_contains(tokenizer_piece(t, ids->data[i], false), answer)) i++;
+    tpl->has_space = i > 0 && str_ends_with(tokenizer_piece(t, ids->data[i - 1], false), " ");
+
+    for (i++; i < ids->len && !tokenizer_is_stop(t, tpl->end_token); i++) {
+        int id = ids->data[i];
+        if (str_contains(tokenizer_piece(t, id, false), question)) break;
+        bool is_first = tpl->end_token < 0 && tokenizer_is_special(t, id);
+        if (is_first || tokenizer_is_stop(t, id)) tpl->end_token = id;
+    }
+    tokenizer_add_stop(t, tpl->end_token, "chat template");
+}
+
+// Renders a question, an answer and a question, and examines the text around them.
+static void probe_template(Template *tpl, Tokenizer *t) {
     Message messages[3] = {message_make(str_of("user"), str_of(question)),
                            message_make(str_of("assistant"), str_of(answer)),
                            message_make(str_of("user"), str_of(question))};
@@ -137,6 +157,9 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
 
+    tpl->end_token = -1;
+    find_end_token(tpl, t, &ids);
+
     // Control tokens that the vocabulary lacks, and a stop string from the text after the answer.
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer);
@@ -144,73 +167,6 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
 
     for (int i = 0; i < 3; i++) message_free(&messages[i]);
     buffer_free(&plain);
-    free(ids.data);
-}
-
-// A tool for templates that need one.
-static const char probe_tools[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"\",\"parameters\":"
-    "{\"type\":\"object\",\"properties\":{}}}}]";
-
-// Returns the position of the next special token from i on; ids->len if other text comes first.
-static int skip_blank(const Tokenizer *t, const Ids *ids, int i) {
-    while (i < ids->len && !tokenizer_is_special(t, ids->data[i]) &&
-           str_is_blank(tokenizer_piece(t, ids->data[i], false)))
-        i++;
-    return i < ids->len && tokenizer_is_special(t, ids->data[i]) ? i : ids->len;
-}
-
-// True if the template puts a space between its beginning of an answer and the answer.
-static bool has_space_before(const Template *tpl, const Tokenizer *t, const Message *dialogue) {
-    TemplateInput opened = {.messages = dialogue, .n_messages = 1, .wants_answer = true};
-    TemplateInput answered = {.messages = dialogue, .n_messages = 2};
-    Buffer text = {0}, whole = {0}, mask = {0};
-    Error err;
-
-    bool ok = template_render(tpl, t, &opened, &text, &mask, &err) &&
-              template_render(tpl, t, &answered, &whole, &mask, &err);
-    buffer_puts(&text, " \x02");
-    ok = ok && str_has_prefix(buffer_str(&whole), buffer_str(&text));
-
-    buffer_free(&text);
-    buffer_free(&whole);
-    buffer_free(&mask);
-    return ok;
-}
-
-// Finds the end tokens that the template writes behind an answer: the special token that follows
-// it, and the first one that is known to end answers. Command R's answers end with
-// <|END_TEXT|><|END_OF_TURN_TOKEN|>. Some templates write the end only if a question follows, and
-// some fail without tools.
-static void find_end_tokens(Template *tpl, Tokenizer *t) {
-    Message messages[3] = {message_make(str_of("user"), str_of("\x01")),
-                           message_make(str_of("assistant"), str_of("\x02")),
-                           message_make(str_of("user"), str_of("\x01"))};
-    TemplateInput in = {.messages = messages, .n_messages = 2};
-    Ids ids = {0};
-
-    tpl->end_token = -1;
-    tpl->has_space = !tpl->is_none && has_space_before(tpl, t, messages);
-    for (; in.n_messages <= 3 && tpl->end_token < 0 && !tpl->is_none; in.n_messages++) {
-        if (in.n_messages == 3) in.tools = str_of(probe_tools);
-        ids.len = 0;
-        template_encode(tpl, t, &in, &ids, &(Error){0});
-        int from = ids.len; // behind the answer
-        while (from && !str_contains(tokenizer_piece(t, ids.data[from - 1], false), "\x02")) from--;
-        if (from == 0) continue;
-
-        int first = skip_blank(t, &ids, from), known = from;
-        while (known < ids.len && !tokenizer_is_stop(t, ids.data[known])) known++;
-        if (known < ids.len) tpl->end_token = ids.data[known];
-        if (first == ids.len) continue;
-
-        // A special token with text behind it may be the beginning of a tag.
-        bool is_last = skip_blank(t, &ids, first + 1) < ids.len || first + 2 >= ids.len;
-        if (tpl->end_token < 0 || is_last) tokenizer_add_stop(t, ids.data[first], "chat template");
-        if (tpl->end_token < 0) tpl->end_token = ids.data[first];
-    }
-
-    for (int i = 0; i < 3; i++) message_free(&messages[i]);
     free(ids.data);
 }
 
@@ -229,6 +185,9 @@ static const CallForm call_forms[] = {
 // Renders the call of a probe with each form's variables, and keeps the forms whose text appears
 // after the question.
 static void find_call_forms(Template *tpl, const Tokenizer *t) {
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"probe\","
+                                "\"description\":\"\",\"parameters\":{\"type\":\"object\","
+                                "\"properties\":{}}}}]";
     static const char call[] =
         "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\",\"type\":"
         "\"function\",\"function\":{\"name\":\"probe\",\"arguments\":{\"key\":\"v\"}}}]}";
@@ -238,7 +197,7 @@ static void find_call_forms(Template *tpl, const Tokenizer *t) {
         const CallForm *form = &call_forms[i];
         TemplateInput in = {.messages = messages,
                             .n_messages = 2,
-                            .tools = str_of(probe_tools),
+                            .tools = str_of(tools),
                             .variables = str_of(form->variables)};
         Buffer text = {0}, mask = {0}, squeezed = {0};
         Error err;
@@ -283,7 +242,6 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe_template(tpl, t);
-    find_end_tokens(tpl, t);
     find_call_forms(tpl, t);
     return true;
 }

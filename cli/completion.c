@@ -37,7 +37,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
     bool is_ended = s->finish == FINISH_LENGTH || s->finish == FINISH_STOP;
-    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text));
+    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text), true);
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
@@ -46,10 +46,14 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s) {
 
 // The last token may not be in the session yet: it is fed with the next forward pass.
 void completion_ids(const Sequence *s, Ids *out) {
-    int first = s->request.n_prompt;
-    for (int i = 0; i < s->n_generated; i++)
-        ids_push(out,
-                 first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->pending);
+    int first = s->request.n_prompt - s->request.start.n_tokens;
+    for (int i = first; i < s->request.n_prompt + s->n_generated; i++)
+        ids_push(out, i < s->session->n_tokens ? s->session->tokens[i] : s->pending);
+}
+
+void completion_text(const Sequence *s, Buffer *out) {
+    buffer_put(out, s->request.start.text);
+    buffer_put(out, buffer_str(&s->text));
 }
 
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
@@ -61,22 +65,18 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
         return;
     }
 
-    // The reply is the beginning of the answer, and the text.
-    const AnswerStart *start = &s->request.start;
-    int n_prompt = s->request.n_prompt - start->n_tokens;
-    reply_put_raw(t, s->request.prompt + n_prompt, start->n_tokens, &raw);
-    size_t at = raw.len; // of the first generated token
     completion_ids(s, &ids);
+    completion_text(s, &shown);
     reply_put_raw(t, ids.data, ids.len, &raw);
     raw.len -= (size_t)s->n_cut;
-    buffer_put(&shown, start->text);
-    buffer_put(&shown, buffer_str(&s->text));
 
+    int n_prompt = s->request.n_prompt - s->request.start.n_tokens;
     bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
     reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);
 
     // Tokens count where they begin. The tags count as neither.
+    size_t at = 0;
     for (int i = 0; i < ids.len; i++) {
         r->n_reasoning += at >= r->begin && at < r->end;
         r->n_answer += at >= r->answer;

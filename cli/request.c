@@ -43,14 +43,17 @@ bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plai
 }
 
 bool request_begin_answer(const Pipeline *p, Str text, Ids *prompt, Request *r, Error *err) {
-    bool has_space = p->tpl.has_space && text.len && !str_is_blank((Str){text.data, 1});
+    const Tokenizer *t = p->tokenizer;
     int n = prompt->len;
+    Str before = tokenizer_piece(t, n ? prompt->data[n - 1] : -1, false);
+    bool has_space =
+        p->tpl.has_space && text.len && *text.data != ' ' && !str_ends_with(before, " ");
     if (p->tpl.is_none)
         return error_set(err, EXIT_USAGE,
                          "the beginning of an answer needs a chat template (--template)");
 
     Str all = str_of(text_format("%s%.*s", has_space ? " " : "", (int)text.len, text.data));
-    size_t n_open = continuation_encode_begun(p->tokenizer, all, prompt);
+    size_t n_open = continuation_encode_begun(t, all, prompt);
     r->start = (AnswerStart){.all = all,
                              .text = {all.data + has_space, all.len - has_space},
                              .open = {all.data + all.len - n_open, n_open},

@@ -59,19 +59,11 @@ bool answer_is_complete(const AnswerState *a) {
     return a->phase == PHASE_END || (is_free(a) && a->phase != PHASE_SPACE);
 }
 
-bool answer_matches(const AnswerState *a, Str text) {
-    if (answer_may_think(a) || is_free(a)) return answer_is_complete(a);
+bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
+    if (answer_may_think(a) || is_free(a)) return !is_whole || answer_is_complete(a);
     Matcher *m = constraint_begin(a->constraint);
     bool is_match = matcher_accept(m, a->start) == a->start.len &&
-                    matcher_accept(m, text) == text.len && matcher_is_end(m);
-    matcher_free(m);
-    return is_match;
-}
-
-bool answer_may_begin(const AnswerState *a) {
-    if (answer_may_think(a) || is_free(a)) return true;
-    Matcher *m = constraint_begin(a->constraint);
-    bool is_match = matcher_accept(m, a->start) == a->start.len;
+                    matcher_accept(m, text) == text.len && (!is_whole || matcher_is_end(m));
     matcher_free(m);
     return is_match;
 }

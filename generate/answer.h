@@ -67,13 +67,12 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
                         Request *r);
 AnswerState *answer_clone(const AnswerState *a, Request *r); // the same for another request
 void answer_free(AnswerState *a);
-// True if the constraint, if it applies to the whole answer, allows the request's start of it.
-bool answer_may_begin(const AnswerState *a);
 // True if reasoning may come before the answer.
 bool answer_may_think(const AnswerState *a);
 // True if the text so far satisfies the constraint. A free answer does, except within a tool call.
 bool answer_is_complete(const AnswerState *a);
-// True if `text` satisfies the constraint. Used for a generated text whose stop string has been
-// removed. If reasoning may come first or the answer is free, the tokens accepted so far are
-// checked instead.
-bool answer_matches(const AnswerState *a, Str text);
+// True if `text`, after the start of the answer that the request has, satisfies the constraint or,
+// unless it is whole, is the beginning of a text that does. Used for a generated text whose stop
+// string has been removed. If reasoning may come first or the answer is free, the tokens accepted
+// so far are checked instead.
+bool answer_matches(const AnswerState *a, Str text, bool is_whole);

@@ -168,13 +168,8 @@ static void mask_stops(const Request *r, const Tokenizer *t, bool may_stop, floa
     const int *ids = tokenizer_stops(t, &n);
     for (int i = 0; i < n; i++)
         if (!may_stop || !is_requested_stop(r, t, ids[i])) logits[ids[i]] = -INFINITY;
-    if (may_stop) return;
-
-    for (int i = 0; i < r->n_stop_ids; i++) logits[r->stop_ids[i]] = -INFINITY;
-    for (int i = 0; i < r->n_stops; i++) {
-        int id = tokenizer_special_id(t, r->stops[i].data);
-        if (tokenizer_is_control(t, id)) logits[id] = -INFINITY;
-    }
+    for (int id = 0; id < tokenizer_n_vocab(t) && !may_stop; id++)
+        if (is_requested_stop(r, t, id)) logits[id] = -INFINITY;
 }
 
 // Bans all tokens except those that spell the end of a begun answer, and perhaps more.

@@ -70,7 +70,7 @@ typedef struct {
     int max_context; // positions that the session may use
     bool ignore_eos; // the stop tokens of the vocabulary are banned
     SampleOptions sample;
-    // (n_stops) NUL-terminated strings that end the text and are not part of it. One that is the
+    // (n_stops) strings that end the text and are not part of it. One that is the
     // text of a control token means that token.
     const Str *stops;
     int n_stops;

@@ -369,13 +369,9 @@ static const struct {
     // clang-format on
 };
 
-// In the vocabulary of gpt-oss, <|end|> ends a message within an answer.
 void vocabulary_add_known_stops(Tokenizer *t) {
-    bool has_messages = tokenizer_special_id(t, "<|return|>") >= 0;
     for (size_t i = 0; i < sizeof known_stops / sizeof *known_stops; i++)
-        if (!has_messages || strcmp(known_stops[i].text, "<|end|>") != 0)
-            tokenizer_add_stop(t, tokenizer_special_id(t, known_stops[i].text),
-                               known_stops[i].model);
+        tokenizer_add_stop(t, tokenizer_special_id(t, known_stops[i].text), known_stops[i].model);
 }
 
 // Loads the ids that the metadata names. Runs before load_token(), because it changes token types.

@@ -436,7 +436,8 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
     const Message *last = &messages[n ? n - 1 : 0];
     bool is_continued = ok && r->is_continued;
     if (is_continued && (!str_is(last->role, "assistant") || last->has_calls))
-        ok = error_set(err, EXIT_RUNTIME, "continue_final_message: the last message must be a text of the assistant");
+        ok = error_set(err, EXIT_RUNTIME,
+                       "continue_final_message: the last message must be a text of the assistant");
 
     TemplateInput in = {.messages = messages,
                         .n_messages = n - is_continued,
@@ -576,7 +577,8 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
             return error_set(err, why.code, "prompt[%d]: %s", i, why.text);
     }
 
-    if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err)) return false;
+    if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
+        return false;
     r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
     if (r->stop_ids.len) {
         r->request.stop_ids = r->stop_ids.data;

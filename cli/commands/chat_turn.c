@@ -233,8 +233,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
-        (c->begun && !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r,
-                                           &s->error)) ||
+        (c->begun &&
+         !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r, &s->error)) ||
         !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
                      c->pipeline.tools, false, &r, &a->state, &s->error)) {
         s->finish = FINISH_ERROR;
@@ -265,22 +265,18 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 // tokens are removed, except for a token that also contains text of the answer.
 static void stream_answer(Chat *c, const Sequence *s) {
     const Tokenizer *t = c->pipeline.tokenizer;
-    const AnswerStart *start = &s->request.start;
     Ids ids = {0};
     Buffer raw = {0}, shown = {0};
     bool has_stop_string = s->finish == FINISH_STOP && s->stop_token < 0;
     size_t bytes = 0;
     int n = 0;
 
-    for (int i = start->n_tokens; i > 0; i--)
-        ids_push(&ids, s->request.prompt[s->request.n_prompt - i]);
     completion_ids(s, &ids);
-    while (n < ids.len && !(has_stop_string && bytes >= start->all.len + s->text.len))
+    while (n < ids.len && !(has_stop_string && bytes >= s->request.start.all.len + s->text.len))
         bytes += tokenizer_piece(t, ids.data[n++], false).len;
 
     reply_put_raw(t, ids.data, n, &raw);
-    buffer_put(&shown, start->text);
-    buffer_put(&shown, buffer_str(&s->text));
+    completion_text(s, &shown);
     token_stream_add_answer(&c->stream, ids.data, n, buffer_str(&raw), buffer_str(&shown),
                             s->stop_token);
     buffer_free(&raw);
@@ -354,11 +350,7 @@ static bool chat_answer(Chat *c) {
     }
 
     a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
-    if (c->begun) {
-        a.has_text = *c->begun;
-        a.in_reasoning |= str_begins_with(str_of(c->begun), "<think>");
-        a.in_reasoning &= !strstr(c->begun, "</think>");
-    }
+    a.has_text = c->begun && *c->begun;
     generate_answer(c, &a, &s);
 
     // Add the answer to the dialogue, or report its error.

@@ -97,7 +97,6 @@ int command_run(const Options *given) {
     const Options *o = &options;
 
     options = *given;
-    if (o->answer && o->is_raw) die(EXIT_USAGE, "--answer: expected a chat template, found --raw");
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
 
     // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
@@ -112,8 +111,7 @@ int command_run(const Options *given) {
     if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
         !prompt_encode(&p, o, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
-        (o->answer &&
-         !request_begin_answer(&p, str_of(o->answer), &ids, &request, &err)) ||
+        (o->answer && !request_begin_answer(&p, str_of(o->answer), &ids, &request, &err)) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
         !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw, p.tools, false,
