@@ -344,7 +344,9 @@ static void set_control(Tokenizer *t, int id) {
 // A stop token is a control token: it is not part of the text.
 void tokenizer_add_stop(Tokenizer *t, int id, const char *origin) {
     set_control(t, id);
-    if (id < 0 || tokenizer_is_stop(t, id) || t->n_stops == VOCABULARY_MAX_STOPS) return;
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return;
+    if (id < 0 || t->n_stops == VOCABULARY_MAX_STOPS) return;
     t->stop_origins[t->n_stops] = origin;
     t->stops[t->n_stops++] = id;
 }
@@ -371,7 +373,8 @@ static const struct {
 
 void vocabulary_add_known_stops(Tokenizer *t) {
     for (size_t i = 0; i < sizeof known_stops / sizeof *known_stops; i++)
-        tokenizer_add_stop(t, tokenizer_special_id(t, known_stops[i].text), known_stops[i].model);
+        tokenizer_add_stop(t, vocabulary_find_special(t, str_of(known_stops[i].text)),
+                           known_stops[i].model);
 }
 
 // Loads the ids that the metadata names. Runs before load_token(), because it changes token types.
