@@ -64,8 +64,7 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     if (times)
         note(o, "the text ends in %d repetitions; try --dry-multiplier 0.8 or a higher --temp",
              times);
-    if (s->n_cut)
-        note(o, "the text was cut within a character, %d bytes of it are left out", s->n_cut);
+    if (s->n_cut) note(o, "the text was cut within a character, its beginning is left out");
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
         note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
