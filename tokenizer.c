@@ -435,6 +435,8 @@ const int *tokenizer_stops(const Tokenizer *t, int *n) {
     return t->stops;
 }
 
+const char *tokenizer_stop_origin(const Tokenizer *t, int i) { return t->stop_origins[i]; }
+
 int tokenizer_special_id(const Tokenizer *t, const char *name) {
     return vocabulary_find_special(t, str_of(name));
 }

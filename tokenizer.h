@@ -12,7 +12,7 @@
 
 #include "gguf/gguf.h"
 
-// Read-only after tokenizer_open() and tokenizer_reserve_special(): threads may share it.
+// Read-only after template_open() (chat/template.h): threads may share it.
 typedef struct Tokenizer Tokenizer;
 
 // A growing list of token ids. Zero-initialize; free `data` with free().
@@ -58,3 +58,7 @@ bool tokenizer_is_control(const Tokenizer *t, int id);
 bool tokenizer_is_special(const Tokenizer *t, int id);  // a control token or a reserved one
 bool tokenizer_is_stop(const Tokenizer *t, int id);     // ends an answer: EOS, end of turn, ...
 const int *tokenizer_stops(const Tokenizer *t, int *n); // the ids (n) of these tokens
+// Where the i-th of them comes from: a key of the metadata, the model that is known to have it, or
+// the chat template.
+const char *tokenizer_stop_origin(const Tokenizer *t, int i);
+void tokenizer_add_stop(Tokenizer *t, int id, const char *origin); // id -1: none

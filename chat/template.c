@@ -96,6 +96,9 @@ static bool open_from_model(Template *tpl, const Gguf *g, Str source, Error *err
 
 // Facts about an opened template
 
+// The texts of the dialogue that probe_template() renders: bytes that no template contains.
+static const char question[] = "\x01", answer[] = "\x02";
+
 // Adds the names <|...|> in `plain` to tpl->missing. `plain` is a rendered text without its control
 // tokens, so the vocabulary lacks these names.
 static void find_missing(Template *tpl, const char *plain) {
@@ -119,9 +122,26 @@ static void find_stop_text(Template *tpl, const char *from) {
         tpl->stop = (char *)str_copy(line).data;
 }
 
-// Renders a question, an answer and a question, and examines the ordinary text around them.
-static void probe_template(Template *tpl, const Tokenizer *t) {
-    static const char question[] = "\x01", answer[] = "\x02"; // bytes that no template contains
+// Finds what the template writes around an answer, between two questions: a space before it, and
+// the token that ends it. That is the first that is known to end answers, or else the first special
+// one. Command R's answers end with <|END_TEXT|><|END_OF_TURN_TOKEN|>, GLM's with the <|user|> of
+// the question.
+static void find_end_token(Template *tpl, Tokenizer *t, const Ids *ids) {
+    int i = 0;
+    while (i < ids->len && !str_contains(tokenizer_piece(t, ids->data[i], false), answer)) i++;
+    tpl->has_space = i > 0 && str_ends_with(tokenizer_piece(t, ids->data[i - 1], false), " ");
+
+    for (i++; i < ids->len && !tokenizer_is_stop(t, tpl->end_token); i++) {
+        int id = ids->data[i];
+        if (str_contains(tokenizer_piece(t, id, false), question)) break;
+        bool is_first = tpl->end_token < 0 && tokenizer_is_special(t, id);
+        if (is_first || tokenizer_is_stop(t, id)) tpl->end_token = id;
+    }
+    tokenizer_add_stop(t, tpl->end_token, "chat template");
+}
+
+// Renders a question, an answer and a question, and examines the text around them.
+static void probe_template(Template *tpl, Tokenizer *t) {
     Message messages[3] = {message_make(str_of("user"), str_of(question)),
                            message_make(str_of("assistant"), str_of(answer)),
                            message_make(str_of("user"), str_of(question))};
@@ -136,6 +156,9 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
         for (int i = 0; i < ids.len; i++)
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
+
+    tpl->end_token = -1;
+    find_end_token(tpl, t, &ids);
 
     // Control tokens that the vocabulary lacks, and a stop string from the text after the answer.
     find_missing(tpl, plain.data);

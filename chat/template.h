@@ -39,6 +39,8 @@ typedef struct {
     const CallForm *call_forms[MAX_CALL_FORMS]; // (n_call_forms) that the template writes; they
     int n_call_forms;                           // have the same key, closer and is_list
     struct tm today;                            // local time, or $SOURCE_DATE_EPOCH in UTC
+    int end_token;  // that it writes behind an answer, a stop token of the vocabulary; or -1
+    bool has_space; // it writes a space before an answer
     char *stop;     // stop string of replies that no control token ends, or NULL
     Buffer missing; // control tokens that the template writes but the vocabulary lacks, or empty
 } Template;

@@ -37,7 +37,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
     bool is_ended = s->finish >= FINISH_STOP && s->finish <= FINISH_LOOP;
-    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text));
+    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text), true);
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
@@ -47,26 +47,33 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s) {
 
 // The last token may not be in the session yet: it is fed with the next forward pass.
 void completion_ids(const Sequence *s, Ids *out) {
-    int first = s->request.n_prompt;
-    for (int i = 0; i < s->n_generated; i++)
-        ids_push(out,
-                 first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->pending);
+    int first = s->request.n_prompt - s->request.start.n_tokens;
+    for (int i = first; i < s->request.n_prompt + s->n_generated; i++)
+        ids_push(out, i < s->session->n_tokens ? s->session->tokens[i] : s->pending);
+}
+
+void completion_text(const Sequence *s, Buffer *out) {
+    buffer_put(out, s->request.start.text);
+    buffer_put(out, buffer_str(&s->text));
 }
 
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       bool has_tools, int n_before) {
     Ids ids = {0};
-    Buffer raw = {0};
+    Buffer raw = {0}, shown = {0};
     if (!tpl || tpl->is_none) {
         *r = (Reply){.content = str_copy(buffer_str(&s->text))};
         return;
     }
 
     completion_ids(s, &ids);
+    completion_text(s, &shown);
     reply_put_raw(t, ids.data, ids.len, &raw);
+    raw.len -= (size_t)s->n_cut;
 
-    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
+    int n_prompt = s->request.n_prompt - s->request.start.n_tokens;
+    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, has_tools,
                 s->finish != FINISH_STOP, n_before);
 
     // Tokens count where they begin. The tags count as neither.
@@ -77,12 +84,20 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
         at += tokenizer_piece(t, ids.data[i], true).len;
     }
     buffer_free(&raw);
+    buffer_free(&shown);
     free(ids.data);
+}
+
+Str completion_rest(const Reply *r, const Sequence *s) {
+    size_t n = r->content.len > s->text.len && !r->n_calls ? r->content.len - s->text.len : 0;
+    if (!s->request.start.text.len) n = 0;
+    return (Str){r->content.data + n, r->content.len - n};
 }
 
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt) {
-    json_write_string(w, text_key, r->content);
+    if (s->request.start.text.len) json_write_string(w, "answer", s->request.start.text);
+    json_write_string(w, text_key, completion_rest(r, s));
     reply_write_extras(w, r, true);
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(r, s)));
     if (completion_is_incomplete(s)) json_write_bool(w, "incomplete", true);

@@ -7,8 +7,10 @@
 #include "chat/reply.h"
 #include "generate/generate.h"
 
-// Appends the generated tokens, without the stop token. The session must still exist.
+// Append the tokens of the answer, without the stop token, and its text: what the request has of it
+// and what was generated. The session must still exist.
 void completion_ids(const Sequence *s, Ids *out);
+void completion_text(const Sequence *s, Buffer *out);
 // Parses the reply (see reply_parse). tpl NULL: plain text.
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       bool has_tools, int n_before);
@@ -16,8 +18,11 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
 // satisfied its constraint.
 bool completion_is_incomplete(const Sequence *s);
 const char *completion_finish_reason(const Reply *r, const Sequence *s);
-// Writes members of an object: the text as `text_key`, reasoning and tool calls if there are any,
-// finish reason, token counts and seed; "incomplete": true if completion_is_incomplete().
+// The content of a reply without the beginning of the answer that the request has.
+Str completion_rest(const Reply *r, const Sequence *s);
+// Writes members of an object: the beginning of the answer as "answer", if any; the text as
+// `text_key`, reasoning and tool calls if there are any, finish reason, token counts and seed;
+// "incomplete": true if completion_is_incomplete().
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);
 // Writes tokens (n) and their log-probabilities as an array, each with n_top alternatives; a token

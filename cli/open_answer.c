@@ -214,6 +214,10 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
     if (!constraint && !spec.n_openers && !spec.budget) return true;
 
     *out = answer_new(p->tokenizer, &spec, constraint, r);
+    if (!answer_matches(*out, (Str){0}, false))
+        return error_set(err, EXIT_USAGE,
+                         "the constraint allows no answer that begins with \"%.*s\"",
+                         SHOWN(r->start.text));
     if (is_whole && answer_may_think(*out))
         note_once(o, &noted[0], "the constraint begins after the reasoning", "");
     else if (is_whole && has_reasoning)

@@ -58,6 +58,7 @@ typedef struct {
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
+    const char *answer; // its beginning; NULL: none
     bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
 
     // Generation.
@@ -71,6 +72,8 @@ typedef struct {
     int n_biases;
     Str *stops; // (n_stops)
     int n_stops;
+    const char *stop_token_ids;
+    Ids stop_ids; // those of stop_token_ids, from sampling_complete()
 
     // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;

@@ -42,6 +42,7 @@ void warn_loops(int n, const char *noun) {
 
 void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     const Request *r = &s->request;
+    if (s->n_cut) note(o, "the text was cut within a character, its beginning is left out");
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
         note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");

@@ -3,6 +3,7 @@
 #include "cli/open_answer.h"
 #include "cli/output.h"
 #include "base/os/os.h"
+#include "tokenizer/continuation.h"
 
 #include <stdio.h>
 
@@ -31,10 +32,35 @@ bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plai
         return ok;
     }
 
-    if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
-    tokenizer_encode(t, prompt, p->options->has_special, out);
+    // A text that begins with BOS needs no other.
+    Str bos = tokenizer_piece(t, tokenizer_bos(t), true);
+    bool has_bos = o->has_special && bos.len && str_has_prefix(prompt, bos);
+    if (has_bos && tokenizer_adds_bos(t))
+        note(o, "the text begins with %.*s; no other is added", SHOWN(bos));
+    else if (tokenizer_adds_bos(t))
+        ids_push(out, tokenizer_bos(t));
+    tokenizer_encode(t, prompt, o->has_special, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
     return true;
+}
+
+bool request_begin_answer(const Pipeline *p, Str text, Ids *prompt, Request *r, Error *err) {
+    const Tokenizer *t = p->tokenizer;
+    int n = prompt->len;
+    Str before = tokenizer_piece(t, n ? prompt->data[n - 1] : -1, false);
+    bool has_space =
+        p->tpl.has_space && text.len && *text.data != ' ' && !str_ends_with(before, " ");
+    if (p->tpl.is_none)
+        return error_set(err, EXIT_USAGE,
+                         "the beginning of an answer needs a chat template (--template)");
+
+    Str all = str_of(text_format("%s%.*s", has_space ? " " : "", (int)text.len, text.data));
+    size_t n_open = continuation_encode_begun(t, all, prompt);
+    r->start = (AnswerStart){.all = all,
+                             .text = {all.data + has_space, all.len - has_space},
+                             .open = {all.data + all.len - n_open, n_open},
+                             .n_tokens = prompt->len - n};
+    return request_set_prompt(p, prompt, r, err);
 }
 
 // The context size of a session: -c or, without it, as many positions as n_predict needs.
@@ -83,6 +109,8 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
                    .sample = o->sample,
                    .stops = o->stops,
                    .n_stops = o->n_stops,
+                   .stop_ids = o->stop_ids.data,
+                   .n_stop_ids = o->stop_ids.len,
                    .n_logprobs = o->logprobs};
     r->sample.dry.tokenizer = p->tokenizer;
     if (n >= 0 && o->min_tokens > n)

@@ -28,6 +28,10 @@ bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error 
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err);
+// Adds the beginning of an answer to a request and to its prompt, in which the template has opened
+// the answer. The text never becomes special tokens. r->start.all is allocated. False with err
+// (exit 4) if the prompt does not fit the context, exit 2 without a template.
+bool request_begin_answer(const Pipeline *p, Str text, Ids *prompt, Request *r, Error *err);
 enum { KV_TYPE_TEXT = 16 };
 // Writes the types of a KV cache to `text` and returns it: "F16", or "Q8_0,Q4_0" if keys and values
 // differ.

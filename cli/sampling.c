@@ -1,6 +1,7 @@
 // See sampling.h.
 #include "cli/sampling.h"
 #include "cli/output.h"
+#include "cli/prompt.h"
 
 #include <math.h>
 
@@ -39,8 +40,8 @@ static size_t split_bias(Str text, double *x) {
     return 0;
 }
 
-// Adds a bias of --logit-bias. Digits are an id. The tokens of any other text all get the bias, as
-// in llama.cpp's server.
+// Adds a bias of --logit-bias. Digits are an id. The tokens of any other text, in which names of
+// special tokens mean these tokens, all get the bias, as in llama.cpp's server.
 static bool add_bias(Options *o, const Tokenizer *t, Str text, Error *err) {
     double x;
     Str token = {text.data, split_bias(text, &x)};
@@ -52,9 +53,9 @@ static bool add_bias(Options *o, const Tokenizer *t, Str text, Error *err) {
     if (strspn(text.data, "0123456789") == token.len)
         ids_push(&ids, (int)fmin(strtod(text.data, NULL), INT_MAX));
     else
-        tokenizer_encode(t, token, false, &ids);
+        tokenizer_encode(t, token, true, &ids);
     if (ids.len > 1)
-        note(o, "--logit-bias: \"%.*s\" is %d tokens, each of which gets the bias", SHOWN(token),
+        warn("--logit-bias: \"%.*s\" is %d tokens, each of which gets the bias", SHOWN(token),
              ids.len);
 
     for (int i = 0; i < ids.len; i++) options_add_bias(o, (LogitBias){ids.data[i], (float)x});
@@ -74,4 +75,5 @@ void sampling_complete(Options *o, const Pipeline *p) {
     for (int i = 0; i < o->n_biases; i++)
         if (!add_bias(o, p->tokenizer, o->biases[i], &err)) die_error(&err);
     if (!logit_bias_check(&o->sample, p->model.config.vocab_size, &err)) die_error(&err);
+    if (o->stop_token_ids) ids_parse(o->stop_token_ids, p->model.config.vocab_size, &o->stop_ids);
 }

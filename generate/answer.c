@@ -26,6 +26,7 @@ struct AnswerState {
     CompiledConstraint *constraint; // NULL: none
     Matcher *matcher;               // of the constrained text; NULL without a constraint
     bool drops_space;               // the next constrained token's leading space is not text
+    Str start;                      // the beginning of the answer, in the prompt
     Phase phase, first_phase;       // now, and where the text began
     Buffer tail;                    // text of this phase, or its last bytes where they suffice
     int last_token;                 // of the text, or of what is fed next; -1: none
@@ -58,10 +59,11 @@ bool answer_is_complete(const AnswerState *a) {
     return a->phase == PHASE_END || (is_free(a) && a->phase != PHASE_SPACE);
 }
 
-bool answer_matches(const AnswerState *a, Str text) {
-    if (answer_may_think(a) || is_free(a)) return answer_is_complete(a);
+bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
+    if (answer_may_think(a) || is_free(a)) return !is_whole || answer_is_complete(a);
     Matcher *m = constraint_begin(a->constraint);
-    bool is_match = matcher_accept(m, text) == text.len && matcher_is_end(m);
+    bool is_match = matcher_accept(m, a->start) == a->start.len &&
+                    matcher_accept(m, text) == text.len && (!is_whole || matcher_is_end(m));
     matcher_free(m);
     return is_match;
 }
@@ -410,13 +412,16 @@ bool answer_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
 AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledConstraint *constraint,
                         Request *r) {
     AnswerState *a = xalloc(1, sizeof *a);
+    const AnswerStart *start = &r->start;
+    int n_prompt = r->n_prompt - start->n_tokens; // without the beginning of the answer
     *a = (AnswerState){
         .hook = {force_tokens, mask_logits, accept_token, replace_stop, is_unconstrained, a},
         .tokenizer = t,
         .spec = *spec,
         .constraint = constraint,
         .matcher = constraint ? constraint_begin(constraint) : NULL,
-        .drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t),
+        .drops_space = n_prompt <= 1 && tokenizer_has_space_prefix(t),
+        .start = start->text,
         .last_token = -1,
         .budget = -1};
     r->constraint = &a->hook;
@@ -429,12 +434,17 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
 
     if (spec->budget) a->budget = spec->budget < 0 ? automatic_budget(t, r) : spec->budget;
     a->phase = is_free(a) ? PHASE_BARE : PHASE_TEXT;
-    if (!spec->no_think && answer_begins_in_reasoning(t, r->prompt, r->n_prompt))
+    if (!spec->no_think && answer_begins_in_reasoning(t, r->prompt, n_prompt))
         a->phase = PHASE_REASONING;
-    else if (spec->may_think && !prompt_ends_with(t, r->prompt, r->n_prompt, think_close))
+    else if (spec->may_think && !prompt_ends_with(t, r->prompt, n_prompt, think_close))
         a->phase = PHASE_START;
     a->first_phase = a->phase;
     move_on(a);
+
+    // Read the beginning of the answer. The template may have put a space before it.
+    Str first = start->n_tokens ? tokenizer_piece(t, r->prompt[n_prompt], false) : start->open;
+    if (start->text.len && *first.data != *start->text.data) a->drops_space = true;
+    for (int i = n_prompt; i < r->n_prompt; i++) accept_token(a, r->prompt[i]);
     return a;
 }
 

@@ -71,7 +71,8 @@ void answer_free(AnswerState *a);
 bool answer_may_think(const AnswerState *a);
 // True if the text so far satisfies the constraint. A free answer does, except within a tool call.
 bool answer_is_complete(const AnswerState *a);
-// True if `text` satisfies the constraint. Used for a generated text whose stop string has been
-// removed. If reasoning may come first or the answer is free, the tokens accepted so far are
-// checked instead.
-bool answer_matches(const AnswerState *a, Str text);
+// True if `text`, after the start of the answer that the request has, satisfies the constraint or,
+// unless it is whole, is the beginning of a text that does. Used for a generated text whose stop
+// string has been removed. If reasoning may come first or the answer is free, the tokens accepted
+// so far are checked instead.
+bool answer_matches(const AnswerState *a, Str text, bool is_whole);

@@ -111,7 +111,11 @@ static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
     size_t n_before = s->text.len, stop, partial;
-    buffer_put(&s->text, tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space));
+    Str piece = tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space);
+    size_t n_open = s->request.start.open.len - s->n_spelled;
+    if (n_open > piece.len) n_open = piece.len;
+    s->n_spelled += n_open;
+    buffer_put(&s->text, (Str){piece.data + n_open, piece.len - n_open});
     find_stop_strings(s, n_before, &stop, &partial);
 
     if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
@@ -124,34 +128,70 @@ static void append_text(Sequence *s, const Generator *g, int token) {
     }
 }
 
-// Tokens.
+// Ends a finished text: removes the beginning of a character that has no end, and emits the rest,
+// which can no longer change.
+static void end_text(Sequence *s) {
+    size_t n_left = s->text.len - s->n_emitted;
+    size_t n_whole = n_left ? utf8_complete(s->text.data + s->n_emitted, n_left) : 0;
 
-// True if a token ends the text and is not part of it.
-static bool is_stop(const Sequence *s, const Generator *g, int token) {
-    const Request *r = &s->request;
-    for (int i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == token) return true;
-    return !r->ignore_eos && tokenizer_is_stop(g->tokenizer, token);
+    s->n_cut = (int)(n_left - n_whole);
+    s->text.len -= (size_t)s->n_cut;
+    if (s->n_cut) s->text.data[s->text.len] = 0;
+    if (s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
-// Bans all stop tokens, also those that ignore_eos makes part of the text.
-static void mask_stops(const Sequence *s, const Generator *g, float *logits) {
+// Tokens.
+
+// True if the request names a token as the end of the text: by its id, or by a stop string. A
+// control token is not part of the text, where stop strings are searched for.
+static bool is_requested_stop(const Request *r, const Tokenizer *t, int token) {
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == token) return true;
+    for (int i = 0; i < r->n_stops && tokenizer_is_control(t, token); i++)
+        if (str_eq(r->stops[i], tokenizer_piece(t, token, true))) return true;
+    return false;
+}
+
+static bool is_stop(const Sequence *s, const Generator *g, int token) {
+    return is_requested_stop(&s->request, g->tokenizer, token) ||
+           tokenizer_is_stop(g->tokenizer, token);
+}
+
+// Bans the stop tokens of the vocabulary, for ignore_eos, or all stop tokens, before min_tokens.
+static void mask_stops(const Request *r, const Tokenizer *t, bool may_stop, float *logits) {
     int n;
-    const int *ids = tokenizer_stops(g->tokenizer, &n);
-    for (int i = 0; i < n; i++) logits[ids[i]] = -INFINITY;
-    for (int i = 0; i < s->request.n_stop_ids; i++) logits[s->request.stop_ids[i]] = -INFINITY;
+    const int *ids = tokenizer_stops(t, &n);
+    for (int i = 0; i < n; i++)
+        if (!may_stop || !is_requested_stop(r, t, ids[i])) logits[ids[i]] = -INFINITY;
+    for (int id = 0; id < tokenizer_n_vocab(t) && !may_stop; id++)
+        if (is_requested_stop(r, t, id)) logits[id] = -INFINITY;
+}
+
+// Bans all tokens except those that spell the end of a begun answer, and perhaps more.
+static void mask_start(const Sequence *s, const Tokenizer *t, float *logits) {
+    Str open = s->request.start.open;
+    open = (Str){open.data + s->n_spelled, open.len - s->n_spelled};
+    for (int id = 0; id < tokenizer_n_vocab(t); id++) {
+        Str piece = tokenizer_piece(t, id, false);
+        bool is_begun = str_has_prefix(piece, open) || str_has_prefix(open, piece);
+        if (!piece.len || !is_begun || tokenizer_is_special(t, id)) logits[id] = -INFINITY;
+    }
 }
 
 // Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
 // if no token can be sampled.
 static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
-    const Constraint *c = s->request.constraint;
-    bool may_stop = s->n_generated >= s->request.min_tokens;
+    const Request *r = &s->request;
+    const Constraint *c = r->constraint;
+    bool may_stop = s->n_generated >= r->min_tokens;
 
-    if (c || !may_stop) {
+    bool is_open = s->n_spelled < r->start.open.len;
+
+    if (c || !may_stop || r->ignore_eos || is_open) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
         if (c) c->mask(c->arg, g->masked);
-        if (!may_stop) mask_stops(s, g, g->masked);
+        if (!may_stop || r->ignore_eos) mask_stops(r, g->tokenizer, may_stop, g->masked);
+        if (is_open) mask_start(s, g->tokenizer, g->masked);
         logits = g->masked;
     }
 
@@ -221,8 +261,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         if (s->next_forced == s->n_forced) update_forced(s);
     }
 
-    // A finished text can no longer change, so the rest of it is emitted.
-    if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
+    if (s->finish != FINISH_NONE) end_text(s);
 }
 
 // The forward pass.
@@ -306,8 +345,10 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
 
     for (int i = 0; i < n; i++) {
         sequences[i]->pass = (SequencePass){0};
-        if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
+        if (generate_interrupted && sequences[i]->finish == FINISH_NONE) {
             sequences[i]->finish = FINISH_CANCEL;
+            end_text(sequences[i]);
+        }
         b.n_running += sequences[i]->finish == FINISH_NONE;
     }
 

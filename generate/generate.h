@@ -54,16 +54,29 @@ typedef struct {
     void *arg;
 } Constraint;
 
+// The beginning of an answer that is not generated. Its tokens are the last ones of the prompt,
+// except for those of its last word, `open`: the first generated tokens spell it, so that its
+// tokenization is that of the whole word. It is not part of the generated text.
+typedef struct {
+    Str all;      // the beginning, behind the space that the template puts before an answer
+    Str text;     // without that space; empty: none
+    Str open;     // its last word
+    int n_tokens; // of the prompt
+} AnswerStart;
+
 // Pointers must stay valid until the sequence has finished.
 typedef struct {
     const int *prompt; // (n_prompt) the session may already hold a prefix, but not the last token
     int n_prompt;
+    AnswerStart start;
     int max_tokens;   // < 0: until the context is full
     int max_context;  // positions that the session may use
-    bool ignore_eos;  // stop tokens do not end the text
+    bool ignore_eos;  // the stop tokens of the vocabulary are banned
     bool stops_loops; // a loop ends the text, except within a constraint
     SampleOptions sample;
-    const Str *stops; // (n_stops) strings that end the text and are not part of it
+    // (n_stops) strings that end the text and are not part of it. One that is the
+    // text of a control token means that token.
+    const Str *stops;
     int n_stops;
     const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
     int n_stop_ids;
@@ -128,7 +141,9 @@ typedef struct {
     int n_generated;                // tokens of the text, without a stop token
     int stop_token;                 // the token that ended the text, or -1
     Buffer text;                    // the text so far, without a stop string
+    int n_cut;                      // bytes of an incomplete character that the end of it has lost
     size_t n_emitted;               // bytes of the text that were passed to emit
+    size_t n_spelled;               // bytes of request.start.open that the tokens have spelled
     bool drop_space;                // the next token's leading space is not part of the text
     TokenLogprob *logprobs;         // (n_generated), then that of the stop token, if any; or NULL
     int n_scored;                   // prompt tokens with a log-probability

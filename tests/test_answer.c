@@ -111,7 +111,7 @@ static void reasoning(void) {
     CHECK(!allows(c, eos), "the end after one digit");
     accept_bytes(c, "2");
     check_next(c, "", "3 <");
-    CHECK(allows(c, eos) && answer_matches(c->state, str_of("12")), "the end");
+    CHECK(allows(c, eos) && answer_matches(c->state, str_of("12"), true), "the end");
 
     begin_answer(false, digits, spec, (Request){0});
     accept_bytes(c, "12"); // without reasoning

@@ -548,6 +548,31 @@ def several_prompts():
 
 
 @test
+def continued_answers(cli):
+    """With "continue_final_message", the last message is the beginning of the answer."""
+    ask = {"messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 20, "temperature": 0}
+    whole = batch([ask], "--deterministic")[0]["text"]
+    begin = dict(ask, messages=ask["messages"] + [{"role": "assistant", "content": whole[:21]}], continue_final_message=True)
+    short, two = batch([begin, dict(begin, n=2, temperature=1)], "--deterministic")
+    same((short["answer"], (whole[:21] + short["text"])[:len(whole)]), (whole[:21], whole))
+    same([c["answer"] for c in two["choices"]], [whole[:21]] * 2)
+    openai = batch([{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": begin}], "--deterministic")[0]
+    same(openai["response"]["body"]["choices"][0]["message"]["content"], short["text"])
+
+    call_of = dict(ask, tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}])
+    call_of["messages"] = ask["messages"] + [{"role": "assistant", "content": '{"name": "'}]
+    for record, message in ((dict(ask, continue_final_message=True), "the last message must be a text of the assistant"),
+                            ({"prompt": "x", "continue_final_message": True}, 'needs "messages"'),
+                            (dict(ask, continue_final_message=1), "continue_final_message: expected"),
+                            (dict(begin, regex="[0-9]+"), "the constraint allows no answer that begins with")):
+        found = batch([record], code=5)[0]
+        check(message in found["error"]["message"], found)
+    # The call of a tool that begins in the message is constrained, and is a call of the whole answer.
+    found = batch([dict(call_of, continue_final_message=True, max_tokens=60)], "--template", "llama3.1")[0]
+    same(found["tool_calls"][0]["function"], {"name": "f", "arguments": "{}"})
+
+
+@test
 def stop_tokens(cli):
     """"stop_token_ids" end a text; "min_tokens" keeps stop tokens and stop strings from ending it before."""
     ask = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "logprobs": 0}

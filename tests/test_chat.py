@@ -475,6 +475,17 @@ def turns_cost_their_own_tokens():
 
 
 @test
+def begun_answer():
+    """/answer TEXT replaces the last answer by one that begins with TEXT. The next turn costs its own tokens."""
+    first, begun, last = turns(BUILT_IN, ["Once", "/answer The king was sa", "Two", "/exit"], "--temp", "0", "-n", "8", "-c", "512",
+                               "--session", path("begun.jsonl"))
+    same(begun["answer"], "The king was sa")
+    same([m["content"] for m in transcript("begun.jsonl")][1], begun["answer"] + begun["content"])
+    check(last["n_prompt"] < 20 and last["n_context"] > begun["n_context"], begun, last)
+    same(piped(BUILT_IN, ["Once", "/answer The ki"], "--template", "none", "-n", "2", code=2)[1].count("needs a chat template"), 1)
+
+
+@test
 def commands():
     name = path("commands.jsonl")
     out, err = piped(BUILT_IN, ["Once", "/undo", "Two", "/regen", "/edit Three", "/hlep", "/set temp 99x", "/set top-k 5", "/file",

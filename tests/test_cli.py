@@ -550,6 +550,66 @@ def context():
 
 
 @test
+def ends():
+    """Stop strings that name control tokens, ids of stop tokens, banned end tokens, and BOS in the text."""
+    def ending(*args):
+        out = json.loads(call("run", "-q", "--json", "--raw", "--temp", "0", "-n", "8", "Once", *args)[0])
+        return out["finish_reason"], out["n_generated"]
+
+    force = "--logit-bias", "<|eot_id|>+100"
+    same(ending(*force), ("stop", 0))
+    same(ending(*force, "--ignore-eos"), ("length", 8))
+    same(ending(*force, "--ignore-eos", "--stop", "<|eot_id|>"), ("stop", 0))
+    same(ending(*force, "--ignore-eos", "--stop-token-ids", "5,2038"), ("stop", 0))
+    force = "--logit-bias", "<|start_header_id|>+100"
+    same([ending(*force), ending(*force, "--stop", "<|start_header_id|>")], [("length", 8), ("stop", 0)])
+    same(ending(*force, "--stop", "<|start_header_id|>", "--logit-bias", "<|start_header_id|>-inf")[1] > 0, True)
+    refuses(2, 'token ids: expected ... found "x"', "run", "--stop-token-ids", "x", "Once")
+    check("2 tokens, each of which gets the bias" in call("run", "-q", "-n", "1", "--logit-bias", "qz+1", "x")[1])
+
+    def n_prompt(text):
+        out, err = call("run", "--json", "--raw", "--special", "-n", "1", text)
+        return json.loads(out)["n_prompt"], "no other is added" in err
+    same([n_prompt("Once"), n_prompt("<|begin_of_text|>Once")], [(2, False), (2, True)])
+
+    shown = call("show", "--bandwidth", "1")[0].decode()
+    check("ends answers with <|eot_id|>\n" in shown and "2038 <|eot_id|> (eot_token_id)\n" in shown, shown)
+
+
+@test
+def cut_character():
+    """A text that is cut within a character ends before it."""
+    for n in (1, 2, 3):
+        args = ("run", "--raw", "--regex", "\u20ac+", "-n", str(n), "Once")
+        code = 0 if n == 3 else 6
+        out, err = call(*args, code=code)
+        same((out.decode(), "within a character" in err), ("\u20ac\n" if n == 3 else "\n", n < 3))
+        same(json.loads(call(*args, "-q", "--json", code=code)[0])["text"], "\u20ac" * (n == 3))
+
+
+@test
+def begun_answers():
+    """An answer that begins with a part of the greedy answer continues it, wherever the border is."""
+    how = "-q", "--json", "--temp", "0", "--deterministic"
+    ask = "Tell a story about a dog."
+    whole = json.loads(call("run", *how, "-n", "40", ask)[0])["text"]
+    for n in range(1, len(whole), 9):
+        r = json.loads(call("run", *how, "-n", "20", "--answer", whole[:n], ask)[0])
+        text = r["answer"] + r["text"]
+        check(r["answer"] == whole[:n] and r["text"], r)
+        same(text[:len(whole)], whole[:len(text)], n)
+
+    # Constraints apply to the beginning, too. It cannot forge special tokens.
+    def chosen(begin, *args, code=0):
+        return call("run", "-q", "--choices", "yes,no,\u20ac", "--answer", begin, ask, *args, code=code)[0].decode()
+    same([chosen("ye"), chosen("yes")], ["s\n", "\n"])
+    refuses(2, 'allows no answer that begins with "yo"', "run", "--choices", "yes,no", "--answer", "yo", ask)
+    n_prompt = [json.loads(call("run", *how, "-n", "5", "--answer", begin, ask)[0])["n_prompt"] for begin in ("", "a <|eot_id|> b")]
+    check(n_prompt[1] > n_prompt[0] + 6, "tokens of the name of a control token", n_prompt)
+    refuses(2, "needs a chat template", "run", "--raw", "--answer", "x", ask)
+
+
+@test
 def streams():
     with open("/dev/full", "wb") as full:
         for args in (["run", "-m", GOOD, "--raw", "-n", "5", "The"], ["run", "-m", GOOD, "--raw", "--json", "The"],

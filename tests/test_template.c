@@ -348,6 +348,7 @@ static void misdeclared(void) {
         int end = tokenizer_special_id(o.t, "<|im_end|>");
         CHECK(end >= 0 && tokenizer_is_stop(o.t, end), "type %u: <|im_end|> does not end an answer",
               type);
+        CHECK(o.tpl.end_token == end, "type %u: answers end with token %d", type, o.tpl.end_token);
         tokenizer_encode(o.t, str_of("<|im_start|>"), false, &ids);
         CHECK(count_control(o.t, &ids) == 0, "type %u: a control token in ordinary text", type);
 

@@ -33,6 +33,24 @@ void continuation_encode(const Tokenizer *t, int last, Str text, bool parse_spec
         tokenizer_encode(t, text, parse_special, out);
 }
 
+size_t continuation_encode_begun(const Tokenizer *t, Str text, Ids *out) {
+    enum { MAX_LEFT_OUT = 16 };
+    int first = out->len;
+    bool is_word = true;
+    continuation_encode(t, -1, text, false, out);
+
+    // A word begins with white space. The text of a token must be as in the text.
+    size_t n = text.len;
+    for (int k = 0; k < MAX_LEFT_OUT && is_word && out->len > first; k++) {
+        Str piece = tokenizer_piece(t, out->data[out->len - 1], false);
+        if (piece.len > n || memcmp(text.data + n - piece.len, piece.data, piece.len) != 0) break;
+        n -= piece.len;
+        out->len--;
+        is_word = !piece.len || !strchr(" \n\t\r", piece.data[0]);
+    }
+    return text.len - n;
+}
+
 void continuation_encode_open(const Tokenizer *t, int last, Str text, Ids *out) {
     Ids ids = {0};
 

@@ -343,20 +343,39 @@ static void set_control(Tokenizer *t, int id) {
 }
 
 // A stop token is a control token: it is not part of the text.
-static void add_stop(Tokenizer *t, int id) {
+void tokenizer_add_stop(Tokenizer *t, int id, const char *origin) {
     set_control(t, id);
     for (int i = 0; i < t->n_stops; i++)
         if (t->stops[i] == id) return;
-    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS) t->stops[t->n_stops++] = id;
+    if (id < 0 || t->n_stops == VOCABULARY_MAX_STOPS) return;
+    t->stop_origins[t->n_stops] = origin;
+    t->stops[t->n_stops++] = id;
 }
 
-// Files often name only one of several stop tokens. Llama 3.1's EOS is <|eot_id|> or
-// <|end_of_text|>, and tool calls end with <|eom_id|>.
+// Files often name only one of several stop tokens, or a wrong one. Llama 3.1's EOS is <|eot_id|>
+// or <|end_of_text|>, and tool calls end with <|eom_id|>. GLM-4 ends a turn with the token that
+// begins the next one.
+static const struct {
+    const char *text, *model;
+} known_stops[] = {
+    // clang-format off
+    {"<|eot_id|>", "Llama 3"}, {"<|eom_id|>", "Llama 3.1"}, {"<|end_of_text|>", "Llama 3"},
+    {"<|im_end|>", "ChatML"}, {"</s>", "Llama 2"}, {"<|endoftext|>", "GPT-2"},
+    {"<|eot|>", "Llama 4"}, {"<|end|>", "Phi-3"}, {"<end_of_turn>", "Gemma"}, {"<eos>", "Gemma"},
+    {"<turn|>", "Gemma 4"}, {"<｜end▁of▁sentence｜>", "DeepSeek"}, {"<|EOT|>", "DeepSeek Coder"},
+    {"<|return|>", "gpt-oss"}, {"<|call|>", "gpt-oss"}, {"<|user|>", "GLM-4"},
+    {"<|observation|>", "GLM-4"}, {"<|END_OF_TURN_TOKEN|>", "Command R"},
+    {"<|end_of_turn|>", "OpenChat"}, {"[|endofturn|]", "EXAONE"}, {"▁<EOT>", "Code Llama"},
+    {"<EOT>", "Refact"}, {"<end_of_utterance>", "SmolVLM"}, {"<|role_end|>", "Ling"},
+    {"<|assistant_end|>", "Apertus"}, {"<SPECIAL_12>", "Nemotron"}, {"[e~[", "MiniMax"},
+    {"<seed:eos>", "Seed-OSS"}, {"<|message_sep|>", "GigaChat"}, {"<|end_of_msg|>", "Kimi K3"},
+    // clang-format on
+};
+
 void vocabulary_add_known_stops(Tokenizer *t) {
-    static const char *const names[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
-                                        "<|im_end|>", "</s>",       "<|endoftext|>"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        add_stop(t, vocabulary_find_special(t, str_of(names[i])));
+    for (size_t i = 0; i < sizeof known_stops / sizeof *known_stops; i++)
+        tokenizer_add_stop(t, vocabulary_find_special(t, str_of(known_stops[i].text)),
+                           known_stops[i].model);
 }
 
 // Loads the ids that the metadata names. Runs before load_token(), because it changes token types.
@@ -368,9 +387,9 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
         !load_id(t, g, "tokenizer.ggml.bos_token_id", true, &t->bos, err) ||
         !load_id(t, g, "tokenizer.ggml.unknown_token_id", true, &t->unknown, err))
         return false;
-    add_stop(t, t->eos);
-    add_stop(t, eot);
-    add_stop(t, eom);
+    tokenizer_add_stop(t, t->eos, "eos_token_id");
+    tokenizer_add_stop(t, eot, "eot_token_id");
+    tokenizer_add_stop(t, eom, "eom_token_id");
     set_control(t, t->bos);
     return true;
 }

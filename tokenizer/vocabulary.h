@@ -23,7 +23,7 @@ typedef enum {
 } TokenType;
 
 enum {
-    VOCABULARY_MAX_STOPS = 16,         // models have one to five
+    VOCABULARY_MAX_STOPS = 64,         // models have one to five; more than are known by name
     VOCABULARY_MAX_RESERVED = 64,      // limit of ordinary tokens that a template can make special
     VOCABULARY_MAX_SPECIAL_BYTES = 255 // longer special tokens are not recognized in text
 };
@@ -78,6 +78,7 @@ struct Tokenizer {
     bool has_user_defined;      // there are user-defined tokens
     int bos, eos, unknown;      // -1: none
     int stops[VOCABULARY_MAX_STOPS], n_stops;
+    const char *stop_origins[VOCABULARY_MAX_STOPS]; // (n_stops) see tokenizer_stop_origin()
 };
 
 // Hash of a token's bytes. Seeded with an address, so that no file can provoke collisions.

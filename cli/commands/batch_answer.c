@@ -135,7 +135,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     if (is_chat) {
         json_begin_object(w, "message");
         json_write_string(w, "role", str_of("assistant"));
-        json_write_string(w, "content", reply->content);
+        json_write_string(w, "content", completion_rest(reply, s));
         reply_write_extras(w, reply, true);
         json_write_null(w, "refusal");
         json_end_object(w);

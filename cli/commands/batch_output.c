@@ -170,6 +170,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     if (o->no_loop_stop) buffer_puts(&input, "|no loop stop|");
     if (o->reasoning_message) buffer_printf(&input, "|message %s|", o->reasoning_message);
     for (int i = 0; i < o->n_stops; i++) buffer_printf(&input, "%s|", o->stops[i].data);
+    if (o->stop_token_ids) buffer_printf(&input, "|stop ids %s|", o->stop_token_ids);
     for (int i = 0; i < o->sample.dry.n_breakers; i++)
         buffer_printf(&input, "%s|", o->sample.dry.breakers[i].data);
     if (!strcmp(o->command, "score"))

@@ -47,6 +47,8 @@ typedef struct Record {
     int n_prompts;
     Ids stop_ids;         // "stop_token_ids"
     InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
+    bool is_continued;    // the last message is the beginning of the answer
+    Str start;            // that beginning; data NULL: none
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
     bool has_tools;       // the model was offered tools
     Request request;

@@ -264,6 +264,12 @@ static bool parse_think(Record *r, const Json *v, Error *err) {
     return v->kind == JSON_BOOL || record_mismatch(err, "think", "true or false", v);
 }
 
+static bool parse_continue(Record *r, const Json *v, Error *err) {
+    r->is_continued = v->boolean;
+    return v->kind == JSON_BOOL ||
+           record_mismatch(err, "continue_final_message", "true or false", v);
+}
+
 static bool check_neutral(Record *r, const Json *v, Error *err) {
     (void)r;
     return is_neutral(v) ||
@@ -280,7 +286,7 @@ static const struct {
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
-    {"think", parse_think}, {"enable_thinking", parse_think},
+    {"continue_final_message", parse_continue}, {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
     {"functions", check_neutral}, {"function_call", check_neutral},
@@ -431,16 +437,23 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
         if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
 
-    if (ok && str_is(messages[n - 1].role, "user") && str_is_blank(messages[n - 1].content))
+    // The last message may be the beginning of the answer.
+    const Message *last = &messages[n ? n - 1 : 0];
+    bool is_continued = ok && r->is_continued;
+    if (is_continued && (!str_is(last->role, "assistant") || last->has_calls))
+        ok = error_set(err, EXIT_RUNTIME,
+                       "continue_final_message: the last message must be a text of the assistant");
+    if (ok && str_is(last->role, "user") && str_is_blank(last->content))
         ok = error_set(err, EXIT_RUNTIME, "the prompt is empty");
 
     TemplateInput in = {.messages = messages,
-                        .n_messages = n,
+                        .n_messages = n - is_continued,
                         .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
                         .variables = buffer_str(&r->kwargs),
                         .wants_answer = true,
                         .reasoning = reasoning_from_options(&r->options)};
     ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
+    if (ok && is_continued) r->start = str_copy(last->content);
 
     while (n--) message_free(&messages[n]);
     free(messages);
@@ -531,6 +544,8 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
         return record_mismatch(err, "prompt", "a string", NULL);
     if (!prompt == !messages)
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
+    if (prompt && r->is_continued)
+        return error_set(err, EXIT_RUNTIME, "continue_final_message: needs \"messages\"");
     if (prompt && tools && !is_neutral(tools))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
 
@@ -569,9 +584,13 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
             return error_set(err, why.code, "prompt[%d]: %s", i, why.text);
     }
 
+    if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
+        return false;
     r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
-    r->request.stop_ids = r->stop_ids.data;
-    r->request.n_stop_ids = r->stop_ids.len;
+    if (r->stop_ids.len) {
+        r->request.stop_ids = r->stop_ids.data;
+        r->request.n_stop_ids = r->stop_ids.len;
+    }
     return true;
 }
 
@@ -654,6 +673,8 @@ void record_free(Record *r) {
         free_strings(dry->breakers, dry->n_breakers);
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
 
+    if (r->parent == r) free((char *)r->request.start.all.data);
+    free((char *)r->start.data);
     buffer_free(&r->id);
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);

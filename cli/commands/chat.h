@@ -28,6 +28,7 @@ typedef struct {
     bool is_unsaved;    // the last write to the journal failed
     bool is_replacing;  // the journal still has the messages that chat_replace() replaces
     char *last_path;    // file of --continue; NULL: none
+    const char *begun;  // the beginning of the answer (/answer); NULL: none
     Buffer attached;    // text of /file, for the next message
     Buffer edited;      // the last user message, which the next text replaces; empty: none
     bool is_terminal;

@@ -219,6 +219,12 @@ static void command_regen(Chat *c, const char *text) {
     chat_replace(c, d->n - dialogue_has(d, d->n - 1, "assistant"), (Str){0});
 }
 
+static void command_answer(Chat *c, const char *text) {
+    c->begun = text;
+    command_regen(c, "");
+    c->begun = NULL;
+}
+
 static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
@@ -289,6 +295,7 @@ static const struct {
     {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
     {"/undo", "remove the last message and its answer", command_undo, false},
     {"/regen", "answer the last message again", command_regen, false},
+    {"/answer", "TEXT: answer the last message again, beginning with TEXT", command_answer, false},
     {"/edit", "change the last message and send it again", command_edit, false},
     {"/save", "FILE: save as JSON lines or FILE.md (--force FILE: overwrite)", command_save, true},
     {"/load", "FILE: continue a saved dialogue", command_load, true},

@@ -233,6 +233,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
     if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
+        (c->begun &&
+         !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r, &s->error)) ||
         !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
                      c->pipeline.tools, false, &r, &a->state, &s->error)) {
         s->finish = FINISH_ERROR;
@@ -249,6 +251,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     while (generate_step(&c->generator, &s, 1)) {
     }
 
+    c->stream.ids.len -= r.start.n_tokens; // of the answer, which becomes a message
+
     show_text(a, "", 0, true);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
@@ -262,19 +266,21 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 static void stream_answer(Chat *c, const Sequence *s) {
     const Tokenizer *t = c->pipeline.tokenizer;
     Ids ids = {0};
-    Buffer raw = {0};
+    Buffer raw = {0}, shown = {0};
     bool has_stop_string = s->finish == FINISH_STOP && s->stop_token < 0;
     size_t bytes = 0;
     int n = 0;
 
     completion_ids(s, &ids);
-    while (n < ids.len && !(has_stop_string && bytes >= s->text.len))
+    while (n < ids.len && !(has_stop_string && bytes >= s->request.start.all.len + s->text.len))
         bytes += tokenizer_piece(t, ids.data[n++], false).len;
 
     reply_put_raw(t, ids.data, n, &raw);
-    token_stream_add_answer(&c->stream, ids.data, n, buffer_str(&raw), buffer_str(&s->text),
+    completion_text(s, &shown);
+    token_stream_add_answer(&c->stream, ids.data, n, buffer_str(&raw), buffer_str(&shown),
                             s->stop_token);
     buffer_free(&raw);
+    buffer_free(&shown);
     free(ids.data);
 }
 
@@ -344,6 +350,7 @@ static bool chat_answer(Chat *c) {
     }
 
     a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
+    a.has_text = c->begun && *c->begun;
     generate_answer(c, &a, &s);
 
     // Add the answer to the dialogue, or report its error.
@@ -365,6 +372,7 @@ static bool chat_answer(Chat *c) {
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);
 
     reply_free(&r);
+    free((char *)s.request.start.all.data);
     sequence_free(&s);
     answer_free(a.state);
     return has_answer;

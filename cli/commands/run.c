@@ -112,6 +112,7 @@ int command_run(const Options *given) {
     if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
         !prompt_encode(&p, o, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
+        (o->answer && !request_begin_answer(&p, str_of(o->answer), &ids, &request, &err)) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
         !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw, p.tools, false,

@@ -67,9 +67,17 @@ static void print_tokenizer(const Gguf *g) {
 
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data,
            tokenizer_n_vocab(t), tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
-    printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
+    int end = has_template ? tpl.end_token : -1;
+    printf("%-14s%s%s%s%s%s\n", "template", has_template ? tpl.name : err.text,
            has_template && tpl.takes_tools ? ", takes tools" : "",
-           has_template && tpl.has_reasoning ? ", thinks" : "");
+           has_template && tpl.has_reasoning ? ", thinks" : "",
+           end < 0 ? "" : ", ends answers with ", printable(tokenizer_piece(t, end, true)));
+
+    int n_stops;
+    const int *stops = tokenizer_stops(t, &n_stops);
+    for (int i = 0; i < n_stops; i++)
+        printf("%-14s%d %s (%s)\n", i ? "" : "end tokens", stops[i],
+               printable(tokenizer_piece(t, stops[i], true)), tokenizer_stop_origin(t, i));
 
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
