@@ -867,7 +867,7 @@ def refuses_configurations(tmp):
     with open(path) as f:
         good = f.read()
     edit_json(path, lambda c: c.update(rms_norm_eps=float("nan")))
-    refused(source, tmp, "hyperparameters")
+    refused(source, tmp, "config.json: rms_norm_eps: expected a number, found nan")
     with open(path, "w") as f:
         f.write(good.rstrip()[:-1] + ', "hidden_size": 128}')
     refused(source, tmp, "config.json", "duplicate key")
@@ -1514,11 +1514,17 @@ def pre_tokenizers(tmp):
         split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
         forms.append((name, {"type": "Sequence", "pretokenizers": [split, dict(level, use_regex=False)]}))
     same(sorted(name for name, _ in forms), ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
+    nfc = {"gpt-2": "olmo", "qwen2": "qwen2"}
     for name, form in forms:
-        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
-        metadata, _ = exported(source, tmp, "--force")
-        same((metadata["tokenizer.ggml.pre"], metadata["tokenizer.ggml.add_bos_token"]),
-             (name, name in ("llama-bpe", "tekken")))
+        for normalizer, expected in ((None, name.replace("qwen2", "deepseek-r1-qwen")), ({"type": "NFC"}, nfc.get(name))):
+            edit_json(os.path.join(source, "tokenizer.json"),
+                      lambda t: t.update(pre_tokenizer=form, normalizer=normalizer))
+            if not expected:
+                refused(source, tmp, "normalizer: 'NFC' is not supported with the split " + name)
+                continue
+            metadata, _ = exported(source, tmp, "--force")
+            same((metadata["tokenizer.ggml.pre"], metadata["tokenizer.ggml.add_bos_token"]),
+                 (expected, name in ("llama-bpe", "tekken")))
     for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
                  {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
         edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
