@@ -860,6 +860,30 @@ def refuses_values(tmp):
 
 
 @test
+def variants(tmp):
+    """Each case of export_variants.jsonl changes or adds files of a directory: the keys of the output and what is said,
+    or the refusal."""
+    with open(os.path.join(ROOT, "tests", "export_variants.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for i, case in enumerate(cases):
+        source, out, err = copy("small31-hf", os.path.join(tmp, str(i))), os.path.join(tmp, "%d.gguf" % i), io.StringIO()
+        edit_json(os.path.join(source, "config.json"), lambda c: c.update(case.get("config", {})))
+        for name, content in case.get("files", {}).items():
+            with open(os.path.join(source, name), "w") as f:
+                json.dump(content, f)
+        if "refused" in case:
+            refused(source, tmp, case["refused"])
+            continue
+
+        with contextlib.redirect_stderr(err):
+            status = export.main([source, "-o", out])
+        check(status == 0 and case.get("says", "") in err.getvalue(), case["why"], err.getvalue())
+        metadata, _ = read_gguf(out)
+        for key, v in case["keys"].items():
+            same(metadata.get(key), v, case["why"])
+
+
+@test
 def refuses_configurations(tmp):
     """What JSON values cannot say: NaN, duplicate keys, absent files."""
     source = copy("small31-hf", tmp)
