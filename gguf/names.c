@@ -52,6 +52,10 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
         {0, "\x80\2", "a pickled PyTorch checkpoint; save it with torch 1.6 or newer" CONVERT},
         {0, "<", "a web page; the download failed, repeat it (curl -L)"},
         {0, "version https://git-lfs", "a Git LFS pointer; git lfs pull downloads the file"},
+        {0, "\xff\xfe", "text in UTF-16"},
+        {0, "\xfe\xff", "text in UTF-16"},
+        {0, "{", "a JSON file" CONVERT},
+        {0, "[", "a JSON file" CONVERT},
         {2, "gg", "a GGML file from before GGUF; download the model as GGUF"}, // GGML, GGMF, GGJT
     };
     static char text[16];
@@ -60,9 +64,12 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_find(head, str_of(formats[i].bytes)) == formats[i].at) return formats[i].format;
 
-    bool is_text = true;
-    for (size_t i = 0; i < head.len; i++) is_text &= data[i] >= ' ' || strchr("\t\r\n", data[i]);
-    if (is_text) return "a text file, which is no model";
+    // Text has no control characters except tabs and line breaks.
+    size_t n_text = 0;
+    while (n_text < head.len &&
+           (data[n_text] >= ' ' || (data[n_text] >= '\t' && data[n_text] <= '\r')))
+        n_text++;
+    if (n_text == head.len) return "a text file";
 
     snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
     return text;

@@ -55,6 +55,7 @@ typedef struct {
     const Gguf *g;         // the model
     const char *path;      // of the importance matrix
     int n_used, n_foreign; // entries for tensors that the model has, and for other tensors
+    int n_uncalled;        // entries over 0 calls
     char foreign[64];      // name of the first entry for another tensor
     Error *err;
 } ImatrixReader;
@@ -167,6 +168,7 @@ static bool read_dat(ImatrixReader *r, Str rest) {
         if (!size_mul(n, 4, &bytes)) bytes = SIZE_MAX;
         const uint8_t *sums = take_bytes(r, &rest, bytes);
         float count = (float)(n_calls ? n_calls : 1);
+        r->n_uncalled += n_calls == 0;
         if (!sums || !add_entry(r, name, sums, n, &count, 1)) return false;
     }
     return true;
@@ -197,6 +199,9 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     if (ok && !r.n_used)
         ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
                        path, g->path);
+    if (ok && r.n_uncalled)
+        warn("%s: %d entries say that they are over 0 calls; their sums are used", path,
+             r.n_uncalled);
     if (ok && r.n_foreign)
         warn("%s: %d entr%s for tensors that the model does not have (%s ...)", path, r.n_foreign,
              r.n_foreign == 1 ? "y" : "ies", r.foreign);

@@ -149,10 +149,10 @@ static bool plan_tensors(Quantizer *q, Error *err) {
 // Lists the types of all tensors, and warns about losses of accuracy that could be avoided.
 static void report_types(const Quantizer *q) {
     const QuantizeOptions *o = q->options;
-    int n_unknown = 0, n_tiny = 0, n_experts = 0, n_unused = 0;
+    int n_unknown = 0, n_tiny = 0, n_matrices = 0, n_unused = 0;
     bool is_requantized = false;
     Str unknown = {0}; // name of the first tensor without importance
-    Str unused = {0};  // and of the first one with an expert without importance
+    Str unused = {0};  // and of the first one with a matrix without importance
 
     for (int i = 0; i < q->g->n_tensors; i++) {
         const GgufTensor *t = &q->g->tensors[i];
@@ -171,8 +171,8 @@ static void report_types(const Quantizer *q) {
         if (gguf_tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
         if (q->columns && !q->columns[i] && !n_unknown++) unknown = t->name;
-        if (!q->columns || !q->columns[i] || imatrix_n_matrices(t) == 1) continue;
-        n_experts += (int)imatrix_n_matrices(t);
+        if (!q->columns || !q->columns[i]) continue;
+        n_matrices += (int)imatrix_n_matrices(t);
         n_unused += imatrix_n_unknown(t, q->columns[i]);
         if (n_unused && !unused.len) unused = t->name;
     }
@@ -182,9 +182,9 @@ static void report_types(const Quantizer *q) {
     if (n_unknown)
         warn("the importance matrix lacks %d tensors (%.*s ...)", n_unknown, SHOWN(unknown));
     if (n_unused)
-        warn("the importance matrix has no tokens for %d of %d matrices of experts (%.*s ...); all "
-             "their columns get weight 1",
-             n_unused, n_experts, SHOWN(unused));
+        warn("the importance matrix has no tokens for %d of %d matrices (%.*s ...); all their "
+             "columns get weight 1",
+             n_unused, n_matrices, SHOWN(unused));
     if (n_tiny && !q->columns)
         warn("%s without an importance matrix costs much accuracy; add --calibrate TEXT or "
              "--imatrix FILE",

@@ -29,6 +29,7 @@ if sys.version_info < (3, 7):  # before imports that older versions cannot parse
 
 from lib.adapters import Merged, Scaled, read_adapter
 from lib.checkpoints import read_json, read_pth, read_safetensors
+from lib.config import find_checkpoint, model_name, note, read_config, read_sampling, window_of
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
 from lib.vocabulary import MAX_TOKENS, check_vocabulary, huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary
 from lib.weights import (ColumnShards, Converted, File, Half, Interleaved, Literal, RowShards, Stacked, View, Weight,
@@ -227,6 +228,10 @@ META_NAMES = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "
 META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attention.wk": "attn_k",
               "attention.wv": "attn_v", "attention.wo": "attn_output", "ffn_norm": "ffn_norm",
               "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
+# torchtune's names; its rows of q and k are in Meta's order.
+TORCHTUNE_LAYER = {"sa_norm": "attn_norm", "attn.q_proj": "attn_q", "attn.k_proj": "attn_k", "attn.v_proj": "attn_v",
+                   "attn.output_proj": "attn_output", "mlp_norm": "ffn_norm", "mlp.w1": "ffn_gate", "mlp.w3": "ffn_up",
+                   "mlp.w2": "ffn_down"}
 HF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 HF_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
@@ -256,8 +261,9 @@ def gguf_name(name, names, layer_names):
     if name.endswith(("rope.freqs", "rotary_emb.inv_freq")):
         return None
     part, dot, kind = name.rpartition(".")
-    if kind not in ("weight", "bias"):
+    if kind not in ("weight", "bias", "scale"):
         return name
+    kind = "weight" if kind == "scale" else kind
     m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)$", part)
     if m and m.group(2) in layer_names:
         return "blk.%d.%s.%s" % (int(m.group(1)), layer_names[m.group(2)], kind)
@@ -289,10 +295,16 @@ def join(parts, n_cols):
     return RowShards(parts) if along_rows else ColumnShards(parts)
 
 
+def meta_files(directory):
+    """Meta's consolidated.NN.pth, or the only .pth or .pt file of a trainer."""
+    files = sorted(f for f in os.listdir(directory) if f.endswith((".pth", ".pt")))
+    return [f for f in files if re.match(r"consolidated\.\d+\.pth$", f)] or (files if len(files) == 1 else [])
+
+
 def read_meta(directory, options):
     params = read_json(directory, "params.json")
-    files = [f for f in sorted(os.listdir(directory)) if re.match(r"consolidated\.\d+\.pth$", f)]
-    numbers = [int(f.split(".")[1]) for f in files]
+    files = meta_files(directory)
+    numbers = [int(f.split(".")[1]) if f.startswith("consolidated.") else i for i, f in enumerate(files)]
     if not files or numbers != list(range(len(files))):
         raise Failure("%s: expected consolidated.00.pth, consolidated.01.pth, ..., found %s" %
                       (directory, ", ".join(files) or "none"))
@@ -302,7 +314,7 @@ def read_meta(directory, options):
         for name in sorted(set(shard) ^ set(shards[0])):
             raise Failure("%s: %s: missing in some of the files" % (f, name))
 
-    names = renamed(shards[0], META_NAMES, META_LAYER)
+    names = renamed(shards[0], META_NAMES, {**META_LAYER, **TORCHTUNE_LAYER})
     parts = {to: [shard[name] for shard in shards] for to, name in names.items()}
     for needed in ("token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
                    "blk.0.ffn_gate.weight"):
@@ -310,7 +322,7 @@ def read_meta(directory, options):
             raise Failure("%s: missing tensor %s" % (files[0], needed))
 
     c = Config()
-    c.name = os.path.basename(os.path.abspath(directory))
+    c.name = model_name(directory)
     try:
         c.dim, c.n_layers, c.n_heads = params["dim"], params["n_layers"], params["n_heads"]
         c.n_kv_heads = params.get("n_kv_heads") or c.n_heads
@@ -322,8 +334,8 @@ def read_meta(directory, options):
         if len(files) > c.n_kv_heads:  # then KV heads are repeated, one per file
             c.n_kv_heads = len(files)
         c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
-    except (KeyError, TypeError, ZeroDivisionError, IndexError) as e:
-        raise Failure("params.json: invalid: %s: %s" % (type(e).__name__, e))
+    except (ZeroDivisionError, IndexError):
+        raise Failure("params.json: n_heads: expected 1 or more, and matrices of the sizes that it gives")
 
     # Context length and scaling follow from two values. The sizes of Llama 3.2 have another factor.
     scaled = bool(params.get("use_scaled_rope"))
@@ -389,18 +401,19 @@ MOE_CONSTANTS = {
     "bailingmoe2": {"architectures": (["BailingMoeV2ForCausalLM"],), "norm_head": (None, False)},
     "deepseek": {"norm_topk_prob": (None, False), "moe_layer_freq": (None, 1), "scoring_func": (None, "softmax"),
                  "routed_scaling_factor": (None, 1)}}
+NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+          "max_position_embeddings", "rms_norm_eps")
 UNTIED = "qwen2moe", "olmoe", "bailingmoe2", "dots1"  # their files have an output matrix, even if it is the embedding
 SCORES = {"softmax": 1, "sigmoid": 2, "noaux_tc": 2}  # Dots gives the name of the choice with a bias
 
 
 def family_values(c, config, rope):
     """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
-    windowed = [t for t in config.get("layer_types") or [] if t != "full_attention"]
     no_rope = config.get("no_rope_layers") or []
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
 
-    if windowed:
-        raise Failure("config.json: layer_types: expected full_attention, found %s" % ascii(windowed[0]))
+    if c.architecture != "bailingmoe2" and rope["partial_rotary_factor"] not in (None, 1):
+        raise Failure("config.json: partial_rotary_factor: expected 1, found %s" % rope["partial_rotary_factor"])
     if c.architecture == "smollm3" and no_rope and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
@@ -438,13 +451,11 @@ def family_values(c, config, rope):
 def expert_values(c, config):
     """Sets what the config says of experts. Returns their metadata."""
     def count(*keys):
-        for key in keys:
-            n = config.get(key)
-            if n is not None and (type(n) is not int or not 0 <= n < 1 << 20):
-                raise Failure("config.json: %s: expected a number, found %s" % (key, ascii(n)[:60]))
-            if n is not None:
-                return n
-        return 0
+        key = next((key for key in keys if config.get(key) is not None), None)
+        n = config[key] if key else 0
+        if not 0 <= n < 1 << 20:
+            raise Failure("config.json: %s: expected a number, found %s" % (key, n))
+        return n
 
     for key, values in MOE_CONSTANTS.get(c.architecture, {}).items():
         if config.get(key) not in values:
@@ -470,9 +481,11 @@ def expert_values(c, config):
     score = config.get("score_function") or config.get("scoring_func") or \
         ("softmax" if c.architecture == "deepseek" else "sigmoid")
     has_groups = count("n_group") > count("topk_group") > 0
-    n_rotated = int(c.head_dim * float(config.get("partial_rotary_factor", 0.5)))
-    if c.architecture == "bailingmoe2" and (n_rotated % 2 or not 0 < n_rotated <= c.head_dim):
-        raise ValueError("partial_rotary_factor: %d values of a head" % n_rotated)
+    n_rotated = int(c.head_dim * min(1, config["rope"]["partial_rotary_factor"] or 0.5))
+    if c.architecture == "bailingmoe2" and (n_rotated % 2 or n_rotated < 1):
+        raise Failure("config.json: partial_rotary_factor: %d values of a head" % n_rotated)
+    if score not in SCORES:
+        raise Failure("config.json: scoring_func: expected softmax or sigmoid, found %s" % ascii(score))
     values = {
         "expert_feed_forward_length": c.expert_dim, "expert_shared_count": n_shared,
         "expert_shared_feed_forward_length": c.shared_dim // (n_shared if c.architecture == "bailingmoe2" else 1),
@@ -488,65 +501,41 @@ def expert_values(c, config):
 
 def huggingface_config(directory, options):
     """(Config, content of config.json, or of its text model)"""
-    config = read_json(directory, "config.json")
-
-    # The text model of Mistral 3, and windows that are not used.
-    if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
-        config = dict(config["text_config"], has_other_parts=True,
-                      tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
-    has_full_layers = config.get("model_type") == "dots1" and config.get("layer_types")  # checked by family_values
-    if config.get("use_sliding_window") is False or has_full_layers:
-        config = dict(config, sliding_window=None)
+    config = read_config(directory)
 
     # Unsupported values.
     families = {**FAMILIES, **MOE_FAMILIES}
-    for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)),
-                          ("sliding_window", (None,)), ("quantization_config", (None,))):
+    for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
             raise Failure("config.json: %s: expected %s, found %s" %
                           (key, expected[0] or "none", str(config.get(key))[:60]))
+    for key in NEEDED:
+        if config.get(key) is None:
+            raise Failure("config.json: %s: missing" % key)
 
+    # Shape and names.
     c = Config()
-    c.name = os.path.basename(os.path.abspath(directory))
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    try:
-        # Shape and names.
-        c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
-        c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
-        c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
-        c.architecture, c.is_half_order, c.qk_norm = families[config["model_type"]]
+    c.name = model_name(directory, config)
+    c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.vocab_size, c.context_length, c.norm_eps = (
+        config[key] for key in NEEDED)
+    c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
+    c.head_dim = config.get("head_dim") or c.dim // max(c.n_heads, 1)
+    c.architecture, c.is_half_order, c.qk_norm = families[config["model_type"]]
 
-        wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
-        c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
+    # RoPE.
+    rope = config["rope"]
+    c.rope_theta = rope["rope_theta"]
+    if rope["rope_type"] != "default":
+        c.rope = dict(rope, factor=options.rope_factor or rope["factor"])
 
-        c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
-        c.norm_eps = config["rms_norm_eps"]
-        c.rope_theta = config.get("rope_theta") or rope.get("rope_theta") or c.rope_theta
-
-        # RoPE scaling.
-        kind = rope.get("rope_type") or rope.get("type") or "default"
-        if kind in ("llama3", "linear", "yarn"):
-            c.rope = dict(rope, rope_type=kind)
-            if options.rope_factor:
-                c.rope["factor"] = options.rope_factor
-            context = c.rope.get("original_max_position_embeddings", 8192)
-            needed = ["factor"] + (["low_freq_factor", "high_freq_factor"] if kind == "llama3" else [])
-            if not all(type(c.rope[k]) in (int, float) and 0 < c.rope[k] < 1e9 for k in needed) or \
-                    kind == "llama3" and not c.rope["low_freq_factor"] < c.rope["high_freq_factor"] or \
-                    type(context) is not int or not 0 < context < 1 << 31:
-                raise ValueError("rope_scaling %s" % rope)
-            if kind == "llama3":
-                c.rope.setdefault("original_max_position_embeddings", 8192)
-        elif kind != "default":
-            raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
-
-        c.extra = family_values(c, config, rope)
-        if config["model_type"] in MOE_FAMILIES:
-            c.extra.update(expert_values(c, config))
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
-        raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
-
+    # Metadata beyond Llama's.
+    c.extra = family_values(c, config, rope)
+    if config["model_type"] in MOE_FAMILIES:
+        c.extra.update(expert_values(c, config))
     c.check("config.json")
+    window = window_of(config)
+    if window:
+        c.extra["attention.sliding_window"] = window
     return c, config
 
 
@@ -568,16 +557,21 @@ def read_huggingface(directory, options):
     c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
 
     # The output matrix: tied or not.
+    output, embedding = tensors.get("output.weight"), tensors.get("token_embd.weight")
+    if not output and not config["is_tie_given"]:
+        config["tie_word_embeddings"] = True
     if config.get("tie_word_embeddings"):
+        if output and not same(embedding, output):
+            note("%s: lm_head.weight is left out: config.json ties it to the embedding, from which it differs", directory)
         tensors.pop("output.weight", None)
-        if c.architecture in UNTIED and "token_embd.weight" in tensors:
-            tensors["output.weight"] = View(tensors["token_embd.weight"])
-    elif "output.weight" not in tensors:
+        if c.architecture in UNTIED and embedding:
+            tensors["output.weight"] = View(embedding)
+    elif not output:
         raise Failure("%s: missing tensor lm_head.weight, which config.json does not tie to the embedding" % directory)
 
     weights = bind(c, tensors, directory)
     weights = [to_meta_order(w, w.name, c) for w in weights]
-    return c, weights, huggingface_vocabulary(directory, c.vocab_size)
+    return c, weights, dict(huggingface_vocabulary(directory, c.vocab_size), **read_sampling(directory))
 
 
 def stack_experts(tensors, c, n_extra):
@@ -626,29 +620,42 @@ def to_meta_order(weight, name, config):
     return Interleaved(weight, weight.shape[0] // config.head_dim) if rotated else weight
 
 
+# Files of a model: index, names of the shards, reader. Mistral's consolidated.safetensors repeats the model under other
+# names. The last row is for files of any name.
+SHARDS = (("model.safetensors.index.json", r"model(-\d+-of-\d+)?\.safetensors$", read_safetensors),
+          ("pytorch_model.bin.index.json", r"pytorch_model(-\d+-of-\d+)?\.bin$", read_pth),
+          ("", r"(?!consolidated|adapter_).*\.safetensors$", read_safetensors))
+WEIGHTS = ".safetensors", ".bin"
+
+
 def read_shards(directory):
-    """The tensors of all safetensors files of a directory, checked against its index if it has one."""
-    index = "model.safetensors.index.json"
+    """The tensors of all files of a model, checked against its index if it has one."""
+    names = sorted(os.listdir(directory))
+    form = next((form for form in SHARDS if form[0] in names or any(re.match(form[1], f) for f in names)), None)
+    if not form:
+        raise Failure("%s: expected model.safetensors or model-00001-of-0000N.safetensors, found %s" %
+                      (directory, ", ".join(f for f in names if f.endswith(WEIGHTS))))
+    index, pattern, read = form
 
     # The files: those of the index, or all.
-    if os.path.lexists(os.path.join(directory, index)):
+    if index in names:
         where = read_json(directory, index).get("weight_map")
-        if type(where) is not dict or not all(type(f) is str for f in where.values()):
-            raise Failure("model.safetensors.index.json: invalid weight_map")
+        if not where:
+            raise Failure("%s: invalid weight_map" % index)
         files = sorted(set(where.values()))
         for f in files:
-            if os.path.basename(f) != f or "\\" in f or not f.endswith(".safetensors"):
-                raise Failure("model.safetensors.index.json: %s: not a file name in this directory" % ascii(f))
+            if os.path.basename(f) != f or "\\" in f or not f.endswith(WEIGHTS):
+                raise Failure("%s: %s: not a file name in this directory" % (index, ascii(f)))
     else:
-        where, files = None, [f for f in sorted(os.listdir(directory)) if f.endswith(".safetensors")]
-        m = re.match(r".*-of-(\d+)\.safetensors$", files[0])
+        where, files = None, [f for f in names if re.match(pattern, f)]
+        m = re.match(r".*-of-(\d+)\.\w+$", files[0])
         if len(files) != (int(m.group(1)) if m else 1):
             raise Failure("%s: expected %s safetensors files, found %d" %
                           (directory, int(m.group(1)) if m else 1, len(files)))
 
     tensors = {}
     for f in files:
-        for name, w in read_safetensors(inside(directory, f)).items():
+        for name, w in read(inside(directory, f)).items():
             if name in tensors or where is not None and where.get(name) != f:
                 raise Failure("%s: %s: duplicate tensor, or not in the file that the index names" % (f, ascii(name)))
             tensors[name] = w
@@ -702,7 +709,7 @@ def merge(weights, directory, config):
 
 
 def export_adapter(options):
-    base = options.base or ""
+    base = find_checkpoint(options.base or "")
     if not os.path.exists(os.path.join(base, "config.json")):
         raise Failure("%s: a LoRA adapter; --base DIRECTORY must give the config.json of its base model" %
                   options.source, 2)
@@ -720,14 +727,18 @@ def export_adapter(options):
 
 # Command line
 
+def is_huggingface(files):
+    return "config.json" in files and any(re.match(pattern, f) for f in files for _, pattern, _ in SHARDS)
+
+
 def read_source(path, options):
     if not os.path.isdir(path):
         return read_llama2c(path, options.tokenizer)
     files = sorted(os.listdir(path))
     models = [f for f in files if f.endswith(".bin") and not f.startswith("tok")]
-    if "config.json" in files and any(f.endswith(".safetensors") for f in files):
+    if is_huggingface(files) or "model.safetensors.index.json" in files and "config.json" in files:
         return read_huggingface(path, options)
-    if "params.json" in files and any(f.startswith("consolidated.") for f in files):
+    if "params.json" in files and any(f.startswith("consolidated.") or f.endswith((".pth", ".pt")) for f in files):
         return read_meta(path, options)
     if len(models) == 1 and "config.json" not in files:
         return read_llama2c(inside(path, models[0]), options.tokenizer)
@@ -736,8 +747,13 @@ def read_source(path, options):
 
 
 def export(options):
-    if os.path.lexists(os.path.join(options.source, "adapter_config.json")):
-        return export_adapter(options)
+    options.source = find_checkpoint(options.source)
+    options.merge = [find_checkpoint(directory) for directory in options.merge]
+    files = os.listdir(options.source) if os.path.isdir(options.source) else ()
+    if "adapter_config.json" in files:
+        if options.base or not is_huggingface(files):
+            return export_adapter(options)
+        note("%s: adapter_config.json is not used: the directory has the whole model", options.source)
     config, weights, vocabulary = read_source(options.source, options)
     n_tokens = len(vocabulary["tokenizer.ggml.tokens"])
     if n_tokens != config.vocab_size:

@@ -312,9 +312,13 @@ def other_formats():
                        (b"PK\3\4\0\0", "PyTorch checkpoint?); convert"), (b"\x80\2}q\0", "pickled"),
                        (b"lmgg\1\0", "from before GGUF; download"), (b"tjgg\3\0", "from before GGUF; download"),
                        (b"<!DOCTYPE html><html>", "web page; the download failed"),
-                       (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"), (b"\1\2\3\4", "found 01 02 03 04")):
+                       (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"), (b"\1\2\3\4", "found 01 02 03 04"),
+                       (b'["a", 1]\n', "found a JSON file"), (b'{\n "model_type": "llama"}', "found a JSON file"),
+                       (b"\xff\xfeO\0n\0", "found text in UTF-16"), ("Es war\n\tschön".encode(), "found a text file")):
         refuses(3, "byte 0: magic: expected ... found ", "show", "-m", path_of("other.gguf", data))
         refuses(3, says, "show", "-m", path_of("other.gguf", data))
+    os.mkfifo(path_of("pipe.gguf"))
+    refuses(1, "expected a file, found a pipe", "show", "-m", path_of("pipe.gguf"))
     whole = gguf(VALUES, TENSORS)
     for n in (2, 100, len(whole) - 1):
         refuses(3, "interrupted download?", "show", "-m", path_of("cut.gguf", whole[:n]))
@@ -751,7 +755,6 @@ BAD_VOCABULARIES = [
     ("tokenizer.ggml.bos_token_id", (I32, -1), "bos_token_id: expected ... found -1"),
     ("tokenizer.ggml.eos_token_id", (U32, len(TOKENS)), "eos_token_id: expected ... found 264"),
     ("tokenizer.ggml.eos_token_id", (STRING, "2"), "eos_token_id: expected ... found string"),
-    ("tokenizer.ggml.eos_token_id", (U32, (1 << 32) - 1), "eos_token_id: expected ... found 4294967295"),
     ("tokenizer.ggml.merges", None, "tokenizer.ggml.merges: missing key (expected an array of string)"),
     ("tokenizer.ggml.merges", (ARRAY, (I32, [1])), "merges: expected ... found an array of i32"),
     ("tokenizer.ggml.merges", (ARRAY, (STRING, ["t h", "t h"])), 'merges: duplicate rule 1: "t h"'),
@@ -790,6 +793,35 @@ def bad_vocabularies():
     fewer_rows = dict(TENSORS, **{"token_embd.weight": (263, 16, TENSORS["token_embd.weight"][2][:-64])})
     refuses_cheaply("tensor token_embd.weight: expected ... found 263", damaged({}, fewer_rows),
                     "run", "x")
+
+
+@test
+def vocabularies_of_older_files():
+    """No tokenizer.ggml.pre: that of Llama 3, if four of its tokens have their ids. An end token of 2^32 - 1: none."""
+    filler = 128256 - 11 - len(TOKENS)
+    special = {128000: "<|begin_of_text|>", 128001: "<|end_of_text|>", 128006: "<|start_header_id|>", 128009: "<|eot_id|>"}
+    tokens = ["[%d]" % i if w in special.values() else w for i, w in enumerate(TOKENS)]
+    tokens += ["[%d]" % i for i in range(len(TOKENS), len(TOKENS) + filler)]
+    types = TYPES + [5] * filler
+    for i in range(len(tokens), 128256):
+        tokens.append(special.get(i, "[%d]" % i))
+        types.append(3)
+    for id in special:
+        tokens[id], types[id] = special[id], 3
+
+    values = {"tokenizer.ggml.tokens": (ARRAY, (STRING, tokens)), "tokenizer.ggml.token_type": (ARRAY, (I32, types)),
+              "tokenizer.ggml.pre": None}
+    text = "it's 12345 they'll\n"
+    path = path_of("old.gguf", damaged(dict(values, **{"tokenizer.ggml.eos_token_id": (U32, (1 << 32) - 1)}), {}))
+    found, err = call("tokenize", "-m", path, text)
+    expected, _ = call("tokenize", "-m", path_of("new.gguf", damaged(
+        dict(values, **{"tokenizer.ggml.pre": (STRING, "llama-bpe")}), {})), text)
+    same(found, expected)
+    check(err.count("tokenizer.ggml.pre: missing key; the tokens are those of Llama 3") == 1, err)
+    check(err.count("eos_token_id is 2^32 - 1: no such token") == 1, err)
+
+    tokens[128006] = "<|other|>"
+    refuses_cheaply("tokenizer.ggml.pre: missing key", damaged(values, {}), "tokenize", "x")
 
 
 @test

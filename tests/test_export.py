@@ -860,6 +860,30 @@ def refuses_values(tmp):
 
 
 @test
+def variants(tmp):
+    """Each case of export_variants.jsonl changes or adds files of a directory: the keys of the output and what is said,
+    or the refusal."""
+    with open(os.path.join(ROOT, "tests", "export_variants.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for i, case in enumerate(cases):
+        source, out, err = copy("small31-hf", os.path.join(tmp, str(i))), os.path.join(tmp, "%d.gguf" % i), io.StringIO()
+        edit_json(os.path.join(source, "config.json"), lambda c: c.update(case.get("config", {})))
+        for name, content in case.get("files", {}).items():
+            with open(os.path.join(source, name), "w") as f:
+                json.dump(content, f)
+        if "refused" in case:
+            refused(source, tmp, case["refused"])
+            continue
+
+        with contextlib.redirect_stderr(err):
+            status = export.main([source, "-o", out])
+        check(status == 0 and case.get("says", "") in err.getvalue(), case["why"], err.getvalue())
+        metadata, _ = read_gguf(out)
+        for key, v in case["keys"].items():
+            same(metadata.get(key), v, case["why"])
+
+
+@test
 def refuses_configurations(tmp):
     """What JSON values cannot say: NaN, duplicate keys, absent files."""
     source = copy("small31-hf", tmp)
@@ -867,7 +891,7 @@ def refuses_configurations(tmp):
     with open(path) as f:
         good = f.read()
     edit_json(path, lambda c: c.update(rms_norm_eps=float("nan")))
-    refused(source, tmp, "hyperparameters")
+    refused(source, tmp, "config.json: rms_norm_eps: expected a number, found nan")
     with open(path, "w") as f:
         f.write(good.rstrip()[:-1] + ', "hidden_size": 128}')
     refused(source, tmp, "config.json", "duplicate key")
@@ -1514,11 +1538,17 @@ def pre_tokenizers(tmp):
         split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
         forms.append((name, {"type": "Sequence", "pretokenizers": [split, dict(level, use_regex=False)]}))
     same(sorted(name for name, _ in forms), ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
+    nfc = {"gpt-2": "olmo", "qwen2": "qwen2"}
     for name, form in forms:
-        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
-        metadata, _ = exported(source, tmp, "--force")
-        same((metadata["tokenizer.ggml.pre"], metadata["tokenizer.ggml.add_bos_token"]),
-             (name, name in ("llama-bpe", "tekken")))
+        for normalizer, expected in ((None, name.replace("qwen2", "deepseek-r1-qwen")), ({"type": "NFC"}, nfc.get(name))):
+            edit_json(os.path.join(source, "tokenizer.json"),
+                      lambda t: t.update(pre_tokenizer=form, normalizer=normalizer))
+            if not expected:
+                refused(source, tmp, "normalizer: 'NFC' is not supported with the split " + name)
+                continue
+            metadata, _ = exported(source, tmp, "--force")
+            same((metadata["tokenizer.ggml.pre"], metadata["tokenizer.ggml.add_bos_token"]),
+                 (expected, name in ("llama-bpe", "tekken")))
     for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
                  {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
         edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))

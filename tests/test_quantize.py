@@ -290,7 +290,7 @@ def importance_of_experts(tmp):
     for form in gguf_imatrix, dat_imatrix:
         found, err = experts(columns, form)
         same(found, [equal[i][i] for i in range(4)], "the columns of each expert")
-        check("matrices of experts" not in err, err)
+        check("has no tokens" not in err, err)
 
     check(all(equal[i][i] != plain[i] for i in range(4)))
     zeros = [0.0] * 256
@@ -299,7 +299,12 @@ def importance_of_experts(tmp):
     for rows, count in ((columns, [5.0, 0.0, 3.0, 0.0]), ([columns[0], zeros, columns[2], zeros], 4.0)):
         found, err = experts(rows, count=count)
         same(found, [equal[0][0], plain[1], equal[2][2], plain[3]], "experts without tokens")
-        check("no tokens for 2 of 4 matrices of experts (%s ...)" % name in err, err)
+        check("no tokens for 2 of 4 matrices (%s ...)" % name in err, err)
+
+    _, err = experts([zeros] * 4, dat_imatrix)
+    check("no tokens for 4 of 4 matrices" in err and "over 0 calls" not in err, err)
+    _, err = experts([zeros] * 4, dat_imatrix, n_calls=0)
+    check("1 entries say that they are over 0 calls" in err, err)
 
     found, err = experts(columns, count=[7.0, 1.0, 2.0, 9.0])
     same(found, [equal[i][i] for i in range(4)], "counts")

@@ -585,7 +585,7 @@ def family_exports(tmp):
     # What cannot be exported is refused.
     for name, model_type, more, message in (
             ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 0, 0, 1]}, "no_rope_layers: expected every fourth layer"),
-            ("qwen2", "qwen2", {"use_sliding_window": True}, "sliding_window: expected ... found 64"),
+            ("granite", "granite", {"use_sliding_window": True}, "sliding_window: expected ... found 64"),
             ("qwen3", "gpt_neox", {}, "model_type: expected llama"),
             ("mistral3", "ministral3", {"rope_scaling": dict(scaled, mscale=2.0)}, "mscale: expected ... found 2.0"),
             ("qwen2", "qwen2", {"rope_scaling": dict(scaled, beta_fast=16)}, "beta_slow cannot be exported")):

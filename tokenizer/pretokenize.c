@@ -169,7 +169,8 @@ static const Pretokenizer pretokenizers[] = {
     {piece_qwen2, false, false, false, {"deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"}},
     {piece_smollm, false, false, false, {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone",
                            "minerva-7b"}},
-    {piece_gpt2, false, false, false, {"gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais",
+    {piece_gpt2, false, false, true, {"olmo"}},
+    {piece_gpt2, false, false, false, {"gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "jais",
                          "trillion", "granite-docling", "exaone4"}},
 };
 // clang-format on

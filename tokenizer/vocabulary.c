@@ -323,16 +323,18 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Reads a token id; *id keeps its value if the key is absent. may_be_none: 2^32 - 1 means "none".
+// Reads a token id; *id keeps its value if the key is absent. 2^32 - 1 means "none", with a warning
+// for a token that a text needs to end.
 static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id,
                     Error *err) {
     uint64_t v;
     if (!gguf_find_value(g, key)) return true;
     if (!gguf_get_u64(g, key, &v, err)) return false;
-    bool is_none = may_be_none && v == UINT32_MAX;
+    bool is_none = v == UINT32_MAX;
     if (v >= (uint64_t)t->n && !is_none)
         return error_set(err, EXIT_MODEL, "%s: %s: expected an id below %d, found %llu", t->path,
                          key, t->n, (unsigned long long)v);
+    if (is_none && !may_be_none) warn("%s: %s is 2^32 - 1: no such token", t->path, key);
     *id = is_none ? -1 : (int)v;
     return true;
 }
@@ -498,6 +500,32 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     return id >= 0;
 }
 
+// The pre-tokenizer of a file that does not name it: that of Llama 3, whose first files had no such
+// key, if four of its special tokens are there. Otherwise NULL.
+static const Pretokenizer *infer_pretokenizer(const Tokenizer *t, const Gguf *g) {
+    static const struct {
+        uint64_t id;
+        const char *text;
+    } known[] = {{128000, "<|begin_of_text|>"},
+                 {128001, "<|end_of_text|>"},
+                 {128006, "<|start_header_id|>"},
+                 {128009, "<|eot_id|>"}};
+    Error ignored;
+    const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &ignored);
+    size_t n_found = 0, n_known = sizeof known / sizeof *known;
+
+    const uint8_t *cursor = tokens ? tokens->data : NULL;
+    for (uint64_t id = 0; tokens && id < tokens->count && n_found < n_known; id++) {
+        Str text = gguf_next_string(&cursor);
+        if (id == known[n_found].id && !str_is(text, known[n_found].text)) return NULL;
+        n_found += id == known[n_found].id;
+    }
+
+    if (n_found < n_known) return NULL;
+    warn("%s: tokenizer.ggml.pre: missing key; the tokens are those of Llama 3", t->path);
+    return pretokenizer_find(str_of("llama-bpe"));
+}
+
 // The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
 // their bytes.
 bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
@@ -512,8 +540,9 @@ bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
         if (!str_is(model, "gpt2"))
             return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
                                     SHOWN(model));
-        if (!gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
-        t->pretokenizer = pretokenizer_find(pre);
+        if (!gguf_find_value(g, "tokenizer.ggml.pre")) t->pretokenizer = infer_pretokenizer(t, g);
+        if (!t->pretokenizer && !gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
+        if (!t->pretokenizer) t->pretokenizer = pretokenizer_find(pre);
         if (!t->pretokenizer)
             return vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
         if (t->pretokenizer->normalizes) nfc_init();

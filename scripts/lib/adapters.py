@@ -139,5 +139,5 @@ def read_adapter(directory):
 
             modules[module] = pair["A"], pair["B"], factor
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
-        raise Failure("%s: invalid LoRA settings: %s: %s" % (name, type(e).__name__, e))
+        raise Failure("%s: invalid LoRA settings: %s%s" % (name, "missing " * (type(e) is KeyError), e))
     return alpha * (math.sqrt(rank) if root else 1), modules

@@ -7,6 +7,7 @@ import pickletools
 import zipfile
 
 from .gguf_writer import Failure, TYPES, product
+from .shapes import check_shape
 from .weights import File, MAX_DIMENSIONS, MAX_TABLE, Weight, inside, read_bytes
 
 MAX_PICKLE = 4 << 20  # bytes of a pickle or zip directory; Llama 3.1 405B has less than 1 MiB
@@ -21,9 +22,13 @@ class Global:
 
 STORAGES = {"torch BFloat16Storage": "bf16", "torch HalfStorage": "f16", "torch FloatStorage": "f32"}
 REBUILD, DICT = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
-PUSHED = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1"}
+PARAMETER = "torch._utils _rebuild_parameter"
+PUSHED = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
+# Where trainers keep the weights in a dictionary of more than weights, and prefixes of all names.
+NESTED = "model", "state_dict", "model_state_dict", "module"
+PREFIXES = "module.", "_orig_mod."
 
 
 def unpickle(data, storage):
@@ -38,8 +43,8 @@ def unpickle(data, storage):
         return items
 
     def fill(d, items):
-        if type(d) is not dict or not all(type(k) is str for k in items[0::2]):
-            raise Failure("items of a %s, or keys that are not strings" % type(d).__name__)
+        if type(d) is not dict or not all(type(k) in (str, int) for k in items[0::2]):
+            raise Failure("items of a %s, or keys of another kind than text" % type(d).__name__)
         d.update(zip(items[0::2], items[1::2]))
 
     def call(f, args):
@@ -47,6 +52,8 @@ def unpickle(data, storage):
             return {}
         if f.name == REBUILD:
             return tensor(*args[:4])
+        if f.name == PARAMETER and type(args[0]) is Weight:
+            return args[0]
         raise Failure("a call of %s" % f.name)
 
     for op, arg, _ in pickletools.genops(data):
@@ -74,7 +81,7 @@ def unpickle(data, storage):
             if name == "STACK_GLOBAL":
                 arg = " ".join(stack[-2:])
                 del stack[-2:]
-            if arg not in STORAGES and arg not in (REBUILD, DICT):
+            if arg not in STORAGES and arg not in (REBUILD, PARAMETER, DICT):
                 raise Failure("%s is not allowed in a checkpoint (nothing was executed)" % arg.replace(" ", "."))
             stack.append(Global(arg))
         elif name == "BINPERSID":
@@ -90,6 +97,11 @@ def unpickle(data, storage):
         elif name == "SETITEMS":
             items = since_mark()
             fill(stack[-1], items)
+        elif name in ("APPEND", "APPENDS"):
+            items = since_mark() if name == "APPENDS" else [stack.pop()]
+            if type(stack[-1]) is not list:
+                raise Failure("items of a %s" % type(stack[-1]).__name__)
+            stack[-1].extend(items)
         elif name == "BUILD":  # attributes of a dictionary, such as its version: ignored
             stack.pop()
         elif name == "STOP":
@@ -134,6 +146,7 @@ def read_pth(path):
         with zipfile.ZipFile(ZipSource(file.f.fileno(), closefd=False)) as z:
             infos = z.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError, EOFError, OverflowError) as e:
+        check_format(file.read(0, min(file.size, 64)), file.name)
         raise Failure("%s: not a PyTorch checkpoint (zip file): %s" % (file.name, e))
 
     end = 0
@@ -173,6 +186,9 @@ def read_pth(path):
     begin, size = members[pickles[0]]
     try:
         state = unpickle(file.read(begin, size), storage)
+        for key in NESTED:
+            if type(state) is dict and type(state.get(key)) is dict:
+                state = state[key]
         if type(state) is not dict or not all(type(k) is str for k in state):
             raise Failure("not a dictionary of tensors")
     except Failure as e:
@@ -184,10 +200,26 @@ def read_pth(path):
         if type(w) is not Weight:
             raise Failure("%s: %s: expected a tensor, found %s" % (file.name, ascii(name), type(w).__name__))
         w.name = name
+    for prefix in PREFIXES:
+        if state and all(name.startswith(prefix) for name in state):
+            state = {name[len(prefix):]: w for name, w in state.items()}
     return state
 
 
-# safetensors
+# JSON and safetensors
+
+FOREIGN = ((b"version https://git-lfs", "a Git LFS pointer; git lfs pull downloads the file"),
+           (b"\x1f\x8b", "a gzip file; decompress it first"),
+           (b"<!DOCTYPE", "a web page; the download failed, repeat it"), (b"<html", "a web page; the download failed, repeat it"),
+           (b"\xff\xfe", "text in UTF-16; convert it to UTF-8"), (b"\xfe\xff", "text in UTF-16; convert it to UTF-8"))
+
+
+def check_format(head, name):
+    """Refuses what is often found in the place of a file."""
+    for begin, what in FOREIGN:
+        if head.startswith(begin):
+            raise Failure("%s: %s" % (name, what))
+
 
 def unique(pairs):
     """Builds a JSON object and rejects duplicate keys, on which parsers disagree."""
@@ -206,7 +238,7 @@ def integer(digits):
 def parse_json(data, name):
     """The object in JSON bytes."""
     try:
-        v = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_int=integer)
+        v = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique, parse_int=integer)
     except Failure as e:
         raise Failure("%s: %s" % (name, e))
     except (ValueError, RecursionError) as e:
@@ -218,7 +250,11 @@ def parse_json(data, name):
 
 def read_json(directory, name, limit=MAX_TABLE):
     """The object in a JSON file of a checkpoint."""
-    return parse_json(read_bytes(inside(directory, name), limit), name)
+    data = read_bytes(inside(directory, name), limit)
+    check_format(data, name)
+    v = parse_json(data, name)
+    check_shape(v, name)
+    return v
 
 
 SAFETENSORS_TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
@@ -229,6 +265,7 @@ def read_safetensors(path):
     file = File(path)
     length = int.from_bytes(file.read(0, 8), "little")
     if length > min(MAX_TABLE, file.size - 8):
+        check_format(file.read(0, min(file.size, 64)), file.name)
         raise Failure("%s: a header of %d bytes in a file of %d" % (file.name, length, file.size))
 
     header = parse_json(file.read(8, length), file.name)

@@ -32,11 +32,11 @@ def string(s):
 
 
 def value(v):
-    """(GGUF kind, bytes) of a metadata value: bool, u32, f32, string, or an array (of i32, f32 or strings)."""
+    """(GGUF kind, bytes) of a metadata value: bool, u32 (or i32), f32, string, or an array (of i32, f32 or strings)."""
     if isinstance(v, bool):
         return 7, struct.pack("<B", v)
     if isinstance(v, int):
-        return 4, struct.pack("<I", v)
+        return (4, struct.pack("<I", v)) if v >= 0 else (5, struct.pack("<i", v))
     if isinstance(v, float):
         return 6, struct.pack("<f", v)
     if isinstance(v, (str, bytes)):
@@ -222,7 +222,7 @@ def run(output, work, source=None):
     except Exception as e:
         if not source:
             raise
-        code, message = 3, "%s: invalid checkpoint (%s: %s)" % (source, type(e).__name__, e)
+        code, message = 3, "%s: invalid checkpoint: unexpected values (%s)" % (source, e)
     else:
         sys.stderr.write("%s: %.2f GB in %.1f s\n" % (output, os.path.getsize(output) / 1e9, time.time() - start))
         return 0

@@ -1,9 +1,10 @@
 """Tokenizers of all source formats as GGUF metadata."""
 import base64
 import os
+import re
 import struct
 
-from .checkpoints import read_json
+from .config import note, read_optional
 from .gguf_writer import Failure
 from .weights import MAX_TABLE, inside, read_bytes
 
@@ -20,6 +21,10 @@ BEGIN, END = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 SPLITS = {SPLIT: "llama-bpe", SPLIT.replace("{1,3}", ""): "qwen2",
           r"[^\r\n\p{L}\p{N}]?" + BEGIN + "*" + END + r"+|[^\r\n\p{L}\p{N}]?" + BEGIN + "+" + END +
           r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken"}
+# (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
+NORMALIZED = {("qwen2", True): "qwen2", ("qwen2", False): "deepseek-r1-qwen", ("gpt-2", True): "olmo"}
+# Stop tokens that the program knows without a key.
+KNOWN_STOPS = "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "</s>", "<|endoftext|>"
 # The 256 special tokens of Llama 3.1, which follow the ranks.
 SPECIAL = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1",
            "finetune_right_pad_id", "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id",
@@ -35,12 +40,10 @@ def check_vocabulary(v):
         if not is_valid or not 0 < len(texts) <= count:
             raise Failure("tokenizer: %s: expected 1 to %d texts of at most %d bytes" % (key, count, length))
     n_tokens = len(v["tokenizer.ggml.tokens"])
-    for key in ("bos", "eos", "unknown"):
+    for key in ("bos", "eos", "eot", "eom", "unknown"):
         id = v.get("tokenizer.ggml.%s_token_id" % key, 0)
         if type(id) is not int or not 0 <= id < n_tokens:
             raise Failure("the id of the tokenizer's %s token is not below its size, %d" % (key, n_tokens))
-    if not isinstance(v.get("tokenizer.chat_template", ""), (str, bytes)):
-        raise Failure("tokenizer_config.json: chat_template: expected a text")
 
 
 # SentencePiece: Llama 2 and the story models
@@ -132,9 +135,12 @@ def sentencepiece_vocabulary(data, name):
                 model_type = trainer.get(3, 1)
                 ids = {k: trainer.get(k, v) for k, v in ids.items()}
             elif number == 3:
-                space_prefix = bool(dict(fields(body)).get(3, 1))
+                normalizer = dict(fields(body))
+                space_prefix = bool(normalizer.get(3, 1))
+                if normalizer.get(2):
+                    raise Failure("%s: the normalizer %s is not supported" % (name, ascii(normalizer.get(1, b""))[1:]))
     except (ValueError, IndexError, KeyError, TypeError, struct.error) as e:
-        raise Failure("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, e))
+        raise Failure("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, str(e) or "invalid pieces"))
 
     if model_type != 2 or not pieces:
         raise Failure("%s: a SentencePiece model other than BPE is not supported" % name)
@@ -225,116 +231,214 @@ def meta_vocabulary(path):
 
 # Hugging Face
 
-def split_name(pre_tokenizer):
-    """The tokenizer.ggml.pre name of the pre-tokenizer of a tokenizer.json, or None if it is not supported."""
-    steps = (pre_tokenizer or {}).get("pretokenizers") or [pre_tokenizer or {}]
+def steps_of(step, key):
+    """The steps of a normalizer or pre-tokenizer of tokenizer.json."""
+    return (step or {}).get(key) or ([step] if step and step.get("type") != "Sequence" else [])
+
+
+def split_name(t):
+    """The tokenizer.ggml.pre name of a tokenizer.json of byte-level BPE, or None if it is not supported."""
+    steps = steps_of(t.get("pre_tokenizer"), "pretokenizers") or [{}]
     for s in steps:
         if s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") in SPLITS:
             return SPLITS[s["pattern"]["Regex"]]
     last = steps[-1]  # ByteLevel implies the expression of GPT-2
-    if last.get("type") != "ByteLevel" or not last.get("use_regex", True) or last.get("add_prefix_space"):
+    if last.get("type") != "ByteLevel" or last.get("use_regex") is False or last.get("add_prefix_space"):
         return None
     before = [(s.get("type"), s.get("individual_digits")) for s in steps[:-1]]
     return {(): "gpt-2", (("Digits", True),): "smollm"}.get(tuple(before))
 
 
+def normalized_name(t, pre):
+    """The name of a split with the normalizer of tokenizer.json. pre is None for SentencePiece, which writes spaces as
+    U+2581, and one in front of a text."""
+    steps = steps_of(t.get("normalizer"), "normalizers")
+    spaces = {"Prepend": ("prepend", SPACE), "Replace": ("content", SPACE)}
+    for s in steps:
+        key, text = spaces.get(s.get("type"), ("", None))
+        if s.get("type") != "NFC" if pre else s.get(key) != text or text is None:
+            raise Failure("tokenizer.json: normalizer: %s is not supported" % ascii(s.get("type")))
+    name = NORMALIZED.get((pre, bool(steps)), pre)
+    if pre and steps and name == pre != "qwen2":
+        raise Failure("tokenizer.json: normalizer: 'NFC' is not supported with the split %s" % pre)
+    return name
+
+
+def has_space_prefix(t, settings, otherwise):
+    """Whether a SentencePiece text gets a space in front: add_prefix_space, else the steps of tokenizer.json."""
+    if settings.get("add_prefix_space") is not None:
+        return settings["add_prefix_space"]
+    steps = steps_of(t.get("normalizer"), "normalizers") + steps_of(t.get("pre_tokenizer"), "pretokenizers")
+    kinds = [s.get("type") for s in steps]
+    if "Metaspace" not in kinds and "Replace" not in kinds:
+        return otherwise
+    return any(s.get("type") == "Prepend" or s.get("type") == "Metaspace" and s.get("add_prefix_space") is not False and
+               s.get("prepend_scheme") != "never" for s in steps)
+
+
+def text_of(token):
+    return token.get("content") if type(token) is dict else token
+
+
 def huggingface_vocabulary(directory, n_vocab):
-    """Reads tokenizer.json, tokenizer.model of a SentencePiece vocabulary, the chat template, and the begin and end ids
-    of the config files."""
-    def load(name):
-        is_file = os.path.lexists(os.path.join(directory, name))
-        return read_json(directory, name, MAX_JSON if name == "tokenizer.json" else MAX_TABLE) if is_file else {}
-
-    try:
-        return assemble(directory, load("tokenizer.json"), load("tokenizer_config.json"), load("config.json"), n_vocab)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
-        raise Failure("tokenizer.json: invalid: %s: %s" % (type(e).__name__, e))
-
-
-def assemble(directory, t, settings, config, n_vocab):
-    path = inside(directory, "tokenizer.model")
-    model = t.get("model") or {}
-    words = model.get("vocab") or {}
-    merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
-
-    pre = split_name(t.get("pre_tokenizer"))
-    if config.get("model_type") == "smollm3" and pre == "llama-bpe":
-        pre = "smaug-bpe"  # the same expression, without BOS
-
-    # The tokens: SentencePiece, or byte-level BPE with a known expression.
-    if os.path.exists(path) and not pre:
-        v = meta_vocabulary(path)
-    elif model.get("type") != "BPE":
-        raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model" % directory)
-    elif model.get("byte_fallback"):
-        v = merged_sentencepiece(words, merges)
-    elif pre:
-        v = {"tokenizer.ggml.tokens": listed(words), "tokenizer.ggml.token_type": [NORMAL] * len(words)}
-    else:
-        raise Failure("tokenizer.json: unsupported pre-tokenizer (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)")
-
+    """Reads the tokens, the chat templates, and the begin and stop ids of a Hugging Face directory."""
+    t = read_optional(directory, "tokenizer.json", MAX_JSON)
+    settings = read_optional(directory, "tokenizer_config.json")
+    names = {**read_optional(directory, "special_tokens_map.json"),
+             **{key: v for key, v in settings.items() if v is not None}}
+    v = read_tokens(directory, t, settings, read_optional(directory, "config.json"), n_vocab)
     tokens, types = v["tokenizer.ggml.tokens"], v["tokenizer.ggml.token_type"]
-    if len(tokens) > n_vocab:
-        raise Failure("tokenizer.json: %d tokens for an embedding of %d rows" % (len(tokens), n_vocab))
-    n_words = len(tokens)
-    tokens += ["[PAD%d]" % i for i in range(n_words, n_vocab)]
-    types += [UNUSED] * (n_vocab - n_words)
 
-    for a in t.get("added_tokens") or []:
-        if not 0 <= a["id"] < n_vocab:
-            raise Failure("tokenizer.json: added token %s: id %d of %d" % (ascii(a["content"]), a["id"], n_vocab))
-        if types[a["id"]] not in (UNKNOWN, BYTE):
-            tokens[a["id"]] = a["content"]
-            types[a["id"]] = CONTROL if a["special"] else USER
+    # Added tokens.
+    special = [text_of(x) for key, x in names.items() if key.endswith("_token")]
+    special += [text_of(x) for x in names.get("additional_special_tokens") or ()]
+    place, beyond = {w: i for i, w in enumerate(tokens) if types[i] in (UNKNOWN, CONTROL, USER)}, []
+    for id, (text, is_special) in sorted(added_tokens(directory, t, settings).items()):
+        if id >= n_vocab:
+            beyond.append("%s (%d)" % (ascii(text), id))
+        elif types[id] not in (UNKNOWN, BYTE) and place.setdefault(text, id) == id:
+            tokens[id], types[id] = text, CONTROL if is_special or text in special else USER
+        elif tokens[id] != text:
+            note("tokenizer: the added token %s (%d) is left out: id %d", ascii(text), id, place.get(text, id))
+    if beyond:
+        note("tokenizer: added tokens beyond the %d rows of the embedding are left out: %s", n_vocab, ", ".join(beyond))
+    for id, text in enumerate(tokens):
+        if text is None:
+            tokens[id], types[id] = "[PAD%d]" % id, UNUSED
 
-    if "tokenizer.ggml.model" not in v:
-        v = byte_level(tokens, types, merges, pre)
+    if v["tokenizer.ggml.model"] == "gpt2":
+        v = byte_level(tokens, types, v["tokenizer.ggml.merges"], v["tokenizer.ggml.pre"])
     else:
-        v["tokenizer.ggml.scores"] += [0.0] * (n_vocab - n_words)
-
-    id_of = {w: i for i, w in enumerate(tokens)}
-    # Of several end ids, the one that has no other key.
-    for key in ("bos", "eos"):
-        chosen = config.get(key + "_token_id")
-        others = [v.get("tokenizer.ggml.eot_token_id"), v.get("tokenizer.ggml.eom_token_id")]
-        chosen = [i for i in chosen if i not in others] + chosen if type(chosen) is list else [chosen]
-        chosen.append(None)
-        text = settings.get(key + "_token")
-        text = text.get("content") if type(text) is dict else text
-        chosen = chosen[0] if type(chosen[0]) is int else id_of.get(text)
-        if chosen is not None:
-            v["tokenizer.ggml.%s_token_id" % key] = chosen
-
-    if type(settings.get("add_bos_token")) is bool:
+        v["tokenizer.ggml.add_space_prefix"] = has_space_prefix(t, settings, v["tokenizer.ggml.add_space_prefix"])
+    if settings.get("add_bos_token") is not None:
         v["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
-    # The template: a text, the default one of several, or a file.
-    template = settings.get("chat_template")
-    if type(template) is list:
-        template = next((x["template"] for x in template if x["name"] == "default"), None)
-    path = inside(directory, "chat_template.jinja")
-    if os.path.exists(path):
-        template = read_bytes(path)
-    if template:
-        v["tokenizer.chat_template"] = template
+    v.update(special_ids(directory, names, {w: i for i, w in enumerate(tokens)}, v))
+    v.update(chat_templates(directory, settings))
     return v
 
 
-def listed(words):
-    tokens = [None] * len(words)
-    for w, i in words.items():
-        if not 0 <= i < len(tokens) or tokens[i] is not None:
-            raise Failure("tokenizer.json: token %s: id %d is out of range or a duplicate" % (ascii(w), i))
-        tokens[i] = w
-    return tokens
+def read_tokens(directory, t, settings, config, n_vocab):
+    """The tokens without the added ones, None for an id without a token: of tokenizer.model with SentencePiece or
+    tiktoken, or of tokenizer.json with byte-level BPE or SentencePiece's merges."""
+    path, pre, model = inside(directory, "tokenizer.model"), split_name(t), t.get("model") or {}
+    words, merges = model.get("vocab") or {}, model.get("merges") or []
+    merges = [m if type(m) is str else " ".join(m) for m in merges]
+    is_bpe = model.get("type", "BPE") == "BPE" and type(words) is dict and words
+
+    if os.path.exists(path) and not pre:
+        v = meta_vocabulary(path)
+    elif not is_bpe:
+        raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model" % directory)
+    elif not pre and not model.get("byte_fallback"):
+        raise Failure("tokenizer.json: unsupported pre-tokenizer (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)")
+    else:
+        added = {a["content"] for a in t.get("added_tokens") or ()}
+        tokens = [None] * n_vocab
+        for w, i in words.items():
+            if i >= n_vocab and w in added:
+                continue
+            if not 0 <= i < n_vocab or tokens[i] is not None:
+                raise Failure("tokenizer.json: token %s: id %d is a duplicate or beyond the embedding of %d rows" %
+                              (ascii(w), i, n_vocab))
+            tokens[i] = w
+        v = merged_sentencepiece(tokens, merges) if model.get("byte_fallback") else {
+            "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges, "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": [NORMAL] * n_vocab}
+
+    # Names, and rows of the embedding without a token.
+    is_level = v["tokenizer.ggml.model"] == "gpt2"
+    name = normalized_name(t, pre or ("llama-bpe" if is_level else None))
+    if is_level:
+        is_smol = config.get("model_type") == "smollm3" and name == "llama-bpe"
+        v["tokenizer.ggml.pre"] = "smaug-bpe" if is_smol else name  # the same expression, without BOS
+    n_tokens = len(v["tokenizer.ggml.tokens"])
+    if n_tokens > n_vocab:
+        raise Failure("tokenizer.model: %d tokens for an embedding of %d rows" % (n_tokens, n_vocab))
+    for key, filler in ("tokens", None), ("token_type", NORMAL), ("scores", 0.0):
+        if "tokenizer.ggml." + key in v:
+            v["tokenizer.ggml." + key] += [filler] * (n_vocab - n_tokens)
+    return v
 
 
-def merged_sentencepiece(words, merges):
+def added_tokens(directory, t, settings):
+    """{id: (text, is special)} of all files that list added tokens; the last one that has an id wins."""
+    decoder = settings.get("added_tokens_decoder") or {}
+    sources = (("added_tokens.json", [(i, w, False) for w, i in read_optional(directory, "added_tokens.json").items()]),
+               ("tokenizer_config.json", [(i, a["content"], a.get("special")) for i, a in decoder.items()]),
+               ("tokenizer.json", [(a["id"], a["content"], a.get("special")) for a in t.get("added_tokens") or ()]))
+    found = {}
+    for file, listed in sources:
+        for id, text, is_special in listed:
+            if not re.fullmatch(r"[0-9]{1,9}", str(id)):
+                raise Failure("%s: added token %s: invalid id %s" % (file, ascii(text), ascii(id)[:60]))
+            before = found.get(int(id), (text, False))
+            if before[0] != text:
+                note("%s: token %s is %s, not %s as in another file", file, id, ascii(text), ascii(before[0]))
+            found[int(id)] = text, bool(is_special or before[0] == text and before[1])
+    return found
+
+
+def special_ids(directory, names, id_of, v):
+    """The ids of BOS, EOS and further stop tokens: the tokenizer's own, then those of config.json and
+    generation_config.json."""
+    ids, stops = {}, []
+    configs = [read_optional(directory, name) for name in ("config.json", "generation_config.json")]
+    for key in ("bos", "eos"):
+        own = id_of.get(text_of(names.get(key + "_token")))
+        listed = [c.get(key + "_token_id") for c in configs]
+        listed = [own] + [id for x in listed for id in (x if type(x) is list else [x])]
+        listed = list(dict.fromkeys(id for id in listed if id is not None))
+        others = [v.get("tokenizer.ggml.%s_token_id" % other) for other in ("eot", "eom")]
+        unnamed = [id for id in listed if id not in others]
+        if listed:
+            ids["tokenizer.ggml.%s_token_id" % key] = (listed if own is not None else unnamed + listed)[0]
+        stops = listed
+
+    # GGUF has three keys for stop tokens.
+    named = {id_of.get(text) for text in KNOWN_STOPS}
+    named.update(x.get("tokenizer.ggml.%s_token_id" % key) for x in (v, ids) for key in ("eot", "eom"))
+    rest = [id for id in stops if id not in named and id != ids["tokenizer.ggml.eos_token_id"]]
+    free = ["tokenizer.ggml.%s_token_id" % key for key in ("eot", "eom") if "tokenizer.ggml.%s_token_id" % key not in v]
+    ids.update(zip(free, rest))
+    for id in rest[len(free):]:
+        note("generation_config.json: eos_token_id: a GGUF file cannot name one more stop token, %d", id)
+    return ids
+
+
+def chat_templates(directory, settings):
+    """{key: template}. A file of its own replaces the template of the same name in a JSON file."""
+    found = {}
+    for name, content in (("tokenizer_config.json", settings),
+                          ("chat_template.json", read_optional(directory, "chat_template.json"))):
+        templates = content.get("chat_template") or []
+        templates = [{"name": "default", "template": templates}] if type(templates) is str else templates
+        found.update((x["name"], (name, x["template"])) for x in templates)
+
+    folder = os.path.join(directory, "additional_chat_templates")
+    files = [("default", "chat_template.jinja")] if os.path.lexists(os.path.join(directory, "chat_template.jinja")) else []
+    if os.path.isdir(folder):
+        files += [(f[:-len(".jinja")], os.path.join("additional_chat_templates", f)) for f in sorted(os.listdir(folder))
+                  if f.endswith(".jinja")]
+    for name, file in files:
+        text = read_bytes(inside(directory, file))
+        if name in found and found[name][1] != text.decode("utf-8", "replace"):
+            note("%s is used, not the chat template %s of %s", file, name, found[name][0])
+        found[name] = file, text
+
+    for name, (file, _) in found.items():
+        if not re.fullmatch(r"\w{1,64}", name, re.ASCII):
+            raise Failure("%s: %s: expected the name of a chat template" % (file, ascii(name)[:60]))
+    if found and "default" not in found:
+        note("no chat template is named default; found %s", ", ".join(found))
+    return {"tokenizer.chat_template" + ("." + name) * (name != "default"): text for name, (_, text) in found.items()}
+
+
+def merged_sentencepiece(tokens, merges):
     """A SentencePiece vocabulary from tokens and merges. The position of a merge is the score of its token."""
-    tokens = listed(words)
     place = {}
     for i, m in enumerate(merges):
         place.setdefault(m.replace(" ", ""), -float(i))
-    types = [BYTE if w.startswith("<0x") and len(w) == 6 else NORMAL for w in tokens]
+    types = [BYTE if re.fullmatch("<0x[0-9A-F]{2}>", w or "") else NORMAL for w in tokens]
     types[:3] = [UNKNOWN, CONTROL, CONTROL]
-    scores = [place.get(w, -1e9 if kind == NORMAL and len(w) > 1 else 0.0) for w, kind in zip(tokens, types)]
+    scores = [place.get(w, -1e9 if kind == NORMAL and len(w or "") > 1 else 0.0) for w, kind in zip(tokens, types)]
     return sentencepiece(tokens, scores, types)
