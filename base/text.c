@@ -60,6 +60,25 @@ Str str_skip_bom(Str s) {
     return str_begins_with(s, "\xef\xbb\xbf") ? (Str){s.data + 3, s.len - 3} : s;
 }
 
+bool fence_read(int *state, char c) {
+    enum { TICKS = 3, OTHER = 4, INSIDE = 8 }; // ticks that begin the line, or OTHER text
+    int n = *state & 7, inside = *state & INSIDE;
+
+    if (c == '\n')
+        n = 0;
+    else if (c == '`' && n < TICKS)
+        n++;
+    else if (c != ' ' || n)
+        n = OTHER;
+
+    if (n == TICKS) {
+        inside ^= INSIDE;
+        n = OTHER;
+    }
+    *state = inside | n;
+    return inside;
+}
+
 Str *list_split(const char *list, int *n) {
     *n = 1;
     for (const char *s = list; *s; s++) *n += *s == ',';

@@ -53,7 +53,7 @@ void completion_ids(const Sequence *s, Ids *out) {
 }
 
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
-                      bool has_tools, int n_before) {
+                      ToolOffer offer, int n_before) {
     Ids ids = {0};
     Buffer raw = {0};
     if (!tpl || tpl->is_none) {
@@ -65,7 +65,7 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     reply_put_raw(t, ids.data, ids.len, &raw);
 
     bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, offer,
                 s->finish != FINISH_STOP, n_before);
 
     // Tokens count where they begin. The tags count as neither.

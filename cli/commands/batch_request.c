@@ -390,6 +390,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Json *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
+    r->is_forced = !is_free;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
     if (tools && tools->n_items)
         json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
@@ -539,7 +540,6 @@ static bool make_constraint(Record *r, Error *err) {
     free((void *)r->spec.choices);
     r->spec = (ConstraintSpec){0};
     buffer_free(&r->tool_schema);
-    buffer_free(&r->tools);
     return ok;
 }
 
