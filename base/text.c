@@ -79,17 +79,6 @@ bool fence_read(int *state, char c) {
     return inside;
 }
 
-Str *list_split(const char *list, int *n) {
-    *n = 1;
-    for (const char *s = list; *s; s++) *n += *s == ',';
-    Str *items = xalloc((size_t)*n, sizeof *items);
-    for (int i = 0; i < *n; i++) {
-        items[i] = (Str){list, strcspn(list, ",")};
-        list += items[i].len + 1;
-    }
-    return items;
-}
-
 bool str_is_blank(Str s) {
     while (s.len && memchr(" \t\r\n", s.data[s.len - 1], 4)) s.len--;
     return !s.len;

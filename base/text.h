@@ -31,8 +31,6 @@ Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark
 // Reads the next byte of a text and returns whether it is inside a Markdown code block: lines
 // between two that begin with ```. *state is 0 before the first byte.
 bool fence_read(int *state, char c);
-// "A,B,...": the items (n), which point into `list`; free the array.
-Str *list_split(const char *list, int *n);
 // The arguments of "%.*s" for a message, cut to 60 bytes.
 #define SHOWN(s) (s).len < 60 ? (int)(s).len : 60, (s).data
 

@@ -70,13 +70,16 @@ bool constraint_read_files(const Options *o, Error *err) {
 }
 
 // Sets the constraint of the options. Their files have been read.
-static void use_option_source(const Options *o, ConstraintSpec *spec) {
+static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
+    Error why;
     if (o->json_schema)
         spec->schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
     if (o->grammar)
         spec->grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
     if (o->regex) spec->regex = str_of(o->regex);
-    if (o->constraint_choices) spec->choices = list_split(o->constraint_choices, &spec->n_choices);
+    if (!o->constraint_choices) return true;
+    spec->choices = json_list(doc, o->constraint_choices, &spec->n_choices, &why);
+    return spec->choices || error_set(err, why.code, "--choices: %s", why.text);
 }
 
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
@@ -84,12 +87,13 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     ConstraintSpec spec = *own;
     bool is_own = constraint_n_sources(own), ok;
     Buffer unknown = {0};
+    JsonDoc doc = {0}; // of the choices
     *out = NULL;
 
     if (!constraint_read_files(o, err)) return false;
     spec.is_ordered = !o->any_order && !spec.is_checked;
     spec.is_closed = !o->extra_properties;
-    if (!is_own) use_option_source(o, &spec);
+    if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;
 
     if (o->ignore_eos && constraint_n_sources(&spec))
         ok = error_set(err, EXIT_USAGE,
@@ -99,6 +103,7 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
 
     if (!is_own) free((void *)spec.choices);
+    json_free(&doc);
     buffer_free(&unknown);
     return ok;
 }
