@@ -436,7 +436,7 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
                          "tool_choice: cannot be combined with another constraint");
 
     int n_calls = tools_put_schema(&r->tool_schema, tools, wanted ? &wanted->string : NULL,
-                                   "parameters", false);
+                                   "parameters", false, NULL);
     r->spec.schema_text = buffer_str(&r->tool_schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
     return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
