@@ -330,15 +330,16 @@ static void move_on(AnswerState *a) {
 
 // The hook of generation.
 
-static void accept_token(void *arg, int token) {
+static bool accept_token(void *arg, int token) {
     AnswerState *a = arg;
+    bool ok = true;
     if (a->n_fed < a->fed.len) a->n_fed += a->fed.data[a->n_fed] == token;
     if (awaits_text(a) && !may_precede(a, token)) a->phase = PHASE_TEXT;
     a->last_token = token;
 
     if (a->phase == PHASE_TEXT) {
         Str piece = tokenizer_piece_in_text(a->tokenizer, token, false, &a->drops_space);
-        matcher_accept(a->matcher, piece);
+        ok = matcher_accept(a->matcher, piece) == piece.len;
     } else {
         Str piece = tokenizer_piece(a->tokenizer, token, true);
         for (size_t i = 0; i < piece.len; i++) a->is_fenced = fence_read(&a->fence, piece.data[i]);
@@ -350,6 +351,7 @@ static void accept_token(void *arg, int token) {
     }
 
     move_on(a);
+    return ok;
 }
 
 static int force_tokens(void *arg, int *out) {
