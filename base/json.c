@@ -302,6 +302,36 @@ const Json *json_get_string(const Json *obj, const char *key) {
     return j && j->kind == JSON_STRING ? j : NULL;
 }
 
+Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
+    Str *items = NULL;
+    bool is_array = text[strspn(text, " ")] == '[', ok = true;
+    const Json *v = NULL;
+    *n = 0;
+
+    if (is_array && !json_parse(doc, text, strlen(text), err)) {
+        err->code = EXIT_USAGE;
+        return NULL;
+    }
+    if (is_array) v = doc->root->child;
+    for (const char *s = text; is_array ? v != NULL : s != NULL;) {
+        items = list_grow(items, *n, sizeof *items);
+        if (is_array) {
+            ok = ok && v->kind == JSON_STRING;
+            items[*n] = v->string;
+            v = v->next;
+        } else {
+            items[*n] = (Str){s, strcspn(s, ",")};
+            s = strchr(s, ',') ? s + items[*n].len + 1 : NULL;
+        }
+        ok = ok && items[(*n)++].len;
+    }
+
+    if (ok && *n) return items;
+    error_set(err, EXIT_USAGE, "expected A,B,... or a JSON array of strings, found \"%s\"", text);
+    free(items);
+    return NULL;
+}
+
 bool json_is(const Json *j, const char *text) {
     return j && j->kind == JSON_STRING && str_is(j->string, text);
 }

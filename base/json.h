@@ -40,6 +40,11 @@ const Json *json_get_string(const Json *obj, const char *key);
 // True if j is a string equal to text. False for NULL.
 bool json_is(const Json *j, const char *text);
 
+// The items (n, at least one) of a list "A,B,..." or, for texts with commas, of a JSON array of
+// strings. The caller frees the list, then `doc`. NULL with err (exit 2) if an item is empty or not
+// a string.
+Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err);
+
 // Appends JSON without white space to a buffer: `JsonWriter w = {&buffer};`, or json_object() to
 // begin with an object, then one call per value. The writer adds commas, so that a function can add
 // members to an object that its caller opened. `key` names a member of an object. It is NULL for

@@ -60,15 +60,23 @@ Str str_skip_bom(Str s) {
     return str_begins_with(s, "\xef\xbb\xbf") ? (Str){s.data + 3, s.len - 3} : s;
 }
 
-Str *list_split(const char *list, int *n) {
-    *n = 1;
-    for (const char *s = list; *s; s++) *n += *s == ',';
-    Str *items = xalloc((size_t)*n, sizeof *items);
-    for (int i = 0; i < *n; i++) {
-        items[i] = (Str){list, strcspn(list, ",")};
-        list += items[i].len + 1;
+bool fence_read(int *state, char c) {
+    enum { TICKS = 3, OTHER = 4, INSIDE = 8 }; // ticks that begin the line, or OTHER text
+    int n = *state & 7, inside = *state & INSIDE;
+
+    if (c == '\n')
+        n = 0;
+    else if (c == '`' && n < TICKS)
+        n++;
+    else if (c != ' ' || n)
+        n = OTHER;
+
+    if (n == TICKS) {
+        inside ^= INSIDE;
+        n = OTHER;
     }
-    return items;
+    *state = inside | n;
+    return inside;
 }
 
 bool str_is_blank(Str s) {

@@ -28,8 +28,9 @@ bool str_ends_with(Str s, const char *end);
 bool str_may_begin_with(Str s, const char *start);
 bool str_is_blank(Str s); // white space only
 Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark
-// "A,B,...": the items (n), which point into `list`; free the array.
-Str *list_split(const char *list, int *n);
+// Reads the next byte of a text and returns whether it is inside a Markdown code block: lines
+// between two that begin with ```. *state is 0 before the first byte.
+bool fence_read(int *state, char c);
 // The arguments of "%.*s" for a message, cut to 60 bytes.
 #define SHOWN(s) (s).len < 60 ? (int)(s).len : 60, (s).data
 

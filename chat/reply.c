@@ -15,9 +15,32 @@ static Str skip(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
 
 static size_t find_tag(Str s, const char *tag) { return str_find(s, str_of(tag)); }
 
+// The offset of the first tag outside code blocks, or SIZE_MAX.
+static size_t find_opener(Str s, const char *tag) {
+    int fence = 0;
+    for (size_t i = 0; i < s.len; i++)
+        if (!fence_read(&fence, s.data[i]) && str_begins_with(skip(s, i), tag)) return i;
+    return SIZE_MAX;
+}
+
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out) {
     buffer_puts(out, "");
     for (int i = 0; i < n; i++) buffer_put(out, tokenizer_piece(t, ids[i], true));
+}
+
+// What the text of a reply is read for.
+typedef struct {
+    Reply *reply;
+    const Json *tools;    // offered; NULL: only the built-in tools of Llama 3.1
+    const CallForm *form; // NULL: the template's form is not known, so any form is taken
+} CallReader;
+
+static bool is_offered(const CallReader *c, Str name) {
+    const Json *tool = c->tools ? c->tools->child : NULL;
+    if (!c->tools) return str_is_one_of(name, "brave_search wolfram_alpha code_interpreter");
+    while (tool && !str_eq(json_get_string(json_get(tool, "function"), "name")->string, name))
+        tool = tool->next;
+    return tool;
 }
 
 // Adds a call and takes ownership of `arguments`.
@@ -51,9 +74,10 @@ static size_t bracketed_length(Str s) {
     return 0;
 }
 
-// Objects {"name": ..., "arguments" or "parameters": {...}}, or arrays of them, separated by white
-// space or semicolons. They must fill s.
-static bool take_objects(Reply *r, Str s) {
+// Objects {"name": ..., KEY: {...}}, or an array of them, as the form says; separated by white
+// space or semicolons. They must fill s, and call offered tools.
+static bool take_objects(const CallReader *c, Str s) {
+    Reply *r = c->reply;
     JsonDoc doc = {0};
     bool ok = true;
     int n = r->n_calls;
@@ -66,12 +90,14 @@ static bool take_objects(Reply *r, Str s) {
         if (!len || !json_parse(&doc, s.data, len, &(Error){0})) ok = false;
         if (!ok) break;
 
-        const Json *call = doc.root->kind == JSON_ARRAY ? doc.root->child : doc.root;
+        bool is_list = doc.root->kind == JSON_ARRAY;
+        ok = !c->form || c->form->is_list == is_list;
+        const Json *call = is_list ? doc.root->child : doc.root;
         for (; ok && call; call = call->next) {
             const Json *name = json_get_string(call, "name");
-            const Json *args = json_get(call, "arguments");
-            if (!args) args = json_get(call, "parameters");
-            ok = name && args && args->kind == JSON_OBJECT;
+            const Json *args = json_get(call, c->form ? c->form->key : "arguments");
+            if (!args && !c->form) args = json_get(call, "parameters");
+            ok = name && args && args->kind == JSON_OBJECT && is_offered(c, name->string);
             if (!ok) break;
 
             Buffer text = {0};
@@ -96,7 +122,7 @@ static size_t word_length(Str s, const char *more) {
 }
 
 // NAME.call(KEY=JSON, ...), the form in which Llama 3.1 calls its built-in tools. It must fill s.
-static bool take_python_call(Reply *r, Str s) {
+static bool take_python_call(const CallReader *c, Str s) {
     size_t n = find_tag(s, ".call(");
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
         return false;
@@ -133,37 +159,40 @@ static bool take_python_call(Reply *r, Str s) {
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
     json_free(&doc);
 
+    ok = ok && is_offered(c, (Str){s.data, n});
     if (ok)
-        add_tool_call(r, (Str){s.data, n}, &text);
+        add_tool_call(c->reply, (Str){s.data, n}, &text);
     else
         buffer_free(&text);
     return ok;
 }
 
 // The text after <|python_tag|>: a call in one of the two forms above, or else Python code.
-static void take_python(Reply *r, Str s) {
+static void take_python(const CallReader *c, Str s) {
+    static const Str interpreter = {"code_interpreter", 16};
     Buffer text = {0};
     s = content_strip(s);
-    if (take_objects(r, s) || (s.len && take_python_call(r, s))) return;
-    if (s.len && *s.data == '{' && !bracketed_length(s)) return; // a truncated object
+    if (take_objects(c, s) || (s.len && take_python_call(c, s))) return;
+    if (s.len && *s.data == '{') return; // a truncated object, or the call of another tool
+    if (!is_offered(c, interpreter)) return;
     JsonWriter w = json_object(&text);
     json_write_string(&w, "code", s);
     json_end_object(&w);
-    add_tool_call(r, str_of("code_interpreter"), &text);
+    add_tool_call(c->reply, interpreter, &text);
 }
 
 // <tool_call>...</tool_call> blocks; the last one may lack its closing tag. Returns the offset of
 // the first block, or SIZE_MAX if there is none or a block contains no valid call.
-static size_t take_blocks(Reply *r, Str s) {
+static size_t take_blocks(const CallReader *c, Str s) {
     static const char open[] = "<tool_call>", close[] = "</tool_call>";
-    size_t first = find_tag(s, open);
-    for (size_t at = first; at != SIZE_MAX; at = find_tag(s, open)) {
+    size_t first = find_opener(s, open);
+    for (size_t at = first; at != SIZE_MAX; at = find_opener(s, open)) {
         s = skip(s, at + sizeof open - 1);
         size_t n_json = bracketed_length(content_skip_space(s)); // a string may contain the tag
         size_t end = find_tag(skip(s, n_json), close);
         if (end != SIZE_MAX) end += n_json;
         size_t len = end == SIZE_MAX ? s.len : end;
-        if (!take_objects(r, (Str){s.data, len})) return SIZE_MAX;
+        if (!take_objects(c, (Str){s.data, len})) return SIZE_MAX;
         s = skip(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
     }
     return first;
@@ -189,9 +218,43 @@ bool reply_is_call(Str raw) {
     return str_begins_with(raw, python_tag) || str_begins_with(raw, tool_calls_tag);
 }
 
+// Selects the form with this opener. False if the template has other forms.
+static bool select_form(CallReader *c, const Template *tpl, const char *opener) {
+    c->form = NULL;
+    for (int i = 0; i < tpl->n_call_forms; i++)
+        if (!strcmp(tpl->call_forms[i]->opener, opener)) c->form = tpl->call_forms[i];
+    return c->form || !tpl->n_call_forms;
+}
+
+// Adds the calls of a stripped reply without its reasoning. Returns the length of the text before
+// them, or SIZE_MAX.
+static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
+    const Reply *r = c->reply;
+    size_t python = find_opener(s, python_tag), list = find_opener(s, tool_calls_tag);
+    size_t n_before = SIZE_MAX;
+
+    if (c->tools && select_form(c, tpl, "<tool_call>")) n_before = take_blocks(c, s);
+    if (c->tools && !r->n_calls && str_begins_with(s, "{") && select_form(c, tpl, "{\"name\""))
+        take_objects(c, s);
+
+    // Without tools, only the tag of the built-in tools, at the beginning, is a call.
+    bool is_python = python != SIZE_MAX && (c->tools || !python);
+    if (!r->n_calls && is_python && select_form(c, tpl, python_tag)) {
+        n_before = python;
+        take_python(c, skip(s, python + sizeof python_tag - 1));
+    }
+    if (!r->n_calls && list != SIZE_MAX && c->tools && select_form(c, tpl, tool_calls_tag)) {
+        n_before = list;
+        take_objects(c, skip(s, list + sizeof tool_calls_tag - 1));
+    }
+    return n_before;
+}
+
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 bool has_tools, bool is_truncated, int n_calls_before) {
-    size_t begin, end;
+                 ToolOffer offer, bool is_truncated, int n_calls_before) {
+    static const CallForm bare = {.key = "parameters"};
+    size_t begin, end, n_before = SIZE_MAX;
+    JsonDoc tools = {0};
     *r = (Reply){.n_calls_before = n_calls_before};
 
     if (tpl->has_reasoning || in_reasoning) {
@@ -202,27 +265,21 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
         raw = skip(raw, r->answer);
     }
 
-    // Tool calls are parsed from the raw text, which contains control tokens by name. A tag of
-    // Llama or Mistral may follow text only if tools were offered.
-    Str calls = content_strip(raw), content = shown;
-    size_t n_before = SIZE_MAX;
-    size_t python = find_tag(calls, python_tag), list = find_tag(calls, tool_calls_tag);
-    if (!tpl->takes_calls || (!has_tools && is_truncated)) {
-        if (reply_is_call(raw)) content = raw;
-    } else {
-        if (has_tools && python && list) n_before = take_blocks(r, calls);
-        if (has_tools && !r->n_calls && str_begins_with(calls, "{")) take_objects(r, calls);
-        if (!r->n_calls && python != SIZE_MAX && (has_tools || !python)) {
-            n_before = python;
-            take_python(r, skip(calls, python + sizeof python_tag - 1));
-        }
-        if (!r->n_calls && list != SIZE_MAX && (has_tools || !list)) {
-            n_before = list;
-            take_objects(r, skip(calls, list + sizeof tool_calls_tag - 1));
-        }
-    }
+    // Tool calls are parsed from the raw text, which contains control tokens by name. Reasoning
+    // that the template does not know has none.
+    Str calls = content_strip(raw);
+    CallReader c = {.reply = r, .form = &bare};
+    if (offer.tools.len && json_parse(&tools, offer.tools.data, offer.tools.len, &(Error){0}))
+        c.tools = tools.root;
+    if (offer.is_forced)
+        take_objects(&c, calls);
+    else if (tpl->takes_calls && (c.tools || !is_truncated) && !str_begins_with(calls, "<think>"))
+        n_before = take_calls(&c, tpl, calls);
+    json_free(&tools);
 
-    // The content of a reply with calls is the text before its <tool_call> blocks, if it has any.
+    // The content of a reply with calls is the text before them, if it has any. A reply that only
+    // resembles a call is content, with its tag.
+    Str content = reply_is_call(raw) ? raw : shown;
     if (r->n_calls) content = (Str){0};
     if (r->n_calls && n_before != SIZE_MAX) content = content_strip((Str){calls.data, n_before});
     r->content = str_copy(r->reasoning.data ? content_skip_space(content) : content);

@@ -18,18 +18,28 @@ typedef struct {
 
 // Appends the text of tokens, with control tokens by name.
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
-// Parses the text of a reply: `raw` contains control tokens by name, `shown` omits them. Recognizes
-// these forms of tool calls:
-//   CALL; CALL ...  where CALL is {"name", "parameters" or "arguments"}    (*)    Llama 3.1
+// The tools that a model was offered.
+typedef struct {
+    Str tools;      // a JSON array; data NULL: none
+    bool is_forced; // the whole reply is a call {"name", "parameters"}, by "tool_choice"
+} ToolOffer;
+
+// Parses the text of a reply: `raw` contains control tokens by name, `shown` omits them. A tool
+// call is taken only in a form that the template writes (Template.call_forms), and only of an
+// offered tool:
+//   CALL; CALL ...  where CALL is {"name", "parameters"}                          Llama 3.1
 //   <|python_tag|>  then CALLs, or NAME.call(KEY=JSON, ...), or Python code       Llama 3.1
-//   text <tool_call>CALL</tool_call> ...                                   (*)    Hermes, Qwen
-//   [TOOL_CALLS]    then an array of CALLs                                        Mistral
-// (*) only if has_tools, i.e. if tools were offered. All other text is content, also an incomplete
-// object and, unless has_tools, any call in a truncated reply. If the template cannot represent
-// calls, the whole reply is content. n_calls_before: number of calls in the dialogue so far, for
-// the ids of the new ones.
+//   text <tool_call>CALL</tool_call> ...  where CALL is {"name", "arguments"}     Hermes, Qwen
+//   [TOOL_CALLS]    then an array of these CALLs                                  Mistral
+// Python code calls the tool "code_interpreter". Without tools, only built-in tools can be called,
+// by <|python_tag|>. If the form of a template is not known, all of these forms are taken.
+//
+// All other text is content: calls in code blocks and in reasoning, calls of other tools, an
+// incomplete object and, without tools, any call in a truncated reply. If the template cannot
+// represent calls, the whole reply is content. n_calls_before: number of calls in the dialogue so
+// far, for the ids of the new ones.
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 bool has_tools, bool is_truncated, int n_calls_before);
+                 ToolOffer offer, bool is_truncated, int n_calls_before);
 bool reply_is_call(Str raw); // true if a reply begins with the control token of a call
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.

@@ -58,7 +58,7 @@ void completion_text(const Sequence *s, Buffer *out) {
 }
 
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
-                      bool has_tools, int n_before) {
+                      ToolOffer offer, int n_before) {
     Ids ids = {0};
     Buffer raw = {0}, shown = {0};
     if (!tpl || tpl->is_none) {
@@ -73,7 +73,7 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
 
     int n_prompt = s->request.n_prompt - s->request.start.n_tokens;
     bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, has_tools,
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, offer,
                 s->finish != FINISH_STOP, n_before);
 
     // Tokens count where they begin. The tags count as neither.

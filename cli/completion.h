@@ -13,7 +13,7 @@ void completion_ids(const Sequence *s, Ids *out);
 void completion_text(const Sequence *s, Buffer *out);
 // Parses the reply (see reply_parse). tpl NULL: plain text.
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
-                      bool has_tools, int n_before);
+                      ToolOffer offer, int n_before);
 // True if the text was cut, by its token limit, the context, a stop string or a loop, before it
 // satisfied its constraint.
 bool completion_is_incomplete(const Sequence *s);

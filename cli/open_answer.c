@@ -2,6 +2,7 @@
 #include "cli/open_answer.h"
 #include "cli/output.h"
 #include "base/files.h"
+#include "base/intern.h"
 
 // Reasoning.
 
@@ -70,13 +71,16 @@ bool constraint_read_files(const Options *o, Error *err) {
 }
 
 // Sets the constraint of the options. Their files have been read.
-static void use_option_source(const Options *o, ConstraintSpec *spec) {
+static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
+    Error why;
     if (o->json_schema)
         spec->schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
     if (o->grammar)
         spec->grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
     if (o->regex) spec->regex = str_of(o->regex);
-    if (o->constraint_choices) spec->choices = list_split(o->constraint_choices, &spec->n_choices);
+    if (!o->constraint_choices) return true;
+    spec->choices = json_list(doc, o->constraint_choices, &spec->n_choices, &why);
+    return spec->choices || error_set(err, why.code, "--choices: %s", why.text);
 }
 
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
@@ -84,12 +88,13 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     ConstraintSpec spec = *own;
     bool is_own = constraint_n_sources(own), ok;
     Buffer unknown = {0};
+    JsonDoc doc = {0}; // of the choices
     *out = NULL;
 
     if (!constraint_read_files(o, err)) return false;
     spec.is_ordered = !o->any_order && !spec.is_checked;
     spec.is_closed = !o->extra_properties;
-    if (!is_own) use_option_source(o, &spec);
+    if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;
 
     const char *choices = o->constraint_choices;
     if (!is_own && choices && !choices[strspn(choices, ",")])
@@ -102,6 +107,7 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
 
     if (!is_own) free((void *)spec.choices);
+    json_free(&doc);
     buffer_free(&unknown);
     return ok;
 }
@@ -126,13 +132,13 @@ static void put_parameters(Buffer *out, const Json *parameters, int i) {
 }
 
 int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
-                     bool is_list) {
-    int n = 0;
+                     bool is_list, const bool *takes_any) {
+    int n = 0, i = 0;
     if (is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
     buffer_puts(out, "{\"anyOf\":[");
 
     // {"name": NAME, KEY: PARAMETERS}
-    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next, i++) {
         const Json *function = json_get(tool, "function");
         const Json *name = json_get_string(function, "name");
         if (wanted && !str_eq(*wanted, name->string)) continue;
@@ -141,7 +147,8 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
         buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
         json_quote(out, name->string);
         buffer_printf(out, "},\"%s\":", key);
-        put_parameters(out, json_get_value(function, "parameters"), n++);
+        bool is_any = takes_any && takes_any[i];
+        put_parameters(out, is_any ? NULL : json_get_value(function, "parameters"), n++);
         buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}", key);
     }
 
@@ -153,6 +160,53 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
 static void note_once(const Options *o, bool *was_noted, const char *text, const char *why) {
     if (!*was_noted) note(o, "%s%s", text, why);
     *was_noted = true;
+}
+
+static bool compile_calls(const Pipeline *p, const Options *o, const Buffer *schema,
+                          CompiledConstraint **out, Error *err) {
+    ConstraintSpec source = {.schema_text = buffer_str(schema),
+                             .is_ordered = true, // the name comes before the parameters
+                             .is_closed = !o->extra_properties};
+    return constraint_compile(p->constraints, &source, out, NULL, err);
+}
+
+// Compiles the calls of all tools. If this fails, the parameters of each tool whose own schema
+// cannot be compiled are any JSON object, and a note names the tool and the reason.
+static bool compile_tools(const Pipeline *p, const Options *o, const Json *tools,
+                          CompiledConstraint **out, Error *err) {
+    static InternTable noted;
+    const CallForm *form = p->tpl.call_forms[0];
+    bool *takes_any = xalloc((size_t)tools->n_items + 1, sizeof *takes_any);
+    Buffer schema = {0}, notes = {0};
+    Error why;
+    int i = 0;
+
+    tools_put_schema(&schema, tools, NULL, form->key, form->is_list, NULL);
+    bool ok = compile_calls(p, o, &schema, out, err);
+    for (const Json *tool = ok ? NULL : tools->child; tool; tool = tool->next, i++) {
+        const Json *function = json_get(tool, "function");
+        schema.len = 0;
+        put_parameters(&schema, json_get_value(function, "parameters"), i);
+        takes_any[i] = !compile_calls(p, o, &schema, out, &why);
+        constraint_release(*out);
+        if (takes_any[i])
+            buffer_printf(&notes, "%stool %.*s: its arguments are only a JSON object: %s",
+                          notes.len ? "; " : "", SHOWN(json_get(function, "name")->string),
+                          why.text);
+    }
+
+    if (!ok) {
+        schema.len = 0;
+        tools_put_schema(&schema, tools, NULL, form->key, form->is_list, takes_any);
+        ok = compile_calls(p, o, &schema, out, err);
+        bool is_new = false; // equal notes are printed once
+        if (ok && notes.len) intern_add(&noted, notes.data, notes.len, &is_new);
+        if (is_new) note(o, "%s", notes.data);
+    }
+    buffer_free(&notes);
+    buffer_free(&schema);
+    free(takes_any);
+    return ok;
 }
 
 // Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
@@ -169,18 +223,12 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
         spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
 
     if (form && !is_banned) {
-        Buffer schema = {0};
-        tools_put_schema(&schema, tools, NULL, form->key, form->is_list);
-        ConstraintSpec source = {.schema_text = buffer_str(&schema),
-                                 .is_ordered = true, // the name comes before the parameters
-                                 .is_closed = !o->extra_properties};
-        if (!constraint_compile(p->constraints, &source, &constraint, NULL, &err)) {
+        if (!compile_tools(p, o, tools, &constraint, &err)) {
             problem = err.text;
             spec->n_openers = 0;
         }
         spec->closer = str_of(form->closer);
         spec->has_more = !form->is_list && !*form->closer;
-        buffer_free(&schema);
     }
 
     if (problem) note_once(o, &was_noted, "tool calls are not enforced: ", problem);

@@ -26,9 +26,10 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
                      CompiledConstraint **out, Error *err);
 
 // Appends the JSON Schema of calls of the offered tools, or only of the tool `wanted` (NULL: any):
-// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. Returns the number of tools.
+// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. takes_any (one per tool,
+// may be NULL): the parameters are any object. Returns the number of tools.
 int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
-                     bool is_list);
+                     bool is_list, const bool *takes_any);
 // Sets the constraint of a request: the reasoning of the options, and the constraint of `own` or of
 // the options (constraint_open). Without a constraint, the calls of `tools` (a JSON array; data
 // NULL: none) are constrained in the form of the template or, if bans_calls is set, excluded.

@@ -2,9 +2,9 @@
 //
 //   root ::= "yes" | [0-9]+ ("," item){2,4}    # a comment
 //
-// Rule names consist of letters, digits and -. Literals and classes have the escapes \n \r \t \xHH
-// \uHHHH \UHHHHHHHH \\ \" \[ \]. A dot is any character. * + ? {n} {n,} {n,m} repeat. A rule ends
-// at the end of its line, unless a group is open or the next line begins with |.
+// Rule names consist of letters, digits, - and _. Literals and classes have the escapes \n \r \t
+// \xHH \uHHHH \UHHHHHHHH \\ \" \[ \]. A dot is any character. * + ? {n} {n,} {n,m} repeat. A rule
+// ends at the end of its line, unless a group is open or the next line begins with |.
 //
 // Each rule is parsed into a pattern tree (pattern.h) and becomes a fragment of one NFA, whose
 // edges read characters or call rules.
@@ -14,7 +14,8 @@
 // Parsing.
 
 static bool is_name(int c) {
-    return c == '-' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+    return c == '-' || c == '_' || (c >= '0' && c <= '9') ||
+           ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
 }
 
 // The number of the rule with this name, which is added if it is new; -1 after a failure.

@@ -309,6 +309,7 @@ Grammar *grammar_choices(const Str *choices, int n, Error *err) {
     bool ok = true;
 
     for (int i = 0; i < n && ok; i++) {
+        ok = choices[i].len || error_set(err, EXIT_USAGE, "choice %d is empty", i + 1);
         for (size_t at = 0, len; at < choices[i].len && ok; at += len) {
             len = (size_t)utf8_decode(choices[i].data + at, choices[i].len - at, &code);
             ok = len || error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1);

@@ -88,8 +88,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     if (!c.failed && !grammar_finish(g, &c.languages.budget))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
     if (!c.failed && !g->values[g->root].is_possible)
-        schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself%s",
-                    c.is_closed ? ", or requires unlisted properties (--extra-properties)" : "");
+        schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
 
     schema_compiler_free(&c);
     if (!c.failed) return g;

@@ -52,6 +52,7 @@ struct Conjunct {
     Str name;
     int index, n_values;
     bool is_negated, is_required;
+    bool is_described;         // PROPERTY: closed objects may have it, though no schema lists it
     SchemaAssertion assertion; // SCHEMA: only its kind
     const Conjunct *next;      // the conjunct added before this one
 };

@@ -188,7 +188,8 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 // properties or all of them. May be true for other schemas.
 static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
     static const char describing[] =
-        "properties patternProperties $ref allOf anyOf oneOf if dependencies";
+        "properties patternProperties required $ref allOf anyOf oneOf if dependencies "
+        "dependentRequired";
     KeywordUse u = {.schema = schema};
     bool is_found = false;
     bool is_object = c->is_closed && find_types(c, schema) & TYPE_OBJECT;

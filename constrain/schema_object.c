@@ -111,7 +111,7 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
 
 static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name; name = name->next)
-        add_presence(c, f, u, name->string, true);
+        add_presence(c, f, u, name->string, true)->is_described = u->kind != ASSERT_UNDER_NOT;
 }
 
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
@@ -282,7 +282,8 @@ static void list_names(const Conjunction *f, PropertyList *l) {
 // True if an object may have only properties that the schemas of the conjunction describe. This is
 // so if one of them lists properties, and no schema of the place has a keyword for other names. The
 // schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
-// properties count together, as for "unevaluatedProperties": false.
+// properties count together, as for "unevaluatedProperties": false. A required name is a property,
+// even if no schema lists it.
 static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
     if (!c->is_closed) return false;
 
@@ -310,8 +311,10 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
         AssertionKind kind = a->assertion.kind;
         if (a->kind == CONJUNCT_SCHEMA && find_property_schemas(c, a->schema, p, kind, &list))
             is_described |= kind != ASSERT_UNDER_NOT;
-        if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
+        if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name)) {
             append_schema(&list, kind, a->assertion.json);
+            is_described |= a->is_described;
+        }
         if (a->kind == CONJUNCT_NAMES && p->name.data)
             is_name &=
                 assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name});

@@ -28,6 +28,8 @@ struct AnswerState {
     bool drops_space;               // the next constrained token's leading space is not text
     Str start;                      // the beginning of the answer, in the prompt
     Phase phase, first_phase;       // now, and where the text began
+    int fence;                      // of the free answer, see fence_read()
+    bool is_fenced;                 // in a code block, in which no call begins
     Buffer tail;                    // text of this phase, or its last bytes where they suffice
     int last_token;                 // of the text, or of what is fed next; -1: none
     int budget, n_reasoning;        // most reasoning tokens (negative: no limit), and those so far
@@ -204,6 +206,7 @@ static void mask_free_answer(const AnswerState *a, float *logits) {
     const int *stops = tokenizer_stops(a->tokenizer, &n_stops);
     for (int i = 0; i < n_stops && a->phase == PHASE_BLANK; i++) logits[stops[i]] = -INFINITY;
 
+    if (a->is_fenced) return;
     for (int i = 0; i < a->spec.n_openers; i++) mask_tag(a, a->spec.openers[i], logits);
     for (int i = 0; i < a->whole.len; i++)
         if (!tag_allows(a, a->whole.data[i])) logits[a->whole.data[i]] = -INFINITY;
@@ -242,6 +245,7 @@ static void feed_text(AnswerState *a, Str text, bool is_tag) {
 
 // Examines the tail of a free answer: its last token may have opened a call.
 static void read_free(AnswerState *a) {
+    if (a->is_fenced) keep_tail(a, 0);
     Str answer = buffer_str(&a->tail);
     size_t at = find_call(a, answer);
 
@@ -289,7 +293,9 @@ static void read_start(AnswerState *a) {
 static void read_reasoning(AnswerState *a) {
     size_t end = find_end(buffer_str(&a->tail), str_of(think_close));
     keep_tail(a, end == SIZE_MAX ? N_CLOSE : a->tail.len - end);
-    if (end != SIZE_MAX) begin_answer(a, a->budget >= 0 ? PHASE_BLANK : PHASE_BARE);
+    if (end == SIZE_MAX) return;
+    a->fence = 0;
+    begin_answer(a, a->budget >= 0 ? PHASE_BLANK : PHASE_BARE);
 }
 
 // True if the reasoning has used up its budget and, if a line ends soon, is at the end of a line.
@@ -326,17 +332,20 @@ static void move_on(AnswerState *a) {
 
 // The hook of generation.
 
-static void accept_token(void *arg, int token) {
+static bool accept_token(void *arg, int token) {
     AnswerState *a = arg;
+    bool ok = true;
     if (a->n_fed < a->fed.len) a->n_fed += a->fed.data[a->n_fed] == token;
     if (awaits_text(a) && !may_precede(a, token)) a->phase = PHASE_TEXT;
     a->last_token = token;
 
     if (a->phase == PHASE_TEXT) {
         Str piece = tokenizer_piece_in_text(a->tokenizer, token, false, &a->drops_space);
-        matcher_accept(a->matcher, piece);
+        ok = matcher_accept(a->matcher, piece) == piece.len;
     } else {
-        buffer_put(&a->tail, tokenizer_piece(a->tokenizer, token, true));
+        Str piece = tokenizer_piece(a->tokenizer, token, true);
+        for (size_t i = 0; i < piece.len; i++) a->is_fenced = fence_read(&a->fence, piece.data[i]);
+        buffer_put(&a->tail, piece);
         a->n_reasoning += a->phase == PHASE_REASONING;
         if (is_in_free_answer(a)) read_free(a);
         if (a->phase == PHASE_START) read_start(a);
@@ -344,6 +353,7 @@ static void accept_token(void *arg, int token) {
     }
 
     move_on(a);
+    return ok;
 }
 
 static int force_tokens(void *arg, int *out) {

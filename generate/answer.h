@@ -26,6 +26,8 @@
 //         NEXT <-- further calls may follow -----|  and back to TEXT with the next call
 //         END  <-- otherwise --------------------'
 //
+// In a free answer, no call opens inside a Markdown code block.
+//
 // A text that cannot have reasoning begins in TEXT (constrained) or in BARE (free).
 #pragma once
 

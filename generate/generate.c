@@ -257,7 +257,10 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
 
     // The constraint must see every token of the text, but no stop token.
     if (r->constraint && token >= 0 && s->stop_token < 0) {
-        r->constraint->accept(r->constraint->arg, token);
+        if (!r->constraint->accept(r->constraint->arg, token)) {
+            error_set(&s->error, EXIT_INCOMPLETE, "token %d does not fit the constraint", token);
+            s->finish = FINISH_ERROR;
+        }
         if (s->next_forced == s->n_forced) update_forced(s);
     }
 

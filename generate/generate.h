@@ -44,8 +44,9 @@ typedef struct {
     // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
     // before bias and penalties.
     void (*mask)(void *arg, float *logits);
-    // Tells the constraint that a token was appended to the text. Not called for stop tokens.
-    void (*accept)(void *arg, int token);
+    // Tells the constraint that a token was appended to the text. Not called for stop tokens. False
+    // if the token does not fit, which is an error.
+    bool (*accept)(void *arg, int token);
     // Returns the token that continues the text in place of a sampled stop token, or that stop
     // token if the text may end. NULL: it may end.
     int (*replace_stop)(void *arg, int stop);

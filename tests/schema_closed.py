@@ -18,6 +18,29 @@ def without_objects(schema):
             for k, v in schema.items()}
 
 
+def describe_required(s):
+    """The schema, in which required names are properties. Their values are those that "additionalProperties" allows."""
+    if not isinstance(s, dict):
+        return s
+    parts = [{"properties": dict.fromkeys(s.get("required", []), True)}]
+    parts += [{"if": {"required": [k]}, "then": {"properties": dict.fromkeys(names, True)}}
+              for k, names in s.get("dependentRequired", {}).items()]
+    if "required" in s or len(parts) > 1:
+        s = dict(s, allOf=s.get("allOf", []) + parts)
+    if "if" in s:
+        s = dict(s, **{"if": describe_condition(s["if"])})
+    return s
+
+
+def describe_condition(s):
+    """describe_required() for a schema of an "if", and for its parts."""
+    s = describe_required(s)
+    for k in ("allOf", "anyOf", "oneOf", "then", "else"):
+        if isinstance(s, dict) and k in s:
+            s = dict(s, **{k: [describe_condition(p) for p in s[k]] if isinstance(s[k], list) else describe_condition(s[k])})
+    return s
+
+
 def nodes(schema):
     yield schema
     for x in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
@@ -89,7 +112,7 @@ class Closer:
         anyOf, because closing must not decide which of its schemas hold."""
         if not isinstance(s, dict):
             return s
-        out = {}
+        s, out = describe_required(s), {}
         for k, v in s.items():
             if k in ("properties", "patternProperties"):
                 v = {name: self.close(x) for name, x in v.items()}

@@ -205,6 +205,13 @@ static void tool_calls(void) {
     c->request.constraint->accept(c->request.constraint->arg, th);
     check_next(c, "07", "hb ");
 
+    // No call in a code block.
+    begin_answer(false, "h[0-9]b", spec, (Request){0});
+    accept_bytes(c, "a:\n```\n<t");
+    check_next(c, "ah<", "");
+    accept_bytes(c, "a\n```\n<t");
+    check_next(c, "h", "a<");
+
     // Calls without a tag, only at the beginning, several in a row.
     static const char bare[] = "\\{t[0-9]b";
     spec = (AnswerSpec){.openers = {{"{t", 2}}, .n_openers = 1, .has_more = true};

@@ -95,6 +95,10 @@ def call_forms(cli):
             template = cli.write("t.jinja", [template])
         _, err = cli.run("run", "--tools", tools, "--template", template, "-n", 1, "x")
         same("not enforced" in err, not is_known, err)
+    bad = {"type": "function", "function": {"name": "bad", "parameters": {"properties": {"a": {"contains": {}}}}}}
+    tools = cli.write("tools.json", [json.dumps([bad] + json.load(open(tools)))])
+    _, err = cli.run("run", "--tools", tools, "--template", "llama3.1", "-n", 1, "x")
+    check("tool bad: " in err and '#/properties/a: "contains"' in err and "not enforced" not in err, err)
 
 
 if __name__ == "__main__":

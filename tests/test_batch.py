@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, run_batch, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -214,24 +214,23 @@ def several_choices():
 
 
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
-    "city": {"type": "string"}}}}}
+    "city": {"enum": ["Paris", "Rome"]}}}}}
 
 
 @test
 def tool_round_trip():
-    """A tool definition, a call (forced by its first token), the result of the call, an answer."""
-    tag = 2039  # <|python_tag|> of the built-in model
+    """A tool definition, a call, the result of the call, an answer."""
+    requires("constrain")
     ask = {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [WEATHER]}
 
-    # A call, whose first token is forced.
-    first = openai_request(0, "chat", **ask, logit_bias={str(tag): 100})
-    first["body"]["max_tokens"] = 1
+    first = openai_request(0, "chat", **ask, tool_choice="required")
+    first["body"]["max_tokens"] = 100
     none = openai_request(1, "chat", **ask, tool_choice="none")
 
     choice = batch([first], "--template", "llama3")[0]["response"]["body"]["choices"][0]
     call, = choice["message"]["tool_calls"]
     same(sorted(call), ["function", "id", "type"])
-    same(call["function"]["name"], "code_interpreter")
+    same(call["function"]["name"], "get_weather")
     json.loads(call["function"]["arguments"])
 
     # Its result. The prompt contains definition and call; with tool_choice none, it does not.
@@ -250,6 +249,28 @@ def tool_round_trip():
                         "messages[1]: content[0]")):
         error = batch([openai_request(3, "chat", **bad)], "--template", "llama3", code=5)[0]["error"]
         check(words in error["message"], error)
+
+
+@test
+def constraint_fields(cli):
+    """The fields of other programs that ask for a constraint are served, or refused by name."""
+    requires("constrain")
+    schema = {"enum": [17]}
+    served = [({"response_format": {"type": "json_object", "schema": schema}}, "17"), ({"guided_json": schema}, "17"),
+              ({"response_format": {"type": "json_schema", "schema": schema}}, "17"), ({"format": schema}, "17"),
+              ({"guided_choice": ["a,b"]}, "a,b"), ({"guided_regex": "q{3}"}, "qqq"),
+              ({"guided_grammar": 'root ::= "yes"'}, "yes"),
+              ({"structured_outputs": {"json_object": False, "choice": ["zz"]}}, "zz")]
+    refused = [({"response_format": {"type": "text", "schema": schema}}, '"schema"'),
+               ({"response_format": {"type": "json_object", "strict": True}}, '"strict"'),
+               ({"structured_outputs": {"structural_tag": "x"}}, '"structural_tag"'), ({"format": "yaml"}, "yaml"),
+               ({"format": "json", "guided_json": schema}, "one constraint"), ({"choices": ["", "a"]}, "empty")]
+    records = [dict(fields, id=i, prompt="x", max_tokens=40) for i, (fields, _) in enumerate(served + refused)]
+    answers = run_batch(cli, records, code=5)
+    for i, (fields, text) in enumerate(served):
+        same(answers[i].get("text"), text, fields)
+    for i, (fields, words) in enumerate(refused):
+        check(words in answers[len(served) + i]["error"]["message"], fields, answers[len(served) + i])
 
 
 @test

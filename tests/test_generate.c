@@ -28,7 +28,7 @@ static void ban_third(void *arg, float *logits) {
     for (int i = t->n_accepted % 3; i < t->n_vocab; i += 3) logits[i] = -INFINITY;
 }
 
-static void accept_token(void *arg, int token) {
+static bool accept_token(void *arg, int token) {
     TestConstraint *t = arg;
     if (t->n_due > 0) {
         CHECK(token == t->tokens[t->n - t->n_due], "token %d, expected %d", token,
@@ -38,6 +38,7 @@ static void accept_token(void *arg, int token) {
         t->n_due = t->n;
     }
     t->n_accepted++;
+    return true;
 }
 
 static Model model;

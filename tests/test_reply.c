@@ -9,14 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+static const char tools[] = "[" TOOL("f") "," TOOL("g") "," TOOL("now") "," TOOL(
+    "brave_search") "," TOOL("code_interpreter") "]";
+
 // Parses a text with control tokens by name; expected: "REASONING|CONTENT|NAME(ARGUMENTS)...".
-static void check_parsed(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
-                         bool is_truncated, const char *expected) {
+// The template has one form of calls; NULL: an unknown one.
+static void check_form(const CallForm *form, const char *raw, bool has_reasoning, bool in_reasoning,
+                       bool has_tools, bool is_truncated, const char *expected) {
     Reply r;
     Buffer found = {0};
     Template tpl = {.has_reasoning = has_reasoning, .takes_calls = true};
+    tpl.call_forms[0] = form;
+    tpl.n_call_forms = form != NULL;
 
-    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, has_tools, is_truncated, 0);
+    ToolOffer offer = {.tools = has_tools ? str_of(tools) : (Str){0}};
+    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, offer, is_truncated, 0);
 
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
                   r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
@@ -36,6 +44,11 @@ static void check_parsed(const char *raw, bool has_reasoning, bool in_reasoning,
     message_free(&m);
     buffer_free(&found);
     reply_free(&r);
+}
+
+static void check_parsed(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
+                         bool is_truncated, const char *expected) {
+    check_form(NULL, raw, has_reasoning, in_reasoning, has_tools, is_truncated, expected);
 }
 
 static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
@@ -100,7 +113,7 @@ static void calls(void) {
         {"<|python_tag|>.call(a=1)", "||code_interpreter({\"code\":\".call(a=1)\"})"},
         {"<|python_tag|>a b.call(x=1)", "||code_interpreter({\"code\":\"a b.call(x=1)\"})"},
         {"<|python_tag|>f.call(a=1)!", "||code_interpreter({\"code\":\"f.call(a=1)!\"})"},
-        {"<|python_tag|>{\"a\": 1} x", "||code_interpreter({\"code\":\"{\\\"a\\\": 1} x\"})"},
+        {"<|python_tag|>{\"a\": 1} x", "|<|python_tag|>{\"a\": 1} x|"},
         {"{\"name\": 3, \"parameters\": {}}", "|{\"name\": 3, \"parameters\": {}}|"},
         {"[{\"name\": \"f\", \"parameters\": {}}, {\"x\": 1}]",
          "|[{\"name\": \"f\", \"parameters\": {}}, {\"x\": 1}]|"},
@@ -119,8 +132,8 @@ static void calls(void) {
 
     // A template that cannot represent calls: the call is content.
     Reply r;
-    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, false,
-                0);
+    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false,
+                (ToolOffer){.tools = str_of(tools)}, false, 0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
 
@@ -129,6 +142,45 @@ static void calls(void) {
                 "|{\"name\":\"f\",\"parameters\":{}}|");
     check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
                 "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");
+}
+
+// A call is taken only in the form of the template, and only of an offered tool.
+static void forms(void) {
+#define CALL(name, key) "{\"name\":\"" name "\",\"" key "\":{\"a\":1}}"
+    static const CallForm all[] = {{.opener = "{\"name\"", .key = "parameters"},
+                                   {.opener = "<|python_tag|>", .key = "parameters"},
+                                   {.opener = "<tool_call>", .key = "arguments"},
+                                   {.opener = "[TOOL_CALLS]", .key = "arguments", .is_list = true}};
+    static const char *const before[] = {"", "<|python_tag|>", "<tool_call>", "[TOOL_CALLS]["};
+    static const char *const after[] = {"", "", "</tool_call>", "]"};
+    enum { N_FORMS = 4 };
+
+    for (int form = 0; form < N_FORMS; form++)
+        for (int i = 0; i < N_FORMS; i++)
+            for (int k = 0; k < 4; k++) {
+                const char *calls[] = {CALL("f", "parameters"), CALL("f", "arguments"),
+                                       CALL("x", "parameters"), CALL("x", "arguments")};
+                char text[200], fenced[240], expected[260];
+                snprintf(text, sizeof text, "%s%s%s", before[i], calls[k], after[i]);
+                bool is_call = i == form && k == (form >= 2);
+                snprintf(expected, sizeof expected, is_call ? "||f({\"a\":1})" : "|%s|", text);
+                check_form(&all[form], text, false, false, true, false, expected);
+
+                // In a code block, or in reasoning that the template does not know.
+                snprintf(fenced, sizeof fenced, "So:\n```\n%s\n```", text);
+                snprintf(expected, sizeof expected, "|%s|", fenced);
+                check_form(&all[form], fenced, false, false, true, false, expected);
+                snprintf(fenced, sizeof fenced, "<think>%s</think>", text);
+                snprintf(expected, sizeof expected, "|%s|", fenced);
+                check_form(&all[form], fenced, false, false, true, false, expected);
+            }
+
+    check_form(&all[2], "```\nx\n```\n<tool_call>" CALL("g", "arguments"), false, false, true,
+               false, "|```\nx\n```|g({\"a\":1})");
+    check_form(&all[1], "<|python_tag|>x.call(a=1)", false, false, false, false,
+               "||code_interpreter({\"code\":\"x.call(a=1)\"})");
+    check_form(&all[1], "<|python_tag|>" CALL("f", "parameters"), false, false, false, false,
+               "|<|python_tag|>" CALL("f", "parameters") "|");
 }
 
 static void reasoning(void) {
@@ -201,7 +253,7 @@ static void add_answer(Conversation *k, const char *text) {
     Reply r;
     for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
     token_stream_add_answer(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
-    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, false, false, 0);
+    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, (ToolOffer){0}, false, 0);
     dialogue_push(&k->d, reply_message(&r));
     reply_free(&r);
     free(ids.data);
@@ -296,6 +348,7 @@ static void dropped_reasoning(void) {
 
 void test_reply(void) {
     test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
+    test_case("reply: forms of templates, tools that were not offered", forms);
     test_case("reply: truncated calls", truncated_calls);
     test_case("reply: reasoning", reasoning);
     test_case("token stream: answers keep their tokens", stream);

@@ -168,8 +168,9 @@ void record_take(const Record *r) {
     JsonWriter w = json_object(&parent->choices[r->index]);
     Reply reply;
 
-    completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
-                     0);
+    ToolOffer offer = {.is_forced = parent->is_forced};
+    if (parent->has_tools) offer.tools = buffer_str(&parent->tools);
+    completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, offer, 0);
     if (parent->options.has_echo) echo_prompt(r, &reply);
 
     if (parent->form == FORM_SHORT) {

@@ -40,7 +40,7 @@ typedef struct Record {
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
     ConstraintSpec spec; // the requested constraint, while the request is parsed
     Buffer tool_schema;  // JSON Schema of a forced tool call, to which `spec` points
-    Buffer tools;        // JSON array of the tools of the request, while it is parsed
+    Buffer tools;        // JSON array of the tools of the request, or of the command line
     Buffer kwargs;       // JSON object of template variables
     Ids prompt;
     Ids *more_prompts; // (n_prompts - 1) those after the first
@@ -51,6 +51,7 @@ typedef struct Record {
     Str start;            // that beginning; data NULL: none
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
     bool has_tools;       // the model was offered tools
+    bool is_forced;       // the answer is a call of one of them
     Request request;
     AnswerState *constraint; // NULL: none
 

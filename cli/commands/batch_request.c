@@ -181,25 +181,32 @@ static bool parse_top_logprobs(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}
-static bool parse_response_format(Record *r, const Json *v, Error *err) {
-    const Json *type = json_get(v, "type");
-    const Json *schema = json_get(json_get(v, "json_schema"), "schema");
-    if (json_is(type, "text")) return true;
-    if (json_is(type, "json_object")) {
-        r->spec.schema_text = str_of("{\"type\":\"object\"}");
-        return true;
-    }
-    if (!json_is(type, "json_schema"))
-        return record_mismatch(err, "response_format", "text, json_object or json_schema", type);
-    if (!schema)
-        return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
-                               schema);
-    r->spec.schema = schema;
+// Constraints. The fields of llama.cpp's server, OpenAI's API, vLLM and Ollama set r->spec.
+
+static bool may_set_source(const Record *r, Error *err) {
+    return !constraint_n_sources(&r->spec) ||
+           error_set(err, EXIT_RUNTIME, "expected one constraint, found more");
+}
+
+// A schema as a JSON value, or a string with the text of a schema.
+static bool parse_json_schema(Record *r, const Json *v, Error *err) {
+    if (!may_set_source(r, err)) return false;
+    if (v->kind == JSON_STRING)
+        r->spec.schema_text = v->string;
+    else
+        r->spec.schema = v;
     return true;
 }
 
+static const Json any_object = {.kind = JSON_STRING, .string = {"{\"type\":\"object\"}", 17}};
+
+static bool parse_json_object(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_BOOL) return record_mismatch(err, "json_object", "true or false", v);
+    return !v->boolean || parse_json_schema(r, &any_object, err);
+}
+
 static bool parse_choices(Record *r, const Json *v, Error *err) {
+    if (!may_set_source(r, err)) return false;
     if (v->kind != JSON_ARRAY || !v->n_items)
         return record_mismatch(err, "choices", "an array with at least one string", v);
     Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
@@ -212,24 +219,73 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// A schema as a JSON value, or a string with the text of a schema.
-static bool parse_json_schema(Record *r, const Json *v, Error *err) {
-    (void)err;
-    if (v->kind == JSON_STRING)
-        r->spec.schema_text = v->string;
-    else
-        r->spec.schema = v;
-    return true;
-}
-
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
+    if (!may_set_source(r, err)) return false;
     r->spec.grammar = v->string;
     return v->kind == JSON_STRING || record_mismatch(err, "grammar", "a string", v);
 }
 
 static bool parse_regex(Record *r, const Json *v, Error *err) {
+    if (!may_set_source(r, err)) return false;
     r->spec.regex = v->string;
     return v->kind == JSON_STRING || record_mismatch(err, "regex", "a string", v);
+}
+
+// Refuses the members of a field that are not `known`, because they may ask for a constraint.
+static bool check_members(const Json *field, const char *known, Error *err) {
+    for (const Json *v = field->child; v; v = v->next)
+        if (v->kind != JSON_NULL && !str_is_one_of(v->key, known))
+            return error_set(err, EXIT_RUNTIME, "%.*s: \"%.*s\" is not supported",
+                             SHOWN(field->key), SHOWN(v->key));
+    return true;
+}
+
+// {"type": "json_schema", "json_schema": {"schema": {...}}} or {"type": "json_object"}. Both may
+// have a "schema" instead.
+static bool parse_response_format(Record *r, const Json *v, Error *err) {
+    const Json *type = json_get(v, "type");
+    const Json *object = json_get_value(v, "json_schema");
+    const Json *schema = json_get_value(object ? object : v, "schema");
+    const char *members = object ? "type json_schema" : "type schema";
+
+    if (json_is(type, "text")) return check_members(v, "type", err);
+    if (!json_is(type, "json_object") && !json_is(type, "json_schema"))
+        return record_mismatch(err, "response_format", "text, json_object or json_schema", type);
+    if (!check_members(v, members, err) ||
+        (object && !check_members(object, "name description schema strict", err)))
+        return false;
+
+    if (schema) return parse_json_schema(r, schema, err);
+    if (object || json_is(type, "json_schema"))
+        return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
+                               schema);
+    return parse_json_schema(r, &any_object, err);
+}
+
+// "json" or a schema.
+static bool parse_format(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_OBJECT && !json_is(v, "json"))
+        return record_mismatch(err, "format", "\"json\" or a schema", v);
+    return parse_json_schema(r, v->kind == JSON_OBJECT ? v : &any_object, err);
+}
+
+// An object with one of these members.
+static bool parse_structured_outputs(Record *r, const Json *v, Error *err) {
+    static const struct {
+        const char *name;
+        bool (*parse)(Record *r, const Json *v, Error *err);
+    } members[] = {{"json", parse_json_schema},
+                   {"json_object", parse_json_object},
+                   {"regex", parse_regex},
+                   {"choice", parse_choices},
+                   {"grammar", parse_grammar}};
+    bool ok = check_members(v, "json json_object regex choice grammar", err);
+    for (size_t i = 0; i < sizeof members / sizeof *members && ok; i++) {
+        const Json *member = json_get_value(v, members[i].name);
+        ok = !member || members[i].parse(r, member, err);
+    }
+    if (v->kind != JSON_OBJECT) return record_mismatch(err, "structured_outputs", "an object", v);
+    return ok;
 }
 
 // "ordered_properties" names the default, whose opposite is "any_order".
@@ -285,11 +341,14 @@ static const struct {
     {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
+    {"guided_json", parse_json_schema}, {"guided_grammar", parse_grammar}, {"guided_regex", parse_regex},
+    {"guided_choice", parse_choices}, {"structured_outputs", parse_structured_outputs}, {"format", parse_format},
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
     {"continue_final_message", parse_continue}, {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
-    {"functions", check_neutral}, {"function_call", check_neutral},
+    {"functions", check_neutral}, {"function_call", check_neutral}, {"structural_tag", check_neutral},
+    {"guided_whitespace_pattern", check_neutral}, {"ebnf", check_neutral},
     // Parsed elsewhere.
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
@@ -388,7 +447,7 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
                          "tool_choice: cannot be combined with another constraint");
 
     int n_calls = tools_put_schema(&r->tool_schema, tools, wanted ? &wanted->string : NULL,
-                                   "parameters", false);
+                                   "parameters", false, NULL);
     r->spec.schema_text = buffer_str(&r->tool_schema);
     r->options.any_order = false; // the name of the tool comes before its parameters
     return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
@@ -401,6 +460,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Json *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
+    r->is_forced = !is_free;
     if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
     if (tools && tools->n_items)
         json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
@@ -562,7 +622,6 @@ static bool make_constraint(Record *r, Error *err) {
     free((void *)r->spec.choices);
     r->spec = (ConstraintSpec){0};
     buffer_free(&r->tool_schema);
-    buffer_free(&r->tools);
     return ok;
 }
 

@@ -287,7 +287,7 @@ static void stream_answer(Chat *c, const Sequence *s) {
 // Adds the answer to the dialogue, as a message.
 static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     const Pipeline *p = &c->pipeline;
-    completion_parse(r, &p->tpl, p->tokenizer, s, p->tools.data, c->dialogue.n);
+    completion_parse(r, &p->tpl, p->tokenizer, s, (ToolOffer){.tools = p->tools}, c->dialogue.n);
     stream_answer(c, s);
     Str text = p->tpl.is_none ? r->content : content_skip_space(r->content);
     memmove((char *)r->content.data, text.data, r->content.len = text.len);

@@ -140,7 +140,8 @@ int command_run(const Options *given) {
     int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
     for (int i = 0; i < n; i++) {
         const Template *tpl = o->is_raw ? NULL : &p.tpl;
-        completion_parse(&replies[i], tpl, p.tokenizer, &completions[i], p.tools.data, 0);
+        completion_parse(&replies[i], tpl, p.tokenizer, &completions[i],
+                         (ToolOffer){.tools = p.tools}, 0);
         n_reasoning += replies[i].n_reasoning;
         n_answer += replies[i].n_answer;
         n_loops += completions[i].finish == FINISH_LOOP;

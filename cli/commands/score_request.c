@@ -245,45 +245,22 @@ static int parse_continuations(Record *r, const Json *root, Source *list, Error 
     return n;
 }
 
-// The choices of the command line: "A,B,..." or, for texts with commas, a JSON array. Returns their
-// number (`list`: free it), or 0 with err (exit 2).
-static int parse_option_choices(const char *text, JsonDoc *doc, Source **list, Error *err) {
-    int n = 0;
-    bool ok = true;
-
-    if (text[strspn(text, " ")] == '[') {
-        Error why;
-        if (!json_parse(doc, text, strlen(text), &why))
-            return error_set(err, EXIT_USAGE, "--choices: %s", why.text);
-        *list = xalloc((size_t)doc->root->n_items, sizeof **list);
-        for (const Json *v = doc->root->child; v; v = v->next, n++) {
-            ok = ok && v->kind == JSON_STRING && v->string.len;
-            (*list)[n].text = v->string;
-        }
-    } else {
-        Str *items = list_split(text, &n);
-        *list = xalloc((size_t)n, sizeof **list);
-        for (int i = 0; i < n; i++) {
-            ok = ok && items[i].len;
-            (*list)[i].text = items[i];
-        }
-        free(items);
-    }
-
-    if (ok && n) return n;
-    return error_set(err, EXIT_USAGE,
-                     "--choices: expected A,B,... or a JSON array of strings, found \"%s\"", text);
-}
-
 // score --choices: the prompt and the choices of the command line.
 static bool parse_options_only(Record *r, Str prompt, Error *err) {
     const Pipeline *p = r->pipeline;
     JsonDoc doc = {0};
     Source context = {.text = prompt}, *list = NULL;
     bool is_plain = p->options->is_raw || p->tpl.is_none;
+    int n;
+    Error why;
 
     r->score->has_choices = r->score->is_whole = true;
-    int n = parse_option_choices(p->options->choices, &doc, &list, err);
+    Str *items = json_list(&doc, p->options->choices, &n, &why);
+    if (!items) return error_set(err, why.code, "--choices: %s", why.text);
+    list = xalloc((size_t)n, sizeof *list);
+    for (int i = 0; i < n; i++) list[i].text = items[i];
+    free(items);
+
     if (n && !is_plain) context = (Source){.has_ids = true};
     bool ok = n && (is_plain || prompt_encode(p, p->options, prompt, false, &context.ids, err)) &&
               encode_pairs(r, &context, list, n, err);
