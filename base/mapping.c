@@ -31,7 +31,7 @@ bool mapping_open(FileMapping *m, const char *path, Error *err) {
     bool ok = fstat(fd, &st) == 0 || error_file(err, path);
     if (ok && !S_ISREG(st.st_mode))
         ok = error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
-                       S_ISDIR(st.st_mode) ? "directory" : "device");
+                       file_kind(st.st_mode));
 
     if (ok && st.st_size > 0) {
         size_t bytes = (size_t)st.st_size;

@@ -111,7 +111,7 @@ typedef struct {
     const char *imatrix, *calibrate;
     // chat
     const char *session_file;
-    bool show_tokens, keep_going, no_history, is_plain, is_continued;
+    bool show_tokens, keep_going, no_history, is_plain, is_continued, has_commands;
     // bench
     const char *tests, *thread_counts;
     bool is_profile;
