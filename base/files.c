@@ -98,6 +98,28 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     return n == 0;
 }
 
+bool file_read_text(const char *path, Buffer *out, Error *err) {
+    size_t begin = out->len;
+    if (!file_read(path, out, err)) return false;
+
+    Str text = {out->data + begin, out->len - begin};
+    bool is_utf16 = str_begins_with(text, "\xff\xfe") || str_begins_with(text, "\xfe\xff");
+    if (is_utf16 || memchr(text.data, 0, text.len))
+        return error_set(err, EXIT_RUNTIME, "%s: expected a text in UTF-8, found %s",
+                         strcmp(path, "-") ? path : "standard input",
+                         is_utf16 ? "UTF-16" : "a NUL byte");
+
+    text = str_skip_bom(text);
+    memmove(out->data + begin, text.data, text.len + 1);
+    out->len = begin + text.len;
+    return true;
+}
+
+const char *file_kind(unsigned mode) {
+    if (S_ISDIR(mode)) return "directory";
+    return S_ISFIFO(mode) ? "pipe" : "device";
+}
+
 bool write_all_at(int fd, const void *data, size_t n, int64_t at) {
     const char *p = data;
     while (n) {
@@ -189,7 +211,7 @@ static bool check_output(const struct stat *st, const char *path, unsigned flags
     if (S_ISREG(st->st_mode) || ((flags & FILE_STREAM) && !is_directory && !is_block_device))
         return true;
     return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
-                     is_directory ? "directory" : "device");
+                     file_kind(st->st_mode));
 }
 
 // Creates the temporary file, without a name if the system supports that.
@@ -342,6 +364,7 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
         // Other errors mean that the file system has no locks.
         if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
             close(j->fd);
+            j->is_busy = true;
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
         }
 

@@ -12,6 +12,10 @@
 // Appends the content of a file to `out`; "-" is stdin. At most 1 GiB is accepted from a pipe or
 // device. False with err (EXIT_RUNTIME).
 bool file_read(const char *path, Buffer *out, Error *err);
+// file_read() of a text: skips one UTF-8 byte order mark. UTF-16 and NUL bytes are errors.
+bool file_read_text(const char *path, Buffer *out, Error *err);
+// What a path that is no regular file is called in messages: directory, pipe or device.
+const char *file_kind(unsigned mode);
 // 64 bits of the system's random source, or of the clock if there is none.
 uint64_t random_number(void);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
@@ -67,6 +71,7 @@ typedef struct {
     const char *path; // for messages
     int fd;
     bool is_file;          // not a pipe or device
+    bool is_busy;          // journal_open(): another run has locked the file
     bool is_truncated;     // a failed write left an incomplete line
     int64_t n_whole_bytes; // if is_truncated: length up to the last complete line
 } Journal;

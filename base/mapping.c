@@ -29,10 +29,9 @@ bool mapping_open(FileMapping *m, const char *path, Error *err) {
     if (fd < 0) return error_file(err, path);
 
     bool ok = fstat(fd, &st) == 0 || error_file(err, path);
-    const char *kind = S_ISDIR(st.st_mode) ? "directory" : "device";
-    if (S_ISFIFO(st.st_mode)) kind = "pipe";
     if (ok && !S_ISREG(st.st_mode))
-        ok = error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path, kind);
+        ok = error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
+                       file_kind(st.st_mode));
 
     if (ok && st.st_size > 0) {
         size_t bytes = (size_t)st.st_size;

@@ -7,13 +7,20 @@
 #include <unistd.h>
 
 static volatile int *interrupted, is_deferred;
-static void (*restore)(void); // see signals_restore_with(); NULL: none
+static volatile sig_atomic_t is_holding, held; // see signals_hold(); held: a signal, or 0
+static void (*restore)(void);                  // see signals_restore_with(); NULL: none
 
 // Handlers call async-signal-safe functions only.
 static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
 
     if (number == SIGINT && is_deferred && !*interrupted) {
+        *interrupted = 1;
+        return;
+    }
+
+    if ((number == SIGTERM || number == SIGHUP) && is_holding && !held) {
+        held = number;
         *interrupted = 1;
         return;
     }
@@ -42,10 +49,8 @@ void signals_install(volatile int *flag) {
     struct sigaction action = {.sa_handler = on_signal}, before;
     interrupted = flag;
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
-        // A signal ignored by the parent stays ignored, as under nohup.
         bool is_ignored = !sigaction(fatal[i], NULL, &before) && before.sa_handler == SIG_IGN;
-        if (!is_ignored || fatal[i] == SIGINT || fatal[i] == SIGBUS)
-            sigaction(fatal[i], &action, NULL);
+        if (!is_ignored || fatal[i] == SIGBUS) sigaction(fatal[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -53,6 +58,13 @@ void signals_install(volatile int *flag) {
 }
 
 void signals_defer(void) { is_deferred = 1; }
+
+void signals_hold(bool is_on) {
+    is_holding = is_on;
+    if (!is_on && held) raise(held);
+}
+
+bool signals_are_held(void) { return is_holding; }
 
 void signals_restore_with(void (*function)(void)) {
     static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT};

@@ -24,7 +24,8 @@ bool str_contains(Str text, const char *part);
 bool str_has_prefix(Str s, Str prefix);
 bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);
-// True if s begins with `start` or `start` begins with s.
+// True if s begins with `start` or `start` begins with s. NUL bytes at the end of s, which a power
+// failure leaves, do not count.
 bool str_may_begin_with(Str s, const char *start);
 bool str_is_blank(Str s); // white space only
 Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark

@@ -64,7 +64,7 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
     tpl->name = name;
     tpl->is_none = !strcmp(name, "none");
     if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) {
-        if (file_read(name, &text, err)) tpl->plain = jinja_open(buffer_str(&text), name, err);
+        if (file_read_text(name, &text, err)) tpl->plain = jinja_open(buffer_str(&text), name, err);
         if (!tpl->plain) err->code = EXIT_USAGE;
     } else if (source) {
         tpl->plain = jinja_open(str_of(source), name, err);

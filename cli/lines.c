@@ -28,20 +28,22 @@ static char *reserve_read(LineReader *l) {
     b->len -= l->begin;
     if (l->begin) memmove(b->data, b->data + l->begin, b->len);
     l->begin = 0;
-    if (b->len > l->limit) l->is_long = true;
-    if (l->is_long) b->len = 0;
+    if (l->n_dropped || b->len > l->limit) {
+        l->n_dropped += b->len;
+        b->len = 0;
+    }
     l->scanned = b->len;
     return buffer_reserve(b, READ_BYTES);
 }
 
 // Returns the line [begin, end); the next one begins at `next`.
 static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) {
-    bool is_long = l->is_long || end - l->begin > l->limit;
+    bool is_long = l->n_dropped || end - l->begin > l->limit;
     l->number++;
     l->is_whole = next > end;
     *line = (Str){l->bytes.data + l->begin, end - l->begin};
     l->begin = l->scanned = next;
-    l->is_long = false;
+    l->n_dropped = 0;
     if (l->number == 1) *line = str_skip_bom(*line);
     return is_long ? LINE_LONG : LINE_READY;
 }
@@ -55,15 +57,19 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
 
         // A complete line, or a last line without a newline.
         if (newline) return return_line(l, end, end + 1, line);
-        if (l->at_end && (l->begin < b->len || l->is_long)) return return_line(l, end, end, line);
+        if (l->at_end && (l->begin < b->len || l->n_dropped)) return return_line(l, end, end, line);
         if (l->at_end) return LINE_END;
+        if (generate_interrupted) return LINE_NONE;
 
         char *space = reserve_read(l);
+        if (l->n_dropped > UINT32_MAX) {
+            warn("%s: line %ld exceeds 4 GiB; the rest is not read", l->path, l->number + 1);
+            l->at_end = true;
+        }
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0)
             return LINE_NONE;
 
         ssize_t n = read(l->fd, space, READ_BYTES);
-        if (n < 0 && generate_interrupted && (errno == EINTR || errno == EAGAIN)) return LINE_NONE;
         if (n < 0 && errno != EINTR && !file_wait(l->fd, POLLIN)) die_file(l->path);
         if (n == 0) l->at_end = true;
         if (n > 0) b->len += (size_t)n;

@@ -1,7 +1,8 @@
 // Reads lines of a file, a pipe or a terminal in bounded memory.
 //
 // Entry points: lines_open(), then lines_next() or lines_next_json(). Memory is bounded by the
-// limit for a line. Longer lines are reported and not kept.
+// limit for a line. Longer lines are reported and not kept. A line of more than 4 GiB, as an
+// endless one of a pipe, is the last one.
 #pragma once
 
 #include "base/json.h"
@@ -14,9 +15,9 @@ typedef struct {
     bool is_whole; // that line ended with a newline
     Buffer bytes;  // bytes read; those from `begin` on are not returned yet
     size_t begin;
-    size_t scanned; // [begin, scanned) contains no newline
-    bool at_end;    // end of file
-    bool is_long;   // the next line exceeds the limit
+    size_t scanned;   // [begin, scanned) contains no newline
+    bool at_end;      // end of file
+    size_t n_dropped; // bytes of the next line that were read and not kept, beyond the limit
 } LineReader;
 
 typedef enum {

@@ -62,7 +62,7 @@ void constraint_mark_files(Options *o) {
 static Buffer schema_file, grammar_file;
 
 static bool read_once(const char *text, Buffer *file, Error *err) {
-    return !text || *text != '@' || file->data || file_read(text + 1, file, err);
+    return !text || *text != '@' || file->data || file_read_text(text + 1, file, err);
 }
 
 bool constraint_read_files(const Options *o, Error *err) {

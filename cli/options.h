@@ -58,7 +58,7 @@ typedef struct {
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
-    const char *answer; // its beginning; NULL: none
+    const char *answer;                                             // its beginning; NULL: none
     bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
 
     // Generation.
@@ -114,7 +114,7 @@ typedef struct {
     const char *imatrix, *calibrate;
     // chat
     const char *session_file;
-    bool show_tokens, keep_going, no_history, is_plain, is_continued;
+    bool show_tokens, keep_going, no_history, is_plain, is_continued, has_commands;
     // bench
     const char *tests, *thread_counts;
     bool is_profile;

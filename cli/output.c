@@ -3,6 +3,7 @@
 #include "cli/output.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -194,6 +195,7 @@ const char *printable(Str s) {
 
 static void write_failed(const char *path) {
     if (errno == EPIPE) exit(EXIT_OK); // the reader is gone, as in `llama31 ... | head`
+    if (errno == EIO && signals_are_held()) return; // the terminal hung up: SIGHUP follows
     die_file(path);
 }
 

@@ -2,8 +2,9 @@
 // the names of the others. All files are therefore known before any of them is read, and every
 // parser of untrusted input runs inside the sandbox. Two commands need more:
 //
-//   chat    reads any file (/file, /load, completion), and writes (/save) below the current
-//           directory and the directory of temporary files
+//   chat    with commands (on a terminal, or --commands): reads any file (/file, /load,
+//           completion), and writes (/save) below the current directory and the directory of
+//           temporary files
 //   help    reads no file, and does not enter the sandbox
 #include "cli/privileges.h"
 #include "cli/output.h"
@@ -108,9 +109,11 @@ char *history_beside(const Options *o, const char *suffix) {
 
 static void add_chat(PathList *p, const Options *o) {
     const char *temporary = getenv("TMPDIR"), *history = history_path(o);
-    add_path(p, "/", SANDBOX_READ_TREE);
-    add_path(p, ".", SANDBOX_WRITE);
-    add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
+    if (o->has_commands || isatty(STDIN_FILENO)) {
+        add_path(p, "/", SANDBOX_READ_TREE);
+        add_path(p, ".", SANDBOX_WRITE);
+        add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
+    }
     if (history) add_output(p, history); // allows its directory, thus all files beside it
 }
 

@@ -52,9 +52,7 @@ void run_prepare(Options *o) {
 static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;
-    if (!file_read(path, out, &err)) die_error(&err);
-    if (memchr(out->data + begin, 0, out->len - begin))
-        warn("%s: not a text, it has zero bytes", strcmp(path, "-") ? path : "standard input");
+    if (!file_read_text(path, out, &err)) die_error(&err);
     if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
@@ -119,6 +117,7 @@ Str system_prompt_read(const Options *o, const Template *tpl) {
     if (tpl->is_none)
         die(EXIT_USAGE, "-sys: the model has no chat template; choose one (--template)");
     if (o->system[0] != '@') return str_copy(str_of(o->system));
+    if (o->system[1] == '@') return str_copy(str_of(o->system + 1));
     append_file(o, o->system + 1, &file);
     return buffer_str(&file);
 }
@@ -128,7 +127,7 @@ Str tools_read(const Options *o, const Template *tpl) {
     JsonDoc doc = {0};
     Error err;
     if (!o->tools) return (Str){0};
-    if (!file_read(o->tools, &text, &err)) die_error(&err);
+    if (!file_read_text(o->tools, &text, &err)) die_error(&err);
     if (!json_parse(&doc, text.data, text.len, &err) || !tools_check(doc.root, tpl, &err))
         die(EXIT_USAGE, "%s: %s", o->tools, err.text);
     json_free(&doc);
@@ -167,7 +166,7 @@ void ids_parse(const char *text, int n_vocab, Ids *out) {
 void ids_read(const Options *o, int n_vocab, Ids *out) {
     Buffer file = {0};
     Error err;
-    if (*o->ids == '@' && !file_read(o->ids + 1, &file, &err)) die_error(&err);
+    if (*o->ids == '@' && !file_read_text(o->ids + 1, &file, &err)) die_error(&err);
     ids_parse(file.data ? file.data : o->ids, n_vocab, out);
     buffer_free(&file);
 }

@@ -87,13 +87,7 @@ static int run_windows(const QuantizeOptions *o, Calibration *calibration, const
 static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, Tokenizer **t,
                        Ids *ids, Error *err) {
     Buffer text = {0};
-    if (!file_read(o->calibrate, &text, err)) return false;
-
-    const char *nul = text.len ? memchr(text.data, 0, text.len) : NULL;
-    if (nul)
-        return error_set(err, EXIT_USAGE, "--calibrate: %s: zero byte at offset %zu; not a text",
-                         o->calibrate, (size_t)(nul - text.data));
-
+    if (!file_read_text(o->calibrate, &text, err)) return false;
     if (!model_open(model, g->path, &o->model_options, err)) return false;
     mapping_prefetch(model->file.shards, model->file.n_shards, true);
     *t = tokenizer_open(&model->file, err);

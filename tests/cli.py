@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 TESTS = []
 sys.dont_write_bytecode = True
 os.environ.pop("LLAMA31_MODEL", None)  # tests name their model
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the program would keep an inherited SIG_IGN
 
 
 class Skip(Exception):

@@ -46,7 +46,9 @@ def chat(model, *options, rows=24, columns=80):
 
 
 def piped(model, lines, *options, code=0, seconds=60, env=None):
-    done = subprocess.run(command_line(model, options), input="".join(line + "\n" for line in lines).encode(), 
+    """Pipes lines into a chat. A line that begins with a slash is a command."""
+    options += ("--commands",) if any(line.startswith("/") for line in lines) else ()
+    done = subprocess.run(command_line(model, options), input="".join(line + "\n" for line in lines).encode(),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **ENV, **(env or {})), timeout=seconds)
     assert done.returncode == code, "exit %d: %s" % (done.returncode, done.stderr.decode())
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
@@ -393,7 +395,7 @@ def copy():
         assert b"\x1b]52;c;" + base64.b64encode(answer) + b"\x07" in t.raw, (answer, t.raw[-200:])
     with open(path("long.jsonl"), "w") as f:
         print(json.dumps({"role": "assistant", "content": "x" * 74995}), file=f)
-    t.send("/load %s\r/copy\r" % path("long.jsonl"))
+    t.send("/clear\r/load %s\r/copy\r" % path("long.jsonl"))
     assert t.wait("the answer has 74995 bytes; terminals accept 74994"), t.text()
     t.close()
     _, err = piped(BUILT_IN, ["hi", "/copy"], "-n", "2")
@@ -407,6 +409,7 @@ def huge_files():
         f.write("a file")
     for name, size in ("huge.txt", 1 << 40), ("large.txt", 9000):
         with open(path(name), "wb") as f:
+            f.write(b"x " * 4500 if size == 9000 else b"")
             f.truncate(size)  # zeros, without disk space
     _, err = piped(BUILT_IN, ["/file " + path("huge.txt"), "/file " + path("large.txt"), "/file " + path("small.txt"), "x"],
                    "-n", "2", "--session", path("huge.jsonl"))
@@ -437,14 +440,73 @@ def pipe_answers_each_line():
     out, err = piped(BUILT_IN, ["Once upon a time", "The end"], "-n", "5", "--temp", "0")
     assert len(out.split("\n")) >= 3, out
     same(err.count("prefill"), 2)
-    out, _ = piped(BUILT_IN, ['"""two', 'rows"""', "a\\", "b"], "-n", "2", "-q", "--session", path("pipe.jsonl"))
-    same(user_texts("pipe.jsonl"), ["two\nrows", "a\nb"])
     same(piped(BUILT_IN, [])[0], "")
 
 
 @test
+def pipe_lines_are_messages():
+    """Without --commands a line of a pipe is a message; with --jsonl it is a JSON string. A wrong line is a failed turn."""
+    lines = ["a\\", '\"\"\"open', "/save " + path("absent.jsonl"), "/exit", "/file /etc/passwd", "b"]
+    for options, sent, code in ([], lines, 0), (["--jsonl"], [json.dumps(x) for x in lines] + [json.dumps("two\nrows"), "{}"], 1):
+        session = path("messages%d.jsonl" % code)
+        done = subprocess.run(command_line(BUILT_IN, ["-n", "1", "--json", "--session", session] + options), capture_output=True,
+                              input="".join(x + "\n" for x in sent).encode(), env=dict(os.environ, **ENV))
+        same((done.returncode, len(done.stdout.splitlines())), (code, len(sent)), done.stderr)
+        same(user_texts(session), lines + ["two\nrows"] * code)
+    assert not os.path.exists(path("absent.jsonl"))
+
+
+@test
+def paths_are_messages():
+    """A line that begins with a path is a message; other unknown commands are errors."""
+    session = path("paths.jsonl")
+    _, err = piped(BUILT_IN, ["/usr/bin/env what", "/hlep"], "-n", "1", "--session", session)
+    assert "/usr/bin/env is not a command" in err and "did you mean /help" in err, err
+    same(user_texts(session), ["/usr/bin/env what"])
+
+
+@test
+def load_keeps_the_session():
+    """/load replaces the dialogue of a session only after /clear."""
+    session, other = path("loaded.jsonl"), path("empty.jsonl")
+    open(other, "w").close()
+    _, err = piped(BUILT_IN, ["hi", "/load " + other], "-n", "1", "--session", session)
+    assert "would replace the dialogue" in err, err
+    same(user_texts(session), ["hi"])
+    piped(BUILT_IN, ["/clear", "/load " + other], "--session", session)
+    same(transcript("loaded.jsonl"), [])
+
+
+@test
+def two_last_chats():
+    """While another chat has the last chat open, --continue continues in a file of its own."""
+    shutil.rmtree(STATE, ignore_errors=True)
+    name = os.path.join(STATE, "llama31", "history.last-chat")
+    t = chat(BUILT_IN, "-q", "-n", "2")
+    ask(t, "first")
+    _, err = piped(BUILT_IN, ["second"], "-n", "2", "--continue")
+    assert name + "-2" in err, err
+    ask(t, "third")
+    t.close()
+    same((user_texts(name), user_texts(name + "-2")), (["first", "third"], ["first", "second"]))
+
+
+@test
+def signals_keep_the_shown_answer():
+    for number in signal.SIGTERM, signal.SIGHUP:
+        session = path("signal%d.jsonl" % number)
+        t = chat(BUILT_IN, "--ignore-eos", "-n", "-1", "-q", "--session", session)
+        t.send("Once upon a time\r")
+        assert t.wait(lambda: len(t.text()) > 400), t.text()
+        os.kill(t.pid, number)
+        same(t.status(), -number)
+        same(len(transcript("signal%d.jsonl" % number)), 2)
+        assert len(transcript("signal%d.jsonl" % number)[1]["content"]) > 100
+
+
+@test
 def pipe_skips_blank_lines():
-    out, _ = piped(BUILT_IN, ["Once upon a time", "", "  \r", "The end\\", "of it"], "-n", "2", "-q", "--json")
+    out, _ = piped(BUILT_IN, ["Once upon a time", "", "  \r", "The end"], "-n", "2", "-q", "--json")
     assert len(out.splitlines()) == 2, out
 
 

@@ -33,7 +33,7 @@ def run(*args, stdin=b"", code=0, **options):
 
 
 def chat(*args, stdin=b"Hello\n", code=0, **options):
-    return run("chat", "-q", "-t", 1, "-n", 2, *args, stdin=stdin, code=code, **options)
+    return run("chat", "-q", "-t", 1, "-n", 2, "--commands", *args, stdin=stdin, code=code, **options)
 
 
 def holds_only(directory, *names):
@@ -123,7 +123,7 @@ def two_quantizers(tmp):
 def session_lock(tmp):
     """The second chat on one session is rejected, also after the first has replaced the file."""
     path = os.path.join(tmp, "s")
-    first = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "2", "--json", "--session", path], stdin=subprocess.PIPE,
+    first = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "2", "--json", "--commands", "--session", path], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         for text in b"Hello\n", b"/system x\n", b"/undo\nHello again\n":
@@ -264,6 +264,55 @@ def batch_output_in_another_format(tmp):
         run("batch", "-q", "-i", source, "-o", out, "--resume", code=1)
         same(read(out), text)
     holds_only(tmp, "in", "out")
+
+
+@test
+def output_with_zero_bytes(tmp):
+    """Zero bytes at the end of a batch output or a session, as after a power failure, are removed."""
+    source = write(os.path.join(tmp, "in"), b'{"id":1,"prompt":"a","max_tokens":2}\n{"id":2,"prompt":"b","max_tokens":2}\n')
+    out = os.path.join(tmp, "out")
+    run("batch", "-q", "--ordered", "-s", "1", "-i", source, "-o", out)
+    whole = read(out)
+    for n in len(whole), len(whole) - 20, whole.index(b"\n") + 1:
+        os.truncate(out, n)
+        os.truncate(out, len(whole) + 4096)
+        run("batch", "-i", source, "-o", out, "--resume")
+        same(read(out), whole, n)
+    session = write(os.path.join(tmp, "s"), TURN + bytes(100))
+    chat("--session", session)
+    same(len(read_lines(session)), 3)
+
+
+@test
+def text_files(tmp):
+    """One byte order mark of a text file is skipped; UTF-16 and NUL bytes are named. -sys @@TEXT is a text."""
+    path = os.path.join(tmp, "text")
+    for data, found in (b"\xef\xbb\xbfin", b"in"), (b"\xef\xbb\xbf\xef\xbb\xbfin", b"\xef\xbb\xbfin"):
+        same(run("tokenize", "-f", write(path, data))[0], run("tokenize", stdin=b"\xef\xbb\xbf" + found)[0])
+    for data, found in ("in".encode("utf-16"), "UTF-16"), (b"a\0b", "NUL"):
+        for args in ("tokenize", "-f"), ("run", "--template"), ("run", "--tools"), ("score", "--perplexity"):
+            name = write(path + ".jinja", data)
+            _, err = run(*args, name, *(["x"] if args[0] == "run" else []), code=2 if "--template" in args else 1)
+            check(found in err, args, err)
+    same(run("run", "-n", "1", "-s", "1", "-sys", "@@x", "hi")[0], run("run", "-n", "1", "-s", "1", "-sys",
+         "@" + write(path, b"@x"), "hi")[0])
+
+
+@test
+def endless_lines(tmp):
+    """The first Ctrl-C ends a run on an endless line. An ignored SIGINT stays ignored."""
+    for args in ("batch", "-q"), ("score", "-q", "--jsonl"), ("chat", "-q"):
+        with open("/dev/zero", "rb") as f:
+            p = subprocess.Popen([PROGRAM, *args], stdin=f, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.3)
+            p.send_signal(signal.SIGINT)
+            same(p.wait(10), 130, args)
+    p = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    time.sleep(0.2)
+    p.send_signal(signal.SIGINT)
+    p.communicate(b"hi\n")
+    same(p.returncode, 0)
 
 
 @test

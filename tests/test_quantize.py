@@ -480,7 +480,7 @@ def calibrate(tmp):
     # Texts that cannot be used.
     for path, message in (os.devnull, "no text"), (os.path.join(tmp, "absent"), "No such file"):
         refuses(2 if path == os.devnull else 1, message, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
-    refuses(2, saved + ": zero byte at offset 5", "quantize", "-q", "--force", "--calibrate", saved, source, out, "Q4_0")
+    refuses(1, saved + ": expected a text in UTF-8, found a NUL byte", "quantize", "-q", "--force", "--calibrate", saved, source, out, "Q4_0")
 
 
 @test

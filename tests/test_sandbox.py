@@ -34,8 +34,8 @@ COMMANDS = [
     "run -q -n 40 --temp 0 -m {model} --json-schema @{schema} Hello",
     "run -q -n 40 --temp 0 -m {model} --grammar {grammar} -N 2 Hello",
     "run -q -n 4 --temp 0 -m {m-00001-of-00002.gguf} Hello",
-    "chat -q -n 4 -m {model} --session [session] --lora {lora} --cache [cache] -sys @{system} --template {template.jinja}",
-    "chat -q -n 4 -m {model} --session [session] --no-history",
+    "chat --commands -q -n 4 -m {model} --session [session] --lora {lora} --cache [cache] -sys @{system} --template {template.jinja}",
+    "chat --commands -q -n 4 -m {model} --session [session] --no-history",
     "batch -q -m {model} -i {requests} -o [out] --cache [cache] --draft {draft} --tools {tools} --template {template.jinja}",
     "batch -q -m {model} -i {requests} -o [out] --resume --cache [cache] --draft {draft} --tools {tools} "
     "--template {template.jinja}",
@@ -383,7 +383,7 @@ def chat_writes_below_its_directory(tmp):
     os.mkdir(inside), os.mkdir(outside)
     environment = dict(os.environ, TMPDIR=inside, LLAMA31_HISTORY="")
     for mode, is_written in ("auto", False), ("none", True):
-        _, err = call("chat", "-q", "-n", "2", "--sandbox", mode, cwd=inside, env=environment,
+        _, err = call("chat", "--commands", "-q", "-n", "2", "--sandbox", mode, cwd=inside, env=environment,
                       stdin=b"Hello\n/save x\n/save ../out/x\n")
         same((os.path.exists(os.path.join(inside, "x")), os.path.exists(os.path.join(outside, "x"))), (True, is_written), err)
         check(is_written or "chat writes below the current directory" in err, err)

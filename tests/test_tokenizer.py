@@ -337,7 +337,7 @@ def random_round_trips(cli):
 @test
 def invalid_utf8(cli):
     model = small(cli)
-    for data in (b"\xf4\x90\x80\x80", b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe2\x82", b"\0a\0", bytes(range(256))):
+    for data in (b"\xf4\x90\x80\x80", b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe2\x82", bytes(range(1, 256))):
         ids = call("-m", model, "--ids", "-f", "-", stdin=data)
         same(call("-m", model, "--decode", stdin=ids), data)
 

@@ -21,7 +21,7 @@ DIALOGUE = b"Hello\n/undo\nHello again\n"
 COMMANDS = {  # name: (arguments, stdin)
     "run": (["run", "-t", "1", "-n", "3", "--seed", "1", "Once"], b""),
     "json": (["run", "-t", "2", "-n", "3", "--json", "--logprobs", "2", "-r", "zebra", "--logit-bias", "5+1", "Once"], b""),
-    "chat": (["chat", "-t", "1", "-n", "3", "--seed", "1", "--session", "s.jsonl"], DIALOGUE),
+    "chat": (["chat", "-t", "1", "-n", "3", "--seed", "1", "--commands", "--session", "s.jsonl"], DIALOGUE),
     "batch": (["batch", "-t", "1", "-i", "-", "-o", "out.jsonl"], b"".join(REQUESTS.splitlines(True)[:3])),
     "score": (["score", "-t", "1", "--choices", "a,b", "Once"], b""),
     "tokenize": (["tokenize", "Once upon a time"], b""),

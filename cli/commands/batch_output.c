@@ -64,7 +64,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
         ResultKind kind;
 
-        // An interrupted run may have left an incomplete last line.
+        // An interrupted run or a power failure may have left an incomplete last line.
         bool ok = json_parse(&doc, line.data, line.len, &err);
         if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
             out->n_truncated = line.len;

@@ -1,5 +1,6 @@
 // chat: reads texts in a loop. A typed text that begins with a slash is a command
-// (chat_commands.c); any other text is a message, which the model answers (chat_turn.c).
+// (chat_commands.c); any other text is a message, which the model answers (chat_turn.c). Without a
+// terminal, a line is a message, whatever it contains, unless --commands is given.
 #include "cli/commands/commands.h"
 #include "cli/commands/chat.h"
 #include "base/signals.h"
@@ -9,21 +10,29 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 
-enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
+#include <unistd.h>
+
+enum {
+    CHUNK = 256,        // tokens per forward pass: few, so that a long prefill shows progress
+    MAX_LINE = 4 << 20, // bytes of a line without a terminal
+};
 
 // Reads the dialogue of --session or --continue.
 static void open_transcript(Chat *c) {
-    const char *session = c->options.session_file, *path = session ? session : c->last_path;
+    const Options *o = &c->options;
+    const char *path = c->path;
     Error err;
     size_t n_truncated;
-    if (session && c->options.is_continued)
+    if (o->session_file && o->is_continued)
         die(EXIT_USAGE, "expected either --session or --continue");
     if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
     if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
-    if ((session && !journal_open(&c->journal, path, FILE_PRIVATE, &err)) ||
-        !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
-        (session && !journal_repair(&c->journal, n_truncated, &err)))
-        die_error(&err);
+    if (o->is_continued && access(path, F_OK)) die_file(path);
+
+    bool ok = chat_open_file(c, &err) && transcript_read(&c->dialogue, path, &n_truncated, &err) &&
+              (c->path != path || journal_repair(&c->journal, n_truncated, &err));
+    if (!ok) die_error(&err);
+    if (c->path != path) chat_save(c, false); // begins its own file with a copy
 }
 
 // Warns about a template that messages can imitate. On a terminal, a file beside the history holds
@@ -67,9 +76,11 @@ static void chat_open(Chat *c, const Options *o) {
 
     c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
-    if (c->is_terminal || o->is_continued) c->last_path = history_beside(o, ".last-chat");
-    if (c->last_path) outfile_remove_leftovers(c->last_path);
-    if (o->session_file) outfile_remove_leftovers(o->session_file);
+    if (c->is_terminal && o->is_jsonl) die(EXIT_USAGE, "--jsonl: standard input is a terminal");
+    if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
+    c->path = o->session_file;
+    if (!c->path && (c->is_terminal || o->is_continued)) c->path = history_beside(o, ".last-chat");
+    if (c->path) outfile_remove_leftovers(c->path);
 
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
@@ -93,6 +104,47 @@ static void greet(const Chat *c) {
              dialogue_has(d, d->n - 1, "user") ? "; the last has no answer: /regen" : "");
 }
 
+// Reads the next line without a terminal. It is a message, even if it ends with a backslash or
+// begins with quotes. With --jsonl it is a JSON string. A failed line is a failed turn.
+static EditorResult read_line_of_pipe(Chat *c, Buffer *text) {
+    static JsonDoc doc;
+    Str line;
+    Error err;
+
+    LineState state = lines_next(&c->lines, &line, true);
+    if (state == LINE_NONE || state == LINE_END) return EDITOR_CLOSED;
+
+    if (str_ends_with(line, "\r")) line.len--;
+    bool ok =
+        state == LINE_READY || error_set(&err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
+    if (ok && c->options.is_jsonl && !str_is_blank(line)) {
+        ok = json_parse(&doc, line.data, line.len, &err);
+        if (ok && (doc.root->kind != JSON_STRING || str_is_blank(doc.root->string)))
+            ok = error_set(&err, EXIT_RUNTIME, "expected a JSON string that is not blank");
+        if (ok) line = doc.root->string;
+    }
+
+    if (!ok) {
+        chat_error(c, "standard input: line %ld: %s", c->lines.number, err.text);
+        if (!c->exit_code) c->exit_code = EXIT_RUNTIME;
+        line.len = 0; // skipped, as a blank line is
+    }
+    text->len = 0;
+    buffer_put(text, line);
+    return EDITOR_TYPED;
+}
+
+// True for a line that begins with a slash, on a terminal or with --commands. A path is a message,
+// because the names of commands have no second slash.
+static bool is_command(const Chat *c, const Buffer *text) {
+    size_t n_word = strcspn(text->data, " \t");
+    if (text->data[0] != '/' || !(c->is_terminal || c->options.has_commands)) return false;
+    if (strcspn(text->data, "\n") != text->len) return false; // several lines, or a NUL byte
+    if (!memchr(text->data + 1, '/', n_word - 1)) return true;
+    note(&c->options, "(a message: %.*s is not a command)", (int)n_word, text->data);
+    return false;
+}
+
 int command_chat(const Options *o) {
     static Chat c;
     static Buffer text;
@@ -104,7 +156,8 @@ int command_chat(const Options *o) {
 
     for (;;) {
         buffer_puts(&c.edited, "");
-        EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
+        EditorResult result = c.is_terminal ? editor_read(c.editor, "> ", c.edited.data, &text)
+                                            : read_line_of_pipe(&c, &text);
         bool is_editing = c.edited.len;
         c.edited.len = 0;
 
@@ -123,8 +176,7 @@ int command_chat(const Options *o) {
         n_interrupts = 0;
         if (str_is_blank(buffer_str(&text))) continue;
 
-        // Pasted or multi-line text is a message, even if it begins with a slash.
-        bool is_message = text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED;
+        bool is_message = result == EDITOR_PASTED || !is_command(&c, &text);
         if (is_message && is_editing)
             chat_replace(&c, dialogue_last(&c.dialogue, "user"), buffer_str(&text));
         else if (is_message)
@@ -136,12 +188,9 @@ int command_chat(const Options *o) {
         generate_interrupted = 0;
     }
 
-    if (c.is_unsaved) chat_save(&c, false); // a last attempt
-    if (c.is_unsaved) {
-        warn("%s: the last messages are not saved", c.options.session_file);
-        c.exit_code = EXIT_RUNTIME;
-    }
-    free(c.last_path);
-    if (generate_interrupted) return EXIT_INTERRUPTED;
-    return c.is_terminal && !c.is_unsaved ? EXIT_OK : c.exit_code;
+    if (c.is_unsaved) chat_save(&c, false);   // a last attempt
+    if (c.is_terminal) c.exit_code = EXIT_OK; // the user has seen the errors
+    if (c.is_unsaved) warn("%s: the last messages are not saved", c.path);
+    if (c.is_unsaved && o->session_file) c.exit_code = EXIT_RUNTIME;
+    return generate_interrupted ? EXIT_INTERRUPTED : c.exit_code;
 }

@@ -12,6 +12,7 @@
 #include "chat/dialogue.h"
 #include "chat/token_stream.h"
 #include "cli/editor/editor.h"
+#include "cli/lines.h"
 #include "cli/open_model.h"
 #include "generate/generate.h"
 
@@ -24,13 +25,15 @@ typedef struct {
     Dialogue dialogue;
     TokenStream stream; // tokens of the dialogue, up to where the next answer begins
     int n_answers;      // added to the seed: each answer has its own random numbers
-    Journal journal;    // the file of --session
-    bool is_unsaved;    // the last write to the journal failed
-    bool is_replacing;  // the journal still has the messages that chat_replace() replaces
-    char *last_path;    // file of --continue; NULL: none
-    const char *begun;  // the beginning of the answer (/answer); NULL: none
-    Buffer attached;    // text of /file, for the next message
-    Buffer edited;      // the last user message, which the next text replaces; empty: none
+    LineReader lines;   // standard input, without a terminal
+    const char *path;   // file of --session, or of the last chat; NULL: none
+    Journal journal;    // this file, if is_open
+    bool is_open;
+    bool is_unsaved;   // the last write to the journal failed
+    bool is_replacing; // the journal still has the messages that chat_replace() replaces
+    const char *begun; // the beginning of the answer (/answer); NULL: none
+    Buffer attached;   // text of /file, for the next message
+    Buffer edited;     // the last user message, which the next text replaces; empty: none
     bool is_terminal;
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns
@@ -39,19 +42,19 @@ typedef struct {
 
 // Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
 void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// Saves the dialogue to the session file or, without one, to the file of --continue. is_appended:
-// only its last message is new.
+// Opens and locks the file of the dialogue. If another chat has locked the last chat, this one gets
+// a file of its own beside it. False with err.
+bool chat_open_file(Chat *c, Error *err);
+// Saves the dialogue to its file, if it has one. is_appended: only its last message is new.
 void chat_save(Chat *c, bool is_appended);
-// Writes a file atomically, with the FILE_ flags of outfile_open(); a new file gets mode 0600.
-// False with err.
-bool chat_write_file(const char *path, unsigned flags, Str content, Error *err);
-// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit.
+// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit or, in
+// chat_replace(), has no answer.
 bool chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it. False if it does not fit.
 bool chat_say(Chat *c, const char *role, Str text);
 // Replaces the messages from index `from` on with a message of the user and its answer or, if
-// text.data is NULL, with an answer. If the new message does not fit, or there is no answer, the
-// old messages stay in the dialogue and in its file.
+// text.data is NULL, with an answer. The file keeps the old messages until the answer has ended. If
+// there is none, they stay in the dialogue, too.
 void chat_replace(Chat *c, int from, Str text);
 // Removes the last user message and all messages after it. False if there is no user message.
 bool chat_undo(Chat *c);

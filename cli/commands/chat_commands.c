@@ -82,7 +82,7 @@ static void command_file(Chat *c, const char *path) {
     // The file is appended. If it cannot be read or is too long, it is removed again.
     if (before) buffer_puts(&c->attached, "\n\n");
     bool ok = (!is_regular || text_may_fit(&c->pipeline, (size_t)st.st_size, &err)) &&
-              file_read(path, &c->attached, &err);
+              file_read_text(path, &c->attached, &err);
     if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
 
     if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
@@ -101,6 +101,11 @@ static void command_load(Chat *c, const char *path) {
     Error err;
     size_t n_truncated;
     int n_old = d->n;
+    if (c->options.session_file && n_old > dialogue_has(d, 0, "system")) {
+        chat_error(c, "/load would replace the dialogue in %s; /clear removes it first",
+                   c->options.session_file);
+        return;
+    }
     if (!transcript_read(d, path, &n_truncated, &err)) {
         dialogue_remove(d, n_old, d->n);
         chat_error(c, "%s", err.text);
@@ -124,6 +129,16 @@ static bool has_prefix_of(const char *path, Str text) {
     return is_prefix;
 }
 
+// Writes a file atomically. A new file gets mode 0600. False with err.
+static bool save_file(const char *path, bool is_forced, Str content, Error *err) {
+    OutFile f;
+    if (!outfile_open(&f, path, FILE_PRIVATE | (is_forced ? FILE_FORCE : 0), err)) return false;
+    if (write_all(f.fd, content.data, content.len)) return outfile_close(&f, err);
+    error_file(err, path);
+    outfile_discard(&f);
+    return false;
+}
+
 static void command_save(Chat *c, const char *path) {
     Error err;
     Buffer text = {0};
@@ -138,7 +153,7 @@ static void command_save(Chat *c, const char *path) {
 
     // A file that holds the beginning of this dialogue is overwritten without --force.
     is_forced |= has_prefix_of(path, buffer_str(&text));
-    if (!chat_write_file(path, is_forced ? FILE_FORCE : 0, buffer_str(&text), &err))
+    if (!save_file(path, is_forced, buffer_str(&text), &err))
         chat_error(c, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
                        ? "; chat writes below the current directory (--sandbox none: anywhere)"

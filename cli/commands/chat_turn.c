@@ -2,10 +2,12 @@
 // the token stream.
 // Order: errors and saving, the context, showing an answer, adding and removing turns.
 #include "cli/commands/chat.h"
+#include "base/signals.h"
 #include "cli/completion.h"
 #include "cli/markdown.h"
 #include "cli/open_answer.h"
 #include "cli/output.h"
+#include "cli/privileges.h"
 #include "cli/report.h"
 #include "cli/request.h"
 
@@ -39,41 +41,41 @@ static void turn_failed(Chat *c, int code, const char *why) {
     if (!c->exit_code) c->exit_code = code;
 }
 
-bool chat_write_file(const char *path, unsigned flags, Str content, Error *err) {
-    OutFile f;
-    if (!outfile_open(&f, path, flags | FILE_PRIVATE, err)) return false;
-    if (write_all(f.fd, content.data, content.len)) return outfile_close(&f, err);
-    error_file(err, path);
-    outfile_discard(&f);
-    return false;
+bool chat_open_file(Chat *c, Error *err) {
+    int n = 1; // chats that are saved at the same time
+
+    while (!(c->is_open = journal_open(&c->journal, c->path, FILE_PRIVATE, err))) {
+        if (!c->journal.is_busy || c->options.session_file) return false;
+        char suffix[32];
+        snprintf(suffix, sizeof suffix, ".last-chat-%d", ++n);
+        c->path = history_beside(&c->options, suffix);
+    }
+
+    if (n > 1) note(NULL, "(another chat is open; --session %s continues this one)", c->path);
+    return true;
 }
 
-// After a failed write to the session file the whole dialogue is written again. The first of
-// several failures prints a warning; command_chat() prints another one if the last one fails too.
+// The file of the last chat is opened and replaced by the first message. After a failed write the
+// whole dialogue is written again. The first of several failures prints a warning; command_chat()
+// prints another one if the last one fails too.
 void chat_save(Chat *c, bool is_appended) {
     Error err;
     Buffer text = {0};
-    const char *session = c->options.session_file;
-    bool by_line = session && is_appended && !c->is_unsaved && !c->is_replacing;
+    bool by_line = is_appended && c->is_open && !c->is_unsaved && !c->is_replacing;
 
-    if (!session && !c->last_path) return;
+    if (!c->path) return;
 
-    bool ok;
-    if (by_line) {
+    bool ok = c->is_open || chat_open_file(c, &err);
+    if (ok && by_line) {
         transcript_put_last(&c->dialogue, &text);
         ok = journal_append(&c->journal, buffer_str(&text), &err);
-    } else {
+    } else if (ok) {
         transcript_put(&c->dialogue, &text);
-        ok = session ? journal_replace(&c->journal, buffer_str(&text), &err)
-                     : chat_write_file(c->last_path, FILE_FORCE, buffer_str(&text), &err);
+        ok = journal_replace(&c->journal, buffer_str(&text), &err);
     }
 
     if (!ok && !c->is_unsaved) warn("%s", err.text);
-    if (!ok) {
-        free(c->last_path);
-        c->last_path = NULL;
-    }
-    c->is_unsaved = session && !ok;
+    c->is_unsaved = !ok;
     c->is_replacing = false;
     buffer_free(&text);
 }
@@ -349,6 +351,7 @@ static bool chat_answer(Chat *c) {
         fputs("\n", stderr);
     }
 
+    signals_hold(true); // SIGTERM and SIGHUP keep the part of the answer that was shown
     a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     a.has_text = c->begun && *c->begun;
     generate_answer(c, &a, &s);
@@ -375,19 +378,18 @@ static bool chat_answer(Chat *c) {
     free((char *)s.request.start.all.data);
     sequence_free(&s);
     answer_free(a.state);
+    signals_hold(false);
     return has_answer;
 }
 
 bool chat_add(Chat *c, Message m, bool wants_answer) {
     Dialogue *d = &c->dialogue;
     dialogue_push(d, m);
-    if (!chat_fits(c)) {
-        dialogue_remove(d, d->n - 1, d->n);
-        return false;
-    }
-    chat_save(c, true);
-    if (wants_answer) chat_answer(c);
-    return true;
+    bool ok = chat_fits(c);
+    if (ok && !c->is_replacing) chat_save(c, true);
+    if (ok && wants_answer) ok = chat_answer(c) || !c->is_replacing;
+    if (!ok) dialogue_remove(d, d->n - 1, d->n);
+    return ok;
 }
 
 bool chat_say(Chat *c, const char *role, Str text) {

@@ -156,7 +156,7 @@ static void read_tokens(Perplexity *p) {
     Error err;
 
     if (p->source == WINDOWS) {
-        if (!file_read(o->perplexity, &text, &err)) die_error(&err);
+        if (!file_read_text(o->perplexity, &text, &err)) die_error(&err);
         close_file_access(o);
         encode_text(p->pipeline.tokenizer, buffer_str(&text), &p->ids);
         if (p->ids.len < p->n_ctx)

@@ -26,8 +26,8 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     Error err;
     size_t n_truncated;
 
-    if (!file_read(o->chat_file, &text, &err)) die_error(&err);
-    Str all = str_skip_bom(buffer_str(&text));
+    if (!file_read_text(o->chat_file, &text, &err)) die_error(&err);
+    Str all = buffer_str(&text);
 
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
         in->variables = all;

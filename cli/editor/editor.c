@@ -194,8 +194,7 @@ static int next_key(Editor *e, int timeout_ms) {
         if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0 && !e->is_terminal) die_file("standard input"); // else a terminal hung up
-        if (n <= 0) return END_OF_INPUT;
+        if (n <= 0) return END_OF_INPUT; // n < 0: the terminal hung up
 
         e->next_key = 0;
         e->n_keys = (size_t)n;
@@ -682,7 +681,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     int key = NO_KEY;
 
     set_text(e, "", 0);
-    if (e->is_dumb) write_all(e->out, prompt, strlen(prompt));
+    write_all(e->out, prompt, strlen(prompt));
 
     while (!*e->interrupted && key != END_OF_INPUT) {
         key = next_key(e, INTERRUPT_MS);
@@ -696,19 +695,19 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
         }
     }
 
-    if (e->is_dumb && *e->interrupted) {
+    if (*e->interrupted) {
         *e->interrupted = 0;
         write_all(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
-    if (*e->interrupted || (key == END_OF_INPUT && e->text.len == 0)) return EDITOR_CLOSED;
+    if (key == END_OF_INPUT && e->text.len == 0) return EDITOR_CLOSED;
 
     unquote(&e->text, out);
     return EDITOR_TYPED;
 }
 
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out) {
-    if (!e->is_terminal || e->is_dumb) return read_line(e, prompt, out);
+    if (e->is_dumb) return read_line(e, prompt, out);
 
     e->prompt = prompt;
     e->cursor_row = 0;

@@ -1,5 +1,4 @@
 // A line editor for terminals with UTF-8, multi-line texts, history, search, completion and paste.
-// Without a terminal it reads lines.
 //
 // Call editor_open() once, then editor_read() for each text. The editor owns the terminal until the
 // process ends. It restores the terminal on every exit and on every signal that can be caught.
@@ -26,7 +25,7 @@ typedef enum {
 Editor *editor_open(const char *history, Completer complete, volatile int *interrupted);
 bool editor_is_terminal(const Editor *e);
 
-// Reads one text into `out`, whose content it replaces. `text` is the initial text, which the user
-// edits. A final backslash or an open """ continues the text on the next line; the quotes are
-// removed.
+// Reads one text of the terminal into `out`, whose content it replaces. `text` is the initial text,
+// which the user edits. A final backslash or an open """ continues the text on the next line; the
+// quotes are removed.
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out);
