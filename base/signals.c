@@ -3,18 +3,18 @@
 #include "base/error.h"
 #include "base/files.h"
 
-#include <signal.h>
 #include <unistd.h>
 
-static volatile int *interrupted, is_deferred;
-static void (*restore)(void); // see signals_restore_with(); NULL: none
+static volatile int *interrupted;
+static volatile unsigned deferred; // bit N: signal N
+static void (*restore)(void);      // see signals_restore_with(); NULL: none
 
 // Handlers call async-signal-safe functions only.
 static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
 
-    if (number == SIGINT && is_deferred && !*interrupted) {
-        *interrupted = 1;
+    if (deferred >> number & 1 && !*interrupted) {
+        *interrupted = number;
         return;
     }
 
@@ -52,7 +52,7 @@ void signals_install(volatile int *flag) {
     atexit(files_cleanup);
 }
 
-void signals_defer(void) { is_deferred = 1; }
+void signals_defer(int number) { deferred |= 1u << number; }
 
 void signals_restore_with(void (*function)(void)) {
     static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT};

@@ -1,13 +1,14 @@
 // Signal handlers and cleanup at the end of the program. Both remove temporary files (files.h).
 #pragma once
 
+#include <signal.h>
+
 // Installs handlers for the signals that end a program; exit() cleans up too. SIGINT gives exit
 // code 130. SIGBUS, raised when a mapped model file is truncated, gives exit code 1 and one line.
-// SIGPIPE and SIGXFSZ are ignored: they become errors of write(). After signals_defer(), the first
-// SIGINT sets *interrupted.
+// SIGPIPE and SIGXFSZ are ignored: they become errors of write().
 void signals_install(volatile int *interrupted);
-// From now on the first SIGINT only sets *interrupted, for loops that poll it and stop cleanly. The
-// second SIGINT ends the program.
-void signals_defer(void);
+// From now on this signal only sets *interrupted to its number, for loops that poll it and stop
+// cleanly. The next one ends the program.
+void signals_defer(int number);
 // Registers an async-signal-safe function that is called when the program ends, also by a crash.
 void signals_restore_with(void (*function)(void));

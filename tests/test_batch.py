@@ -123,7 +123,7 @@ def broken_lines():
     yield '{"id": "b0", "prompt": ', "expected a JSON value"
     yield "nonsense", "expected a JSON value"
     yield '["prompt"]', "expected an object"
-    yield '{"id": "b3", "prompt": "\\ud800"}', "surrogate"
+    yield '{"id": "b3", "prompt": "\\ud80"}', "hexadecimal"
     yield b'{"id": "b4", "prompt": "\xff"}', "UTF-8"
     yield b"\x00\x01", "0x00"
     yield '{"id": "b6", "id": "b7", "prompt": "x"}', "duplicate key"
@@ -143,7 +143,7 @@ def broken_lines():
                                         ("dry_sequence_breakers", []), ("dry_sequence_breakers", 3),
                                         ("mirostat", 2), ("typical_p", 0.9), ("samplers", ["top_k"]), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
-                                        ("ignore_eos", 1), ("n", 0), ("stream", True), ("tools", [{}]),
+                                        ("ignore_eos", 1), ("n", 0), ("tools", [{}]),
                                         ("response_format", {"type": "xml"}),
                                         ("regex", 1), ("choices", [1]), ("grammar", 5))):
         yield dict(good, id="field %d" % i, **{field: value}), field
@@ -370,8 +370,9 @@ def read_openai(line, custom_ids):
     nothing = type(None)
     record = json.loads(line)
     error = record.get("error")
+    record.pop("run", None)  # of the first result
 
-    fields(record, "record", id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
+    fields(record, "record", request=str, id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
     check(record["id"].startswith("batch_req_") and (record["response"] is None) != (error is None), record)
     if error:
         fields(error, "error", code=str, message=str)
@@ -512,7 +513,7 @@ def several_prompts():
             alone = batch([dict(ask, prompt=p) for p in several], "--deterministic", *args)
             together = batch([dict(ask, prompt=several, n=2)], "--deterministic", *args)[0]["choices"]
             for i, choice in enumerate(together):
-                same(dict(choice, id=i // 2 + 1, seed=0), dict(alone[i // 2], seed=0))
+                same(dict(choice, id=i // 2 + 1, request=alone[i // 2]["request"], seed=0), dict(alone[i // 2], seed=0))
 
     body = batch([openai_request(0, "text", prompt=texts, n=2, echo=True)])[0]["response"]["body"]
     same([c["index"] for c in body["choices"]], list(range(8)))
@@ -912,8 +913,8 @@ def shards(cli):
 
         for k in 1, 2, 3:
             outs.append(cli.path_of("out%d-%d" % (k, slurm)))
-            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(8 + 2 * k), SLURM_ARRAY_TASK_COUNT="3",
-                               SLURM_ARRAY_TASK_MIN="10", SLURM_ARRAY_TASK_STEP="2")
+            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(k), SLURM_ARRAY_TASK_COUNT="3",
+                               SLURM_ARRAY_TASK_MIN="1", SLURM_ARRAY_TASK_MAX="3")
             shard = "slurm" if slurm else "%d/3" % k
 
             p = subprocess.run(cli.command("batch", "--shard", shard, "-o", outs[-1], *options), env=environment,

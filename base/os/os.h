@@ -45,6 +45,11 @@ bool os_link_temporary(int fd, const char *path);
 void os_set_attribute(int fd, const char *text);
 void os_get_attribute(int fd, char *text, size_t size);
 
+// Name of this machine, with a terminating zero; empty if unknown.
+void os_host_name(char *out, size_t size);
+// True if this machine has a process with this id.
+bool os_process_exists(long pid);
+
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);
 // True if the CPU has these ARM instructions: dot products (ARMv8.2), 8-bit matrix multiplication

@@ -2,6 +2,7 @@
 // Order: futexes, CPUs, control groups, files, CPU features.
 #include "base/os/os.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
@@ -212,6 +213,17 @@ void os_set_attribute(int fd, const char *text) {
 void os_get_attribute(int fd, char *text, size_t size) {
     ssize_t n = fgetxattr(fd, ATTRIBUTE, text, size - 1);
     text[n > 0 ? n : 0] = 0;
+}
+
+void os_host_name(char *out, size_t size) {
+    if (gethostname(out, size - 1)) *out = 0;
+    out[size - 1] = 0;
+}
+
+// The sandbox denies kill(), which would be the usual way.
+bool os_process_exists(long pid) {
+    cpu_set_t cpus;
+    return sched_getaffinity((pid_t)pid, sizeof cpus, &cpus) == 0 || errno != ESRCH;
 }
 
 bool os_enable_amx(void) {
