@@ -709,6 +709,42 @@ def resume_checks_first(cli):
 
 
 @test
+def resume_changed_requests(cli):
+    """Changed requests are completed again, in one line each, also from a copy; --strict and another shard are refused."""
+    records = requests(12)
+    source, out = cli.write("in", records), cli.path_of("out")
+    cli.run("batch", "-q", "-i", source, "-o", out, "-s", 1)
+    records[3]["prompt"], records[5]["max_tokens"] = "Another", 2
+    records.insert(0, records.pop())
+    source, copy = cli.write("in", [json.dumps(r, indent=None, separators=(" ,", " : ")) for r in records]), cli.path_of("copy")
+    with open(out, "rb") as f, open(copy, "wb") as g:
+        g.write(f.read())
+    for args, words in ((["--strict"], "2 results no longer matching"), (["--shard", "1/2"], "another shard")):
+        check(words in cli.run("batch", "-i", source, "-o", copy, "--resume", *args, code=2)[1])
+    err = cli.run("batch", "-i", source, "-o", copy, "--resume")[1]
+    check("removed 2 results" in err and "2 records" in err and "10 skipped" in err, err)
+    fresh = cli.run("batch", "-q", "-i", source, "-s", 1)[0]
+    same({i: (a["text"], a["request"]) for i, a in ids_once(copy, range(12)).items()},
+         {a["id"]: (a["text"], a["request"]) for a in map(json.loads, fresh.splitlines())})
+    same(merge(cli, source, [copy, out], code=1)[1].count("duplicate"), 10)
+    found = subprocess.run([sys.executable, os.path.join(SCRIPTS, "merge_batch.py"), "--dedupe", source, copy, out],
+                           capture_output=True, text=True)
+    same((found.returncode, len(found.stdout.splitlines())), (0, 12), found.stderr)
+
+
+@test
+def lock_file(cli):
+    """OUT.lock of another host, or of a running process, is refused by name; that of a dead process is taken over."""
+    source, out = cli.write("in", requests(2)), cli.path_of("out")
+    for owner, words in (("1 elsewhere 0 0 0", "process 1 on elsewhere"), ("%d %s 0 0 0" % (os.getpid(), os.uname()[1]), "remove")):
+        cli.write("out.lock", [owner])
+        check(words in cli.run("batch", "-i", source, "-o", out, "--resume", code=1)[1])
+    cli.write("out.lock", ["4194303 %s 0 0 0" % os.uname()[1]])
+    check("taken over" in cli.run("batch", "-i", source, "-o", out, "--resume")[1])
+    check(not os.path.exists(out + ".lock"))
+
+
+@test
 def kill_loop(cli):
     """1000 records and at least 30 kills: in the end every id is there once, with a complete answer."""
     records = requests(1000)
