@@ -145,6 +145,13 @@ void files_cleanup(void) {
         if (temporary_files[i]) unlink(temporary_files[i]);
 }
 
+bool files_remove_at_exit(char *path) {
+    int slot = 0;
+    while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
+    if (slot < MAX_TEMPORARY) temporary_files[slot] = path;
+    return slot < MAX_TEMPORARY;
+}
+
 uint64_t random_number(void) {
     uint64_t number;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -157,13 +164,9 @@ uint64_t random_number(void) {
 // Chooses an unpredictable name in the directory of the target. (Without a random source, O_EXCL
 // still rejects a name that someone has guessed.)
 static bool choose_temporary_name(OutFile *f, Error *err) {
-    int slot = 0;
-    while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
-    if (slot == MAX_TEMPORARY)
-        return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
     f->temporary = text_format("%s.%016llx.tmp", f->target, (unsigned long long)random_number());
-    temporary_files[slot] = f->temporary;
-    return true;
+    return files_remove_at_exit(f->temporary) ||
+           error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
 }
 
 static void forget_temporary_name(OutFile *f) {

@@ -3,10 +3,10 @@
 #include "base/error.h"
 #include "base/files.h"
 
-#include <signal.h>
 #include <unistd.h>
 
-static volatile int *interrupted, is_deferred;
+static volatile int *interrupted;
+static volatile unsigned deferred;             // bit N: signal N
 static volatile sig_atomic_t is_holding, held; // see signals_hold(); held: a signal, or 0
 static void (*restore)(void);                  // see signals_restore_with(); NULL: none
 
@@ -14,8 +14,8 @@ static void (*restore)(void);                  // see signals_restore_with(); NU
 static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
 
-    if (number == SIGINT && is_deferred && !*interrupted) {
-        *interrupted = 1;
+    if (deferred >> number & 1 && !*interrupted) {
+        *interrupted = number;
         return;
     }
 
@@ -57,7 +57,7 @@ void signals_install(volatile int *flag) {
     atexit(files_cleanup);
 }
 
-void signals_defer(void) { is_deferred = 1; }
+void signals_defer(int number) { deferred |= 1u << number; }
 
 void signals_hold(bool is_on) {
     is_holding = is_on;

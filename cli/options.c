@@ -221,6 +221,8 @@ const Option option_table[] = {
     {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
     {{"--resume"}, REQUESTS, FLAG(is_resume), "keep existing results and complete the rest"},
     {{"--strict"}, REQUESTS, FLAG(is_strict), "reject unknown fields"},
+    {{"--progress"}, REQUESTS, FLAG(progress),
+     "also without a terminal: a line on stderr every 30 s"},
     {{"--progress-json"}, REQUESTS, FLAG(progress_json), "progress as JSON lines on stderr"},
     {{"-np", "--parallel"}, REQUESTS, INT(parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},

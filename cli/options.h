@@ -105,7 +105,7 @@ typedef struct {
     bool has_decay;
     // batch
     const char *input, *shard;
-    bool is_lines, is_ordered, is_resume, is_strict, progress_json;
+    bool is_lines, is_ordered, is_resume, is_strict, progress, progress_json;
     int parallel; // maximum concurrent sequences; 0: default
     // score
     const char *choices, *perplexity, *kl, *rerank, *instruction;

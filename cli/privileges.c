@@ -153,7 +153,12 @@ void enter_sandbox(const Options *o, unsigned command) {
     if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing);
 }
 
-void close_file_access(const Options *o) {
-    SandboxPath cache = {o->cache, SANDBOX_WRITE};
-    if (!is_disabled(o)) sandbox_enter(&cache, o->cache && *o->cache);
+void close_file_access_except(const Options *o, const char *directory) {
+    SandboxPath paths[2];
+    int n = 0;
+    if (o->cache && *o->cache) paths[n++] = (SandboxPath){o->cache, SANDBOX_WRITE};
+    if (directory) paths[n++] = (SandboxPath){directory, SANDBOX_REMOVE};
+    if (!is_disabled(o)) sandbox_enter(paths, n);
 }
+
+void close_file_access(const Options *o) { close_file_access_except(o, NULL); }

@@ -11,6 +11,8 @@
 void enter_sandbox(const Options *o, unsigned command);
 // Gives up all files except the prefix cache. Call it when all other files are open.
 void close_file_access(const Options *o);
+// The same, but files of this directory can be removed; NULL: none.
+void close_file_access_except(const Options *o, const char *directory);
 // The file of chat's input history: $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose
 // directories are created. NULL with --no-history or without a home directory.
 const char *history_path(const Options *o);

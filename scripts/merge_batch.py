@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
 """Merges the outputs of `llama31 batch --shard K/N` in the order of the input, and checks that they are complete.
 
-usage: merge_batch.py [--lines] [-o MERGED] IN OUT...
+usage: merge_batch.py [--lines] [--dedupe] [-o MERGED] IN OUT...
+       merge_batch.py --status IN OUT...
 
-Every request of IN must have exactly one answer in the OUTs, and they must have no others. Otherwise nothing is written,
-stderr lists the missing, duplicate and unknown answers, and the exit status is 1."""
+Every request of IN must have exactly one answer in the OUTs, whose hash of the request matches, and they must have no
+others. Otherwise nothing is written, and stderr lists the problems and the shards to repeat. --dedupe keeps the first
+valid answer of each request and leaves out the others. --status counts the answers of each shard.
+
+Exit status: 0: complete; 1: something is missing, damaged or unreadable; 2: invalid command line."""
 import argparse
 import json
 import os
+import re
 import sys
+
+MAX_LINE = 4 << 20  # bytes of a request
 
 
 def key_of_request(text, line, is_lines):
@@ -43,82 +50,190 @@ def key_of_answer(answer):
     return key_of_value(answer["id"]) or ("line", answer["line"])
 
 
+def fnv(data):
+    """record_hash() of the program."""
+    h = 0xcbf29ce484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001b3 & (1 << 64) - 1
+    for factor in 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53:
+        h = (h ^ h >> 33) * factor & (1 << 64) - 1
+    return "%016x" % (h ^ h >> 33)
+
+
+def quote(match):
+    """A string of JSON as the program writes it; white space becomes empty."""
+    if not match[0].startswith(b'"'):
+        return b""
+    text = re.sub("[\ud800-\udfff]", "\ufffd", json.loads(match[0]))
+    text = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f]", lambda m: "\\u%04x" % ord(m[0]), text).encode()
+
+
+def is_answer_to(answer, text, is_lines):
+    """True if the hash of an answer is that of a request. Answers of earlier versions have none."""
+    if answer["hash"] is None or len(text) > MAX_LINE:
+        return True
+    if answer["hash"] == fnv(text):
+        return True
+    try:
+        return not is_lines and answer["hash"] == fnv(re.sub(rb'"(?:[^"\\]|\\.)*"|[ \t\r\n]+', quote, text))
+    except ValueError:
+        return False
+
+
+def count_tokens(answer):
+    usage = ((answer.get("response") or {}).get("body") or {}).get("usage") or {}
+    choices = answer.get("choices", [answer])
+    return usage.get("completion_tokens", 0) + sum(c.get("n_generated", 0) for c in choices)
+
+
 def read_answers(paths, problems):
-    """{key: (path, offset)}"""
-    answers = {}
+    """({key: [answer]}, {path: shard}); an answer has the members path, offset, hash, is_error and n_tokens."""
+    answers, shards = {}, {}
     for path in paths:
+        shards[path] = None
         with open(path, "rb") as f:
             offset = 0
             for number, line in enumerate(f, 1):
-                place = "%s: line %d" % (path, number)
                 try:
                     if not line.endswith(b"\n"):
                         raise ValueError("truncated line")
-                    key = key_of_answer(json.loads(line))
-                    if key in answers:
-                        problems.append("%s: duplicate: %s" % (place, key[1]))
-                    answers[key] = path, offset
+                    answer = json.loads(line)
+                    key = key_of_answer(answer)
+                    if "run" in answer:
+                        k, n = (answer["run"].split(" ")[1:] or ["1/1"])[0].split("/")
+                        shards[path] = int(k), max(int(n), 1)
+                    answers.setdefault(key, []).append(
+                        {"path": path, "offset": offset, "hash": answer.get("request"),
+                         "is_error": bool(answer.get("error")), "n_tokens": count_tokens(answer)})
                 except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
-                    problems.append("%s: not an answer: %s" % (place, e))
+                    problems.append((path, "%s: line %d: not an answer: %s" % (path, number, e)))
                 offset += len(line)
-    return answers
+    return answers, shards
 
 
-def order_answers(path, is_lines, answers, problems):
-    """[(path, offset)] of the answers in the order of the requests; removes them from `answers`."""
-    places, seen = [], set()
-    with open(path, "rb") as f:
+def order_answers(args, answers, problems):
+    """[answer] in the order of the requests, and the missing lines; removes them from `answers`."""
+    places, missing, seen = [], [], set()
+    with open(args.input, "rb") as f:
         for line, text in enumerate(f, 1):
             if line == 1 and text.startswith(b"\xef\xbb\xbf"):
                 text = text[3:]
             if not text.strip(b" \t\r\n"):
                 continue
-            key = key_of_request(text, line, is_lines)
+            key = key_of_request(text, line, args.lines)
             if key is None or key in seen or ("line", line) in answers:
                 key = "line", line
             seen.add(key)
-            if key in answers:
-                places.append(answers.pop(key))
-            else:
-                problems.append("%s: line %d: missing: %s" % (path, line, key[1]))
-    return places
+            text = text[:-1] if text.endswith(b"\n") else text
+            text = text[:-1] if args.lines and text.endswith(b"\r") else text
+
+            found = answers.pop(key, [])
+            valid = [a for a in found if is_answer_to(a, text, args.lines)]
+            places += sorted(valid, key=lambda a: a["is_error"])[:1]
+            if not valid:
+                what = "changed since its answer" if found else "missing"
+                missing.append((line, "%s: line %d: %s: %s" % (args.input, line, what, key[1])))
+            if len(valid) > 1 and not args.dedupe:
+                problems += [(a["path"], "%s: duplicate: %s" % (a["path"], key[1])) for a in valid[1:]]
+            args.n_dropped += len(found) - len(valid[:1])
+    return places, missing
+
+
+def shards_to_repeat(shards, missing, problems):
+    """A line for each shard with missing or damaged answers."""
+    sizes = {shard[1] for shard in shards.values() if shard}
+    if len(sizes) > 1:
+        yield "outputs of different numbers of shards: " + ", ".join(
+            "%s has %d/%d" % (path, *shard) for path, shard in shards.items() if shard)
+    if len(sizes) != 1:
+        return
+    n = sizes.pop()
+    path_of = {shard[0]: path for path, shard in shards.items() if shard}
+    damaged = {shards[path][0] for path, _ in problems if shards.get(path)}
+    for k in sorted(damaged | {(line - 1) % n + 1 for line, _ in missing}):
+        count = sum((line - 1) % n + 1 == k for line, _ in missing)
+        yield "shard %d/%d (%s): %d missing%s; repeat it with --shard %d/%d --resume" % (
+            k, n, path_of.get(k, "no output"), count, ", damaged" if k in damaged else "", k, n)
+
+
+def print_status(shards, answers, places, missing):
+    """Answers and errors of each output, and the tokens per second of those that a running process holds a lock of."""
+    whole = 0
+    for path, shard in shards.items():
+        own = [a for list_ in answers.values() for a in list_ if a["path"] == path]
+        n_missing = sum((line - 1) % shard[1] + 1 == shard[0] for line, _ in missing) if shard else 0
+        speed = ""
+        try:
+            with open(path + ".lock") as f:
+                start = int(f.read().split()[4])
+            sec = os.stat(path).st_mtime - os.stat(path + ".lock").st_mtime
+            rate = sum(a["n_tokens"] for a in own if a["offset"] >= start) / sec if sec > 0 else 0
+            whole += rate
+            speed = ", running, %.1f tokens/s" % rate
+        except (OSError, ValueError, IndexError):
+            pass
+        n_failed = sum(a["is_error"] for a in own)
+        print("%s: shard %s: %d done, %d failed, %d missing%s" % (
+            path, "%d/%d" % shard if shard else "unknown", len(own) - n_failed, n_failed, n_missing, speed))
+    n_failed = sum(a["is_error"] for a in places)
+    print("all: %d done, %d failed, %d missing, %.1f tokens/s" % (len(places) - n_failed, n_failed, len(missing), whole))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--lines", action="store_true", help="IN is plain text, one prompt per line")
+    parser.add_argument("--dedupe", action="store_true", help="keep the first valid answer of each request")
+    parser.add_argument("--status", action="store_true", help="count the answers of each shard; write nothing")
     parser.add_argument("-o", "--output", help="output file (default: stdout)")
     parser.add_argument("input", metavar="IN")
     parser.add_argument("outputs", metavar="OUT", nargs="+")
     args = parser.parse_args()
 
-    problems = []
-    answers = read_answers(args.outputs, problems)
-    places = order_answers(args.input, args.lines, answers, problems)
-    problems += ["%s: unknown: %s" % (answers[key][0], key[1]) for key in answers]
+    # A pattern such as out.* also matches these.
+    names = [args.input, args.output] if args.output else [args.input]
+    others = {os.path.realpath(name) for name in names}
+    paths = [p for p in args.outputs if os.path.realpath(p) not in others and not p.endswith((".lock", ".tmp"))]
+    if len(paths) < len(args.outputs):
+        print("merge_batch: left out: " + ", ".join(p for p in args.outputs if p not in paths), file=sys.stderr)
 
-    for problem in problems[:20]:
-        print("merge_batch: " + problem, file=sys.stderr)
-    if problems:
-        print("merge_batch: %d problems, nothing written" % len(problems), file=sys.stderr)
+    problems, args.n_dropped = [], 0
+    answers, shards = read_answers(paths, problems)
+    every = dict(answers)
+    places, missing = order_answers(args, answers, problems)
+    if args.status:
+        print_status(shards, every, places, missing)
+        return 1 if missing else 0
+    unknown = [(a["path"], "%s: unknown: %s" % (a["path"], key[1])) for key, found in answers.items() for a in found]
+    args.n_dropped += len(unknown)
+    if args.dedupe:
+        args.n_dropped += len(problems)
+        problems = []
+    else:
+        problems += unknown
+
+    found = [text for _, text in problems + missing]
+    for text in found[:20] + list(shards_to_repeat(shards, missing, problems) if found else []):
+        print("merge_batch: " + text, file=sys.stderr)
+    if found:
+        print("merge_batch: %d problems, nothing written" % len(found), file=sys.stderr)
         return 1
 
-    # Copies the answers in the order of the input.
-    files = {path: open(path, "rb") for path in args.outputs}
+    # Copies the answers in the order of the input, without the identities of the runs.
+    files = {path: open(path, "rb") for path in paths}
     merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
-    n_errors = 0
-    for path, offset in places:
-        files[path].seek(offset)
-        answer = files[path].readline()
-        n_errors += bool(json.loads(answer).get("error"))
-        merged.write(answer)
+    for a in places:
+        files[a["path"]].seek(a["offset"])
+        merged.write(re.sub(rb',"run":"[^"]*"}\n$', b"}\n", files[a["path"]].readline()))
 
     merged.flush()
     if args.output:
         merged.close()
         os.replace(args.output + ".tmp", args.output)
 
-    print("merge_batch: %d answers, %d errors" % (len(places) - n_errors, n_errors), file=sys.stderr)
+    n_errors = sum(a["is_error"] for a in places)
+    dropped = ", %d duplicate or outdated left out" % args.n_dropped if args.n_dropped else ""
+    print("merge_batch: %d answers, %d errors%s" % (len(places) - n_errors, n_errors, dropped), file=sys.stderr)
     return 0
 
 

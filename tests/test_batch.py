@@ -144,7 +144,7 @@ def broken_lines():
     yield '{"id": "b0", "prompt": ', "expected a JSON value"
     yield "nonsense", "expected a JSON value"
     yield '["prompt"]', "expected an object"
-    yield '{"id": "b3", "prompt": "\\ud800"}', "surrogate"
+    yield '{"id": "b3", "prompt": "\\ud80"}', "hexadecimal"
     yield b'{"id": "b4", "prompt": "\xff"}', "UTF-8"
     yield b"\x00\x01", "0x00"
     yield '{"id": "b6", "id": "b7", "prompt": "x"}', "duplicate key"
@@ -164,7 +164,7 @@ def broken_lines():
                                         ("dry_sequence_breakers", []), ("dry_sequence_breakers", 3),
                                         ("mirostat", 2), ("typical_p", 0.9), ("samplers", ["top_k"]), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
-                                        ("ignore_eos", 1), ("n", 0), ("stream", True), ("tools", [{}]),
+                                        ("ignore_eos", 1), ("n", 0), ("tools", [{}]),
                                         ("response_format", {"type": "xml"}),
                                         ("regex", 1), ("choices", [1]), ("grammar", 5))):
         yield dict(good, id="field %d" % i, **{field: value}), field
@@ -412,8 +412,9 @@ def read_openai(line, custom_ids):
     nothing = type(None)
     record = json.loads(line)
     error = record.get("error")
+    record.pop("run", None)  # of the first result
 
-    fields(record, "record", id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
+    fields(record, "record", request=str, id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
     check(record["id"].startswith("batch_req_") and (record["response"] is None) != (error is None), record)
     if error:
         fields(error, "error", code=str, message=str)
@@ -554,7 +555,7 @@ def several_prompts():
             alone = batch([dict(ask, prompt=p) for p in several], "--deterministic", *args)
             together = batch([dict(ask, prompt=several, n=2)], "--deterministic", *args)[0]["choices"]
             for i, choice in enumerate(together):
-                same(dict(choice, id=i // 2 + 1, seed=0), dict(alone[i // 2], seed=0))
+                same(dict(choice, id=i // 2 + 1, request=alone[i // 2]["request"], seed=0), dict(alone[i // 2], seed=0))
 
     body = batch([openai_request(0, "text", prompt=texts, n=2, echo=True)])[0]["response"]["body"]
     same([c["index"] for c in body["choices"]], list(range(6)))
@@ -775,6 +776,42 @@ def resume_checks_first(cli):
 
 
 @test
+def resume_changed_requests(cli):
+    """Changed requests are completed again, in one line each, also from a copy; --strict and another shard are refused."""
+    records = requests(12)
+    source, out = cli.write("in", records), cli.path_of("out")
+    cli.run("batch", "-q", "-i", source, "-o", out, "-s", 1)
+    records[3]["prompt"], records[5]["max_tokens"] = "Another", 2
+    records.insert(0, records.pop())
+    source, copy = cli.write("in", [json.dumps(r, indent=None, separators=(" ,", " : ")) for r in records]), cli.path_of("copy")
+    with open(out, "rb") as f, open(copy, "wb") as g:
+        g.write(f.read())
+    for args, words in ((["--strict"], "2 results no longer matching"), (["--shard", "1/2"], "another shard")):
+        check(words in cli.run("batch", "-i", source, "-o", copy, "--resume", *args, code=2)[1])
+    err = cli.run("batch", "-i", source, "-o", copy, "--resume")[1]
+    check("removed 2 results" in err and "2 records" in err and "10 skipped" in err, err)
+    fresh = cli.run("batch", "-q", "-i", source, "-s", 1)[0]
+    same({i: (a["text"], a["request"]) for i, a in ids_once(copy, range(12)).items()},
+         {a["id"]: (a["text"], a["request"]) for a in map(json.loads, fresh.splitlines())})
+    same(merge(cli, source, [copy, out], code=1)[1].count("duplicate"), 10)
+    found = subprocess.run([sys.executable, os.path.join(SCRIPTS, "merge_batch.py"), "--dedupe", source, copy, out],
+                           capture_output=True, text=True)
+    same((found.returncode, len(found.stdout.splitlines())), (0, 12), found.stderr)
+
+
+@test
+def lock_file(cli):
+    """OUT.lock of another host, or of a running process, is refused by name; that of a dead process is taken over."""
+    source, out = cli.write("in", requests(2)), cli.path_of("out")
+    for owner, words in (("1 elsewhere 0 0 0", "process 1 on elsewhere"), ("%d %s 0 0 0" % (os.getpid(), os.uname()[1]), "remove")):
+        cli.write("out.lock", [owner])
+        check(words in cli.run("batch", "-i", source, "-o", out, "--resume", code=1)[1])
+    cli.write("out.lock", ["4194303 %s 0 0 0" % os.uname()[1]])
+    check("taken over" in cli.run("batch", "-i", source, "-o", out, "--resume")[1])
+    check(not os.path.exists(out + ".lock"))
+
+
+@test
 def kill_loop(cli):
     """1000 records and at least 30 kills: in the end every id is there once, with a complete answer."""
     records = requests(1000)
@@ -979,8 +1016,8 @@ def shards(cli):
 
         for k in 1, 2, 3:
             outs.append(cli.path_of("out%d-%d" % (k, slurm)))
-            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(8 + 2 * k), SLURM_ARRAY_TASK_COUNT="3",
-                               SLURM_ARRAY_TASK_MIN="10", SLURM_ARRAY_TASK_STEP="2")
+            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(k), SLURM_ARRAY_TASK_COUNT="3",
+                               SLURM_ARRAY_TASK_MIN="1", SLURM_ARRAY_TASK_MAX="3")
             shard = "slurm" if slurm else "%d/3" % k
 
             p = subprocess.run(cli.command("batch", "--shard", shard, "-o", outs[-1], *options), env=environment,

@@ -232,7 +232,7 @@ def inputs_are_not_overwritten(tmp):
         run("quantize", "--force", model, out, "Q8_0", code=2)  # also without the quantizer
         _, err = chat("-m", model, stdin=b"Hello\n/save --force " + out.encode() + b"\n")
         check("same file" in err, err)
-    run("batch", "-m", model, "-i", "/dev/null", "-o", model, "--resume", code=1)
+    run("batch", "-m", model, "-i", "/dev/null", "-o", model, "--resume", code=2)
     same(read(model), before)
     holds_only(tmp, "m.gguf", "hard.gguf", "soft.gguf")
 

@@ -1,7 +1,9 @@
 // macOS and other POSIX systems. What POSIX lacks, only macOS answers, through sysctl.
 #include "base/os/os.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -28,6 +30,13 @@ void os_wake_all(_Atomic unsigned *word) {
 
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
+
+void os_host_name(char *out, size_t size) {
+    if (gethostname(out, size - 1)) *out = 0;
+    out[size - 1] = 0;
+}
+
+bool os_process_exists(long pid) { return kill((pid_t)pid, 0) == 0 || errno == EPERM; }
 
 // An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {

@@ -8,6 +8,7 @@ typedef enum {
     SANDBOX_READ_TREE, // read all files below this directory
     SANDBOX_WRITE,     // read and write this file, or create, replace and remove files below this
                        // directory
+    SANDBOX_REMOVE,    // remove files of this directory; only Landlock limits this to the directory
 } SandboxAccess;
 
 typedef struct {

@@ -116,10 +116,17 @@ static const int allowed_with_paths[] = {
     // the second call of sandbox_enter()
     SYS_prctl, SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule,
     SYS_landlock_restrict_self};
+// Allowed if files can only be removed. glibc on x86-64 uses the second one.
+static const int allowed_with_removal[] = {SYS_unlinkat,
+#ifdef SYS_unlink
+                                           SYS_unlink
+#endif
+};
 enum {
     N_HEAD = sizeof head / sizeof *head,
     N_ALWAYS = sizeof allowed / sizeof *allowed,
-    N_WITH_PATHS = sizeof allowed_with_paths / sizeof *allowed_with_paths
+    N_WITH_PATHS = sizeof allowed_with_paths / sizeof *allowed_with_paths,
+    N_WITH_REMOVAL = sizeof allowed_with_removal / sizeof *allowed_with_removal
 };
 
 // Appends two instructions for each call that allow it. Returns the end of the filter.
@@ -144,12 +151,17 @@ enum {
     RIGHTS_FILE = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | RIGHT_TRUNCATE
 };
 
+static const uint64_t rights[] = {[SANDBOX_READ] = RIGHTS_READ,
+                                  [SANDBOX_READ_TREE] = RIGHTS_READ,
+                                  [SANDBOX_WRITE] = RIGHTS_WRITE,
+                                  [SANDBOX_REMOVE] = LANDLOCK_ACCESS_FS_REMOVE_FILE};
+
 // Landlock accepts no rule for a pipe and does not restrict pipes. A path that does not exist gets
 // no rule.
 static void add_rule(int rules, SandboxPath path, uint64_t handled) {
     struct stat st;
     struct landlock_path_beneath_attr rule = {
-        .allowed_access = handled & (path.access == SANDBOX_WRITE ? RIGHTS_WRITE : RIGHTS_READ),
+        .allowed_access = handled & rights[path.access],
         .parent_fd = open(path.path, O_PATH | O_CLOEXEC),
     };
     if (rule.parent_fd < 0) return;
@@ -207,7 +219,12 @@ unsigned sandbox_enter(const SandboxPath *paths, int n) {
     // Assemble the filter: head, allowed calls, end.
     memcpy(filter, head, sizeof head);
     struct sock_filter *end = write_calls(filter + N_HEAD, allowed, N_ALWAYS);
-    if (n) end = write_calls(end, allowed_with_paths, N_WITH_PATHS);
+    bool can_open = false;
+    for (int i = 0; i < n; i++) can_open |= paths[i].access != SANDBOX_REMOVE;
+    if (can_open)
+        end = write_calls(end, allowed_with_paths, N_WITH_PATHS);
+    else if (n)
+        end = write_calls(end, allowed_with_removal, N_WITH_REMOVAL);
     *end++ = (struct sock_filter)REFUSE(EPERM);
     struct sock_fprog program = {(unsigned short)(end - filter), filter};
 

@@ -30,6 +30,7 @@ enum {
     MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
     WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
+    LOG_SEC = 30,            // seconds between lines of progress in a log file
     MAX_PREFIXES = 8         // kept prefixes of finished records, and one per sequence
 };
 
@@ -71,6 +72,7 @@ static double seconds_left(const Batch *b, double sec) {
 static void show_progress(Batch *b, bool is_last) {
     double now = now_sec(), sec = now - b->start;
     double interval = b->options.progress_json ? 1 : 0.2; // seconds
+    if (b->is_log) interval = LOG_SEC;
     if (!b->shows_progress || (!is_last && now - b->last_progress < interval)) return;
     b->last_progress = now;
 
@@ -100,8 +102,9 @@ static void show_progress(Batch *b, bool is_last) {
         if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
         if (per_sec > 0) snprintf(speed, sizeof speed, ", %.1f tok/s", per_sec);
         if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        progress_print(&b->options, "%ld%s records, %d running, %llu tokens%s%s", n, total,
-                       b->n_running, (unsigned long long)(g->n_prefill + g->n_decode), speed, eta);
+        (b->is_log ? note : progress_print)(
+            &b->options, "%ld%s records, %d running, %llu tokens%s%s", n, total, b->n_running,
+            (unsigned long long)(g->n_prefill + g->n_decode), speed, eta);
     }
 }
 
@@ -147,15 +150,31 @@ static void warn_unknown(const InternTable *unknown) {
 
 // Input
 
+// The hash of a request. White space and escapes do not change it. Its input must never change,
+// because outputs carry the hash. scripts/merge_batch.py computes it as well.
+static uint64_t hash_request(const Json *root, Str line) {
+    Buffer text = {0};
+    if (root)
+        json_write_value(&(JsonWriter){.out = &text}, NULL, root, NULL);
+    else
+        buffer_put(&text, line);
+    uint64_t hash = record_hash(0, buffer_str(&text));
+    buffer_free(&text);
+    return hash;
+}
+
 // Parses a line into r. Returns NULL, or an error code with err. A record with an error is
 // identified by its line number, so that a resumed run recognizes its error in the output.
 static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
     bool is_text = b->options.is_lines;
     if (state == LINE_LONG) {
+        r->hash = hash_request(NULL, (Str){0});
         error_set(err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
         return "line_too_long";
     }
-    if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
+    bool is_json = !is_text && json_parse(&b->doc, line.data, line.len, err);
+    r->hash = hash_request(is_json ? b->doc.root : NULL, line);
+    if (!is_text && !is_json) return "invalid_json";
     bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
     if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
     b->last_form = r->form;
@@ -182,9 +201,9 @@ static void add_request(Batch *b, LineState state, Str line) {
     }
 
     // Lines of other shards are only checked for repeated ids.
-    bool is_done = !id_add(&b->output.done, &r->id); // the id is unique: adding it changes nothing
-    b->n_skipped += is_own && is_done;
-    if (!is_own || is_done) {
+    bool is_done = batch_output_has(&b->output, r, is_own);
+    b->n_skipped += is_done;
+    if (!is_own || is_done || b->is_checking) {
         record_free(r);
         return;
     }
@@ -265,28 +284,65 @@ static void write_done(Batch *b) {
 
 // The command
 
-static long slurm_number(const char *variable, long missing) {
-    const char *text = getenv(variable);
-    int64_t n;
-    return text && parse_i64(text, &n) ? (long)n : missing;
+// Compares the requests of the input with the results of earlier runs, so that the output can be
+// repaired before the run gives up access to files. False for a pipe, which can be read only once.
+static bool check_results(Batch *b) {
+    off_t start = lseek(b->input.fd, 0, SEEK_CUR);
+    const LineReader input = b->input; // nothing is read yet
+    Str line;
+    LineState state;
+    if (b->task->only || !b->output.n_results || start < 0) return false;
+
+    b->is_checking = true;
+    while ((state = lines_next(&b->input, &line, true)) != LINE_END) add_line(b, state, line);
+    b->is_checking = false;
+
+    // Start again.
+    if (lseek(b->input.fd, start, SEEK_SET) < 0) die_file(b->input.path);
+    buffer_free(&b->input.bytes);
+    intern_clear(&b->seen);
+    b->input = input;
+    b->last_form = FORM_SHORT;
+    b->n_skipped = 0;
+    return true;
 }
 
-// Sets the shard from "K/N", or from "slurm": the index of this task in its job array.
+// Finds the shard of a task of a Slurm array: that of the output or, for a new output, the place of
+// the task in the array. The array may be a part of an earlier one, whose size is then unknown,
+// unless it is numbered 1 to N or 0 to N - 1. A single task is never taken for an array. False if
+// the variables are not those of an array.
+static bool find_slurm_shard(const char *stored, long *k, long *n) {
+    long task = slurm_number("SLURM_ARRAY_TASK_ID", -1);
+    long count = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
+    long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1);
+    long last = slurm_number("SLURM_ARRAY_TASK_MAX", first + count - 1);
+    long step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+    bool is_whole = count > 1 && (first == 0 || first == 1) && last == first + count - 1;
+
+    *k = task - first + 1;
+    *n = count;
+    if (task < first || step < 1 || count < 1) return false;
+    if (stored && sscanf(stored, " %ld/%ld", k, n) == 2) is_whole = task == *k || task == *k - 1;
+    if (!is_whole)
+        die(EXIT_USAGE,
+            "--shard slurm: a part of an array, and the output %s; type --shard K/N, for task %ld "
+            "of --array=1-N: --shard %ld/N",
+            stored ? "has the shard of another task" : "does not know its shard", task, task);
+    return true;
+}
+
+// Sets the shard from "K/N", or from "slurm".
 static void parse_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;
+    bool ok = true;
 
-    if (text && !strcmp(text, "slurm")) {
-        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1);
-        long step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
-        long task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
-        n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
-        k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
-    } else if (text && (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end])) {
-        k = 0;
-    }
+    if (text && !strcmp(text, "slurm"))
+        ok = find_slurm_shard(strchr(b->output.run, ' '), &k, &n);
+    else if (text)
+        ok = sscanf(text, "%ld/%ld%n", &k, &n, &end) == 2 && !text[end];
 
-    if (k < 1 || k > n)
+    if (!ok || k < 1 || k > n)
         die(EXIT_USAGE,
             "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and "
             "SLURM_ARRAY_TASK_COUNT of a job array, found \"%s\"",
@@ -302,20 +358,28 @@ static void open_batch(Batch *b) {
     if (!o->input && !b->task->only && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
 
-    // Input and output are opened before the model, so that their errors are reported early.
-    parse_shard(b, o->shard);
+    // The output of an earlier run knows the shard of an array task.
+    bool is_slurm = o->shard && !strcmp(o->shard, "slurm");
+    bool has_output = o->is_resume && o->output && access(o->output, F_OK) == 0;
+    if (!is_slurm || !has_output) parse_shard(b, o->shard);
     if (!b->task->only) {
         lines_open(&b->input, o->input, MAX_LINE);
         file_register_input(o->input); // never overwritten
     }
     if (!constraint_read_files(o, &err)) die_error(&err);
-    batch_output_open(&b->output, o);
 
     pipeline_open(&b->pipeline, o);
     template_warn_missing(o, &b->pipeline.tpl);
     if (b->task->open) b->task->open(&b->pipeline);
     sampling_complete(&b->options, &b->pipeline);
-    batch_output_resume(&b->output, &b->options, &b->pipeline);
+
+    // The output is created last, so that no error above leaves an empty file.
+    batch_output_open(&b->output, o);
+    if (is_slurm && has_output) parse_shard(b, o->shard);
+    batch_output_resume(&b->output, &b->options, &b->pipeline, b->shard, b->n_shards);
+    b->doc.replaces_surrogates = true;
+    batch_output_repair(&b->output, o, check_results(b));
+    b->doc.n_replaced = 0;
 
     // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
     // three quarters of the memory are partly evicted and read again in any case. KV caches may
@@ -339,13 +403,16 @@ static void open_batch(Batch *b) {
     if (max_logits < b->max_running) max_logits = b->max_running;
     generator_open(&b->pipeline, &b->generator, o->chunk, max_logits);
 
-    b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
+    bool has_terminal = terminal_has_escapes(STDERR_FILENO);
+    b->is_log = o->progress && !o->progress_json && !has_terminal;
+    b->shows_progress = !o->is_quiet && (o->progress_json || b->is_log || has_terminal);
     b->n_total = b->task->only ? 1 : 0;
     if (b->shows_progress && !b->task->only) count_records(b);
-    b->start = now_sec();
+    b->start = b->last_progress = now_sec();
 
-    close_file_access(o);
-    signals_defer();
+    close_file_access_except(o, b->output.lock_directory);
+    signals_defer(SIGINT);
+    signals_defer(SIGTERM);
 }
 
 int batch_run(const Options *o, const BatchTask *task) {
@@ -386,11 +453,17 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with %s to continue",
              count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));
+    if (b->output.n_stale)
+        warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
+             o->output, count_of((int)b->output.n_stale, "result"), b->output.first_stale);
+    if (b->doc.n_replaced)
+        warn("%s of the input replaced by U+FFFD", count_of(b->doc.n_replaced, "lone surrogate"));
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",
              count_of(b->output.n_incomplete, "answer"));
 
+    if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
     if (generate_interrupted) return EXIT_INTERRUPTED;
     if (b->n_failed + b->output.n_failed) return EXIT_RECORDS;
     return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;

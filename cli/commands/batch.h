@@ -15,11 +15,11 @@ typedef struct {
     // Input
     LineReader input;
     JsonDoc doc;
-    RequestForm last_form; // of the last valid request, also used for unreadable lines
-    long shard, n_shards;  // shard: from 1
-    bool at_end;
-    InternTable seen;    // ids of all requests so far
-    InternTable unknown; // names of their unknown fields
+    RequestForm last_form;    // of the last valid request, also used for unreadable lines
+    long shard, n_shards;     // shard: from 1
+    bool at_end, is_checking; // is_checking: results of earlier runs are compared
+    InternTable seen;         // ids of all requests so far
+    InternTable unknown;      // names of their unknown fields
 
     // Scheduling
     Record **window;         // (n_window) read and not yet written, in input order
@@ -38,7 +38,7 @@ typedef struct {
     int n_loops;                      // answers that ended in a loop
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     double start, last_progress;                           // now_sec()
-    bool shows_progress;
+    bool shows_progress, is_log;                           // is_log: lines of a log file
 } Batch;
 
 // batch_schedule.c

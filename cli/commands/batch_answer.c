@@ -7,12 +7,13 @@
 #include <math.h>
 #include <time.h>
 
-// Begins the line of output with the ids.
+// Begins the line of output with the ids and the hash of the request.
 static JsonWriter begin_answer(Record *r) {
     JsonWriter w = json_object(&r->answer);
     if (r->form != FORM_SHORT) json_write_format(&w, "id", "\"batch_req_%ld\"", r->line);
     json_write_format(&w, r->form == FORM_SHORT ? "id" : "custom_id", "%s",
                       r->has_id ? r->id.data : "null");
+    json_write_format(&w, "request", "\"%016llx\"", (unsigned long long)r->hash);
     return w;
 }
 

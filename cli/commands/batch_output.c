@@ -7,6 +7,7 @@
 #include "base/os/os.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,9 +47,48 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
     return id->len;
 }
 
+// Appends a line of output, with the identity of the run unless `run` is NULL.
+static void put_result(Buffer *out, Str line, const char *run) {
+    while (line.data[--line.len] != '}') continue; // white space may follow the brace
+    buffer_put(out, line);
+    if (run) buffer_printf(out, ",\"run\":\"%s\"", run);
+    buffer_puts(out, "}\n");
+}
+
+// Copies a member that is a string; "" if there is none, or if it is too long.
+static void copy_string(const Json *root, const char *key, char *out, size_t size) {
+    const Json *j = json_get_string(root, key);
+    bool fits = j && j->string.len < size;
+    snprintf(out, size, "%.*s", fits ? (int)j->string.len : 0, fits ? j->string.data : "");
+}
+
+// Adds a result to the table. It replaces an earlier one with the same id.
+static void add_result(BatchOutput *out, const Buffer *id, const Json *root, Result result) {
+    char hash[24];
+    int i = intern_add(&out->done, id->data, id->len, NULL);
+
+    copy_string(root, "request", hash, sizeof hash);
+    result.hash = strtoull(hash, NULL, 16);
+    result.is_incomplete = json_get(root, "incomplete") != NULL;
+
+    if (i < out->n_results) {
+        out->n_superseded++;
+        out->n_failed -= out->results[i].kind == RESULT_ERROR;
+        out->n_incomplete -= out->results[i].is_incomplete;
+    } else {
+        out->results = list_grow(out->results, out->n_results, sizeof *out->results);
+        out->n_results++;
+    }
+
+    out->n_unhashed += !result.hash;
+    out->n_failed += result.kind == RESULT_ERROR;
+    out->n_incomplete += result.is_incomplete;
+    out->results[i] = result;
+}
+
 // Reads all results except an incomplete last line, and sets out->n_truncated to the length of that
-// line. Adds the ids of the results to out->done or, if `kept` is not NULL, appends their lines to
-// it. Results of kind RESULT_RETRY are only counted (out->n_retry).
+// line. Adds the results to the table or, if `kept` is not NULL, appends the lines of those that
+// stay to it. Results of kind RESULT_RETRY are only counted (out->n_retry).
 static void read_results(BatchOutput *out, Buffer *kept) {
     LineReader l;
     JsonDoc doc = {0};
@@ -79,14 +119,15 @@ static void read_results(BatchOutput *out, Buffer *kept) {
         out->n_retry += kind == RESULT_RETRY;
         if (kind == RESULT_RETRY) continue;
 
-        if (kept) {
-            buffer_put(kept, line);
-            buffer_puts(kept, "\n");
-        } else {
-            id_add(&out->done, &id);
-            out->n_failed += kind == RESULT_ERROR;
-            out->n_incomplete += json_get(doc.root, "incomplete") != NULL;
+        const Json *run = json_get(doc.root, "run");
+        if (!kept) {
+            add_result(out, &id, doc.root, (Result){.line = l.number, .kind = kind});
+            if (run) copy_string(doc.root, "run", out->run, sizeof out->run);
+            continue;
         }
+        const Result *r = &out->results[intern_add(&out->done, id.data, id.len, NULL)];
+        if (r->line == l.number && !r->is_stale)
+            put_result(kept, line, kept->len || run ? NULL : out->run);
     }
 
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
@@ -97,16 +138,79 @@ static void read_results(BatchOutput *out, Buffer *kept) {
     buffer_free(&id);
 }
 
-// Removes an incomplete last line and the results that are to be repeated.
-static void repair(BatchOutput *out, const Options *o) {
+// Marks a result as stale.
+static void discard(BatchOutput *out, int i) {
+    Result *r = &out->results[i];
+    r->is_stale = true;
+    out->n_failed -= r->kind == RESULT_ERROR;
+    out->n_incomplete -= r->is_incomplete;
+    const Str id = {intern_key(&out->done, i), out->done.len[i]};
+    if (out->n_stale++ == 0) out->first_stale = text_format("%.*s", SHOWN(id));
+}
+
+static _Noreturn void die_stale(const BatchOutput *out) {
+    die(EXIT_USAGE,
+        "%s: %s no longer matching the requests (first: id %s); without --strict, they are removed "
+        "and completed again",
+        out->journal.path, count_of((int)out->n_stale, "result"), out->first_stale);
+}
+
+bool batch_output_has(BatchOutput *out, const Record *r, bool is_own) {
+    int i = intern_add(&out->done, r->id.data, r->id.len, NULL);
+    if (i >= out->n_results) return false;
+
+    Result *result = &out->results[i];
+    bool is_current = is_own && (!result->hash || result->hash == r->hash);
+    result->has_request = true;
+    if (!is_current && !result->is_stale) discard(out, i);
+    if (!is_current && out->is_repaired && r->options.is_strict) die_stale(out);
+    return is_current && !result->is_stale;
+}
+
+// Discards the errors of lines that the input no longer has. Answers stay, because an output may
+// collect those of several inputs.
+static void find_orphans(BatchOutput *out, const char *path) {
+    long n_answers = 0;
+    for (int i = 0; i < out->n_results; i++) {
+        Result *r = &out->results[i];
+        bool is_orphan = !r->has_request && !r->is_stale;
+        if (is_orphan && r->kind == RESULT_ERROR) discard(out, i);
+        n_answers += is_orphan && r->kind == RESULT_ANSWER;
+    }
+    if (n_answers)
+        warn("%s: the input has no request for %s; they stay", path,
+             count_of((int)n_answers, "result"));
+}
+
+void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
     Error err;
     Buffer kept = {0};
+    if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
+
+    if (is_checked) find_orphans(out, o->output);
+    if (out->n_stale && o->is_strict) die_stale(out);
+    if (out->n_unhashed)
+        warn("%s: %s from an earlier version: not compared with the requests", o->output,
+             count_of((int)out->n_unhashed, "result"));
+
     if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
     if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
-    if (!out->n_retry) return;
-    read_results(out, &kept);
-    if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
-    buffer_free(&kept);
+    if (out->n_superseded)
+        warn("%s: removed %s of ids that have a later one", o->output,
+             count_of((int)out->n_superseded, "result"));
+    if (out->n_stale)
+        warn("%s: removed %s no longer matching the requests (first: id %s)", o->output,
+             count_of((int)out->n_stale, "result"), out->first_stale);
+
+    if (out->n_retry + out->n_superseded + out->n_stale) {
+        read_results(out, &kept);
+        if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
+        out->adds_run |= !kept.len;
+        buffer_free(&kept);
+    }
+    out->n_stale = 0;
+    os_set_attribute(out->journal.fd, out->run);
+    out->is_repaired = true;
 }
 
 void batch_output_open(BatchOutput *out, const Options *o) {
@@ -125,6 +229,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
 
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
+    out->lock_directory = batch_lock(&out->journal);
 
     if (o->is_resume)
         read_results(out, NULL);
@@ -199,27 +304,38 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
     buffer_free(&input);
 }
 
-void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
+void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
+                         long n_shards) {
     enum { WITHOUT_CHECKSUM = 3 + 16 }; // bytes of "fp_HASH"
-    char old[64] = "";
+    char *old = out->run;
+    bool is_stored = *old; // in a result
     Buffer new = {0};
 
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
-    if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
+    if (!is_stored && o->is_resume) os_get_attribute(out->journal.fd, old, sizeof out->run);
 
     // A resumed run uses the seed of the first run, unless --seed is given. Checksums are compared
     // if the first run stored one.
-    const char *old_seed = strrchr(old, '_');
+    const char *old_seed = o->is_forced ? NULL : strrchr(old, '_');
     if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
     put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
-    if (old_seed && strcmp(old, new.data))
-        die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
-            out->journal.path,
-            strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed",
-            old, new.data);
+    size_t n_new = new.len;
+    if (n_shards > 1) buffer_printf(&new, " %ld/%ld", shard, n_shards);
 
-    repair(out, o);
-    os_set_attribute(out->journal.fd, new.data);
+    // Attributes of earlier versions have no shard.
+    size_t n_old = strcspn(old, " ");
+    const char *other = NULL;
+    if (old_seed && (is_stored || old[n_old]) && strcmp(old + n_old, new.data + n_new))
+        other = "shard";
+    if (old_seed && (n_old != n_new || strncmp(old, new.data, n_new)))
+        other =
+            strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed";
+    if (other)
+        die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
+            out->journal.path, other, old, new.data);
+
+    out->adds_run = !is_stored || strcmp(old, new.data);
+    snprintf(out->run, sizeof out->run, "%s", new.data);
     buffer_free(&new);
 }
 
@@ -229,8 +345,18 @@ const char *batch_output_resumed_by(const BatchOutput *out) {
 
 void batch_output_write(BatchOutput *out, Str line) {
     const Journal *j = &out->journal;
+    Buffer first = {0}; // the first result, with the identity of the run
     Error err;
-    if (journal_append(&out->journal, line, &err)) return;
+
+    if (out->adds_run) {
+        put_result(&first, line, out->run);
+        line = buffer_str(&first);
+    }
+    bool is_written = journal_append(&out->journal, line, &err);
+    out->adds_run &= !is_written;
+    buffer_free(&first);
+    if (is_written) return;
+
     if (errno == EPIPE) _exit(EXIT_OK);
     if (!j->is_file) die(EXIT_RUNTIME, "%s", err.text);
     die(EXIT_RUNTIME, "%s; %s%s %s", err.text,

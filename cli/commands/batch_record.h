@@ -33,8 +33,9 @@ typedef struct Record {
     // is in its parent.
     long line; // number of the input line, from 1
     RequestForm form;
-    Buffer id;   // as JSON: a string, an integer, or the line number
-    bool has_id; // false: no id could be read; `id` is then "line N", which is not JSON
+    Buffer id;     // as JSON: a string, an integer, or the line number
+    uint64_t hash; // of the request, as a line of input
+    bool has_id;   // false: no id could be read; `id` is then "line N", which is not JSON
     const Pipeline *pipeline;
     Options options;     // those of the command line, replaced by those of the request
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities

@@ -326,6 +326,19 @@ static bool parse_continue(Record *r, const Json *v, Error *err) {
            record_mismatch(err, "continue_final_message", "true or false", v);
 }
 
+// Collects the name of an unknown field; with --strict, refuses it.
+static bool note_unknown(const Record *r, const Json *v, Error *err) {
+    if (r->options.is_strict)
+        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
+        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
+    return true;
+}
+
+static bool parse_stream(Record *r, const Json *v, Error *err) {
+    return is_neutral(v) || note_unknown(r, v, err);
+}
+
 static bool check_neutral(Record *r, const Json *v, Error *err) {
     (void)r;
     return is_neutral(v) ||
@@ -346,9 +359,11 @@ static const struct {
     {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
     {"continue_final_message", parse_continue}, {"think", parse_think}, {"enable_thinking", parse_think},
     // Unsupported: only values that do not change the answer are accepted.
-    {"best_of", check_neutral}, {"stream", check_neutral}, {"suffix", check_neutral},
+    {"best_of", check_neutral}, {"suffix", check_neutral},
     {"functions", check_neutral}, {"function_call", check_neutral}, {"structural_tag", check_neutral},
     {"guided_whitespace_pattern", check_neutral}, {"ebnf", check_neutral},
+    // Answers are whole lines.
+    {"stream", parse_stream},
     // Parsed elsewhere.
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
@@ -368,15 +383,6 @@ static void put_option_name(Str key, char name[40]) {
     snprintf(name, 40, "--%.*s", SHOWN(key));
     for (char *c = name; *c; c++)
         if (*c == '_') *c = '-';
-}
-
-// Collects the name of an unknown field; with --strict, refuses it.
-static bool note_unknown(const Record *r, const Json *v, Error *err) {
-    if (r->options.is_strict)
-        return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
-    if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
-        intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
-    return true;
 }
 
 bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {

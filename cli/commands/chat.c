@@ -151,7 +151,7 @@ int command_chat(const Options *o) {
     int n_interrupts = 0;
 
     chat_open(&c, o);
-    signals_defer();
+    signals_defer(SIGINT);
     greet(&c);
 
     for (;;) {

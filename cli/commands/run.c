@@ -130,7 +130,7 @@ int command_run(const Options *given) {
     if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
     if (o->has_echo && !o->is_json && n == 1) text_write(prompt.data, prompt.len);
     close_file_access(o);
-    signals_defer();
+    signals_defer(SIGINT);
     generate_n(&p, &g, answer, &request, completions, n);
 
     // Errors during generation: memory, or logits that are not finite.
