@@ -81,6 +81,8 @@ def prompt_progress(tmp):
     t = Terminal(argv, 24, 80, environment(tmp))
     same(t.status(60), 0)
     check(b"reading 128 of " in t.raw and b" s left" in t.raw and "reading" not in t.text(), t.text())
+    first = [int(n) for n in re.findall(rb"reading (\d+) of \d+ tokens, \d+ s left", t.raw)]
+    check(first == sorted(first) and 0 < first[0] < 128, "no movement within the first chunk", first)
     for args, more in ((["-q"], {}), ([], {"TERM": "dumb"})):
         t = Terminal(argv + args, 24, 80, environment(tmp, **more))
         same(t.status(60), 0)
