@@ -168,14 +168,18 @@ def stats_line(tmp):
 
 @test
 def long_lines(tmp):
-    """chat leaves line breaks to the terminal, so that a copied line is one line."""
-    t = chat(tmp, "--temp", "0", "-n", "120", "-q")
-    mark = len(t.raw)
-    t.send(ONCE + "\r")
-    check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+    """chat cuts no word at the edge. It adds spaces and no newline, so that a copied paragraph is one line."""
     plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
-    check(plain.replace("\n", "\r\n").encode() in t.raw and max(map(len, plain.splitlines())) > 200, t.raw[mark:])
-    t.close()
+    check(max(map(len, plain.splitlines())) > 200, plain)
+    for args in [], ["--plain"]:
+        t = chat(tmp, "--temp", "0", "-n", "120", "-q", *args)
+        mark = len(t.raw)
+        t.send(ONCE + "\r")
+        check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+        rows = t.text().split("> " + ONCE + "\n")[1].splitlines()[:-1]
+        same(" ".join(" ".join(rows).split()), " ".join(plain.split()))
+        check(plain.replace("\n", "\r\n") in re.sub(" +", " ", t.raw[mark:].decode()), t.raw[mark:])
+        t.close()
 
 
 def model_that_says(tmp, piece):
