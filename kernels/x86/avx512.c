@@ -370,6 +370,13 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     *s->prefetch = prefetch;
 }
 
+// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
+// or none of them have minima. Part 2 compiles it, and avx512_vbmi.c uses it, too.
+typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
+
+extern const VnniPanel avx512_panels[2][2][2]; // group of 32; minima; one sum
+
+#if !defined(PART) || PART == 2
 // Adds the products of 32 rows with nt tokens to `sum`, for the group of columns that begins at k.
 // For these columns, x->scale[at] is the scale of the activations, x->start[h][at] the initial
 // value of the integer sums, and x->sum[h][at] the factor of the minima (h: half of the 32
@@ -459,13 +466,6 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     }
 }
 
-// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
-// or none of them have minima. Part 2 compiles it, and avx512_vbmi.c uses it, too.
-typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
-
-extern const VnniPanel avx512_panels[2][2][2]; // group of 32; minima; one sum
-
-#if !defined(PART) || PART == 2
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
 #define DEFINE_PANEL(name, ...)                                                                    \
     static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
