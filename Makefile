@@ -28,6 +28,10 @@ RULES   := Makefile base/os/platform.mk # all objects depend on both files
 FLAGS   += $(OPENMP)
 PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
+# Modules without hot loops compile in half the time at -O1. Another -O in CFLAGS applies to all files.
+COLD    := cli/% $(patsubst %.c,%,$(wildcard chat/*.c constrain/schema_*.c)) \
+           $(addprefix constrain/,formats gbnf grammar number pattern regex)
+$(COLD:%=$(BUILD)/%.o): OPTIMIZE := $(if $(filter -O3,$(CFLAGS)),-O1)
 # Otherwise gcc does not vectorize minima, maxima and rounding.
 $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 
@@ -100,7 +104,7 @@ $(BUILD)/commit $(BUILD)/parts $(BUILD)/suites: FORCE
 define compile
 	@mkdir -p $(@D)
 	$(call report,CC,$<)
-	$(V)$(CC) $(FLAGS) $(PROTECT) $(CFLAGS) $(FILE_FLAGS) -MMD -MP -c -o $@ $<
+	$(V)$(CC) $(FLAGS) $(PROTECT) $(CFLAGS) $(OPTIMIZE) $(FILE_FLAGS) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/%.o: %.c $(RULES) VERSION
 	$(compile)

@@ -42,6 +42,7 @@ struct Workspace {
     LoraScratch lora;
     ProductObserver observe; // NULL: none
     void *observe_arg;
+    bool is_calibration; // the observer needs all steps, but no logits
 };
 
 // Sizes the scratch buffers for one call of multiply() with these weights.
@@ -151,9 +152,10 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     return n;
 }
 
-void workspace_observe(Workspace *ws, ProductObserver observe, void *arg) {
+void workspace_observe(Workspace *ws, ProductObserver observe, void *arg, bool needs_all) {
     ws->observe = observe;
     ws->observe_arg = arg;
+    ws->is_calibration = needs_all;
 }
 
 // The state of a thread in the forward pass.
@@ -283,7 +285,8 @@ static void forward(void *arg) {
     const Config *c = &m->config;
     Workspace *ws = f.ws;
     float *x = ws->x, *h = ws->h, *att = ws->att;
-    int n = ws->n_steps, n_needed = ws->observe ? n : ws->n_logits; // rows after the last attention
+    int n = ws->n_steps,
+        n_needed = ws->is_calibration ? n : ws->n_logits; // rows after the last attention
 
     // x = the row of the embedding matrix that belongs to the token
     ops_embed(x, &m->embed, ws->tokens, n);
@@ -331,7 +334,7 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
-    if (ws->observe) return; // observers get only the products of the layers
+    if (ws->is_calibration) return; // the output matrix is not calibrated
 
     // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of

@@ -82,11 +82,11 @@ void workspace_free(Workspace *ws);
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err);
 
-// For calibration: called before every matrix product with its weights and its input x
-// (n, w->cols). All threads call it together, so it may run operations of kernels/ops.h. An
-// observed pass computes all steps in every layer, but no logits.
+// Called before every matrix product with its weights and its input x (n, w->cols). All threads
+// call it together, so it may run operations of kernels/ops.h. With needs_all, for calibration, a
+// pass computes all steps in every layer, but no logits. NULL: no observer.
 typedef void (*ProductObserver)(void *arg, const Tensor *w, const float *x, int n);
-void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
+void workspace_observe(Workspace *ws, ProductObserver observe, void *arg, bool needs_all);
 
 // Runs the forward pass and appends its tokens to the sessions. Returns the requested logits
 // (n_logits, vocab_size) in the order of the steps, valid until the next call. Returns NULL if no

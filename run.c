@@ -48,7 +48,7 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     if (o.wants_version) return print_version(o.is_verbose);
     if (o.wants_help) {
-        command_print_help(command);
+        command_print_help(command, false);
         return EXIT_OK;
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);

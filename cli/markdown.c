@@ -3,12 +3,19 @@
 #include "cli/markdown.h"
 
 #include <ctype.h>
+#include <stdio.h>
 
 enum { BOLD = 1, HEADING = 2, CODE = 4, CODE_BLOCK = 8 };
 
-static void put_style(unsigned style, Buffer *out) {
-    buffer_printf(out, "\x1b[0%s%sm", style & (BOLD | HEADING) ? ";1" : "",
-                  style & (CODE | CODE_BLOCK) ? ";36" : "");
+static void put_style(Markdown *m, unsigned style, Buffer *out) {
+    char sequence[16];
+    snprintf(sequence, sizeof sequence, "\x1b[0%s%sm", style & (BOLD | HEADING) ? ";1" : "",
+             style & (CODE | CODE_BLOCK) ? ";36" : "");
+    if (!m->is_plain) wrap_put_style(&m->wrap, sequence, out);
+}
+
+static void put_char(Markdown *m, const char *shown, Buffer *out) {
+    wrap_put(&m->wrap, shown, m->style & CODE_BLOCK, m->columns, out);
 }
 
 // The style after a run of markers, given the character `next` after the run. In code, only
@@ -28,9 +35,9 @@ static unsigned style_after(const Markdown *m, char next) {
 // Appends the run that was held back. Markers have the style of the text that they enclose.
 static void put_run(Markdown *m, char next, Buffer *out) {
     unsigned after = style_after(m, next);
-    if (after & ~m->style) put_style(after, out);
-    for (; m->n_run; m->n_run--) buffer_append(out, &m->marker, 1);
-    if (m->style & ~after) put_style(after, out);
+    if (after & ~m->style) put_style(m, after, out);
+    for (; m->n_run; m->n_run--) put_char(m, (char[]){m->marker, 0}, out);
+    if (m->style & ~after) put_style(m, after, out);
     m->style = after;
     m->before = m->marker;
     m->in_line = true;
@@ -48,14 +55,15 @@ void markdown_put(Markdown *m, Str text, Buffer *out) {
             m->n_run++;
             continue;
         }
-        if (c == '\n' && m->style & ~CODE_BLOCK) put_style(m->style &= CODE_BLOCK, out);
+        if (c == '\n' && m->style & ~CODE_BLOCK) put_style(m, m->style &= CODE_BLOCK, out);
         m->in_line = c != '\n' && (m->in_line || !isspace((unsigned char)c));
         m->before = c;
-        buffer_puts(out, shown);
+        put_char(m, shown, out);
     }
 }
 
 void markdown_end(Markdown *m, Buffer *out) {
     if (m->n_run) put_run(m, '\n', out);
-    if (m->style) put_style(m->style = 0, out);
+    if (m->style) put_style(m, m->style = 0, out);
+    wrap_end(&m->wrap, out);
 }

@@ -1,18 +1,21 @@
 // Markdown styles for text that arrives in pieces: headings and bold text bold, code in color.
 //
-// Only SGR sequences are added. The characters stay as they are, with their markers, so that copied
-// text is the original text.
+// Only SGR sequences and the spaces of wrap.h are added. The characters stay as they are, with
+// their markers, so that copied text is the original text.
 #pragma once
 
-#include "base/text.h"
+#include "cli/wrap.h"
 
-// Zero-initialize for each text.
+// Zero-initialize for each text, except for the first two fields.
 typedef struct {
+    bool is_plain;  // no styles
+    size_t columns; // of the terminal, where words are wrapped; SIZE_MAX: they are not
     unsigned style; // bits, see markdown.c
     char marker;    // '*', '`' or '#': the character of the last run of markers
     int n_run;      // length of this run if it is held back, else 0
     char before;    // the character before the run
-    bool in_line;   // something other than white space precedes it on its line
+    Wrap wrap;
+    bool in_line; // something other than white space precedes it on its line
 } Markdown;
 
 // Appends the next piece of a text with its styles. Control characters are escaped. A run of

@@ -34,6 +34,8 @@ enum {
     CMD_SET = 1 << 11,    // chat's /set NAME VALUE
     CMD_REQUEST = 1 << 12 // a field of a batch request
 };
+// Adds to a set of commands that `help COMMAND` lists the option for them without --all.
+#define COMMON(commands) ((unsigned)(commands) | (unsigned)(commands) << 16)
 
 // Values of all options of all commands. A field keeps its default if its option is not given.
 typedef struct {
@@ -41,7 +43,7 @@ typedef struct {
     const char **args;   // (n_args) positional arguments
     int n_args;
     bool is_given[MAX_OPTIONS]; // by the command line, for each row of option_table
-    bool wants_help, wants_man, wants_version;
+    bool wants_help, wants_all, wants_man, wants_version;
     const char *completion; // shell name
     Buffer ignored;         // llama.cpp options without effect, a space before each
 
@@ -141,7 +143,7 @@ typedef enum {
 // A row of the option table. A row without names is the title of a group of options.
 typedef struct {
     const char *names[3]; // NULL after the last
-    unsigned commands;    // CMD_* bits
+    unsigned commands;    // CMD_* bits, COMMON() for some
     OptionKind kind;
     size_t offset;   // of the field in Options
     size_t n_offset; // of the length of a list

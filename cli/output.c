@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/signals.h"
+#include "cli/wrap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,14 +102,25 @@ void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double shar
 
 void note(const Options *o, const char *fmt, ...) {
     Buffer text = {0}, shown = {0};
+    Wrap wrap = {0};
     va_list ap;
     bool is_dim = terminal_has_color(STDERR_FILENO);
+    size_t columns = isatty(STDERR_FILENO) ? terminal_columns(STDERR_FILENO) : SIZE_MAX;
+
     if (o && o->is_quiet) return;
     progress_end();
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    buffer_put_escaped(&shown, buffer_str(&text), "\n\t");
+
+    for (size_t i = 0; i < text.len;) {
+        char c[17];
+        i += utf8_escape(text.data + i, text.len - i, "\n\t", c);
+        wrap_put(&wrap, c, false, columns, &shown);
+    }
+    wrap_end(&wrap, &shown);
+    buffer_puts(&shown, "");
+
     fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
     buffer_free(&text);
     buffer_free(&shown);
@@ -141,9 +153,9 @@ void options_put_settings(const Options *o, const Options *defaults, Buffer *out
     }
 }
 
-size_t terminal_columns(void) {
+size_t terminal_columns(int fd) {
     struct winsize size = {0};
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
 void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent, size_t columns) {
@@ -167,23 +179,6 @@ void put_wrapped(Buffer *out, Str text, const char *separator, size_t indent, si
         n += end != SIZE_MAX; // the space
         text = (Str){text.data + n, text.len - n};
     }
-}
-
-void warn_wrapped(const char *fmt, ...) {
-    Buffer text = {0}, shown = {0};
-    va_list ap;
-    buffer_puts(&text, "warning: ");
-    va_start(ap, fmt);
-    buffer_vprintf(&text, fmt, ap);
-    va_end(ap);
-
-    buffer_puts(&shown, "llama31: ");
-    size_t columns = isatty(STDERR_FILENO) ? terminal_columns() : SIZE_MAX;
-    put_wrapped(&shown, buffer_str(&text), " ", shown.len, columns);
-    note(NULL, "%s", shown.data);
-
-    buffer_free(&text);
-    buffer_free(&shown);
 }
 
 const char *printable(Str s) {

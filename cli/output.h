@@ -17,7 +17,8 @@ bool terminal_has_escapes(int fd);
 // True if, in addition, NO_COLOR (no-color.org) does not disable colors.
 bool terminal_has_color(int fd);
 
-// Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).
+// Prints a note on stderr, unless -q is given (o NULL: always). On a terminal it is dim and its
+// lines break at spaces.
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "1 message", "2 messages"; static memory.
 const char *count_of(int n, const char *noun);
@@ -27,10 +28,8 @@ const char *scaled(char out[24], double n, const char *unit);
 // that `defaults` has too (NULL: appends all). An option that was not given and whose default is
 // not a number (-n) is left out.
 void options_put_settings(const Options *o, const Options *defaults, Buffer *out);
-// Prints a warning as warn() does. On a terminal, its lines break at spaces.
-void warn_wrapped(const char *fmt, ...) PRINTF_LIKE(1, 2);
-// Width of the terminal of stderr; 80 if it is unknown.
-size_t terminal_columns(void);
+// Width of the terminal fd; 80 if it is unknown.
+size_t terminal_columns(int fd);
 // Appends a text whose lines fit this many columns. Lines are broken after `separator`, whose last
 // character is a space. `indent` is the width of a label before the text, in columns; the other
 // lines are indented by it.

@@ -4,8 +4,10 @@
 #include "model/size.h"
 #include "base/os/os.h"
 #include "cli/output.h"
+#include "kernels/team.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 // The time of computing the first n positions of a context, in units of the first token's time. The
 // products of a token take the same time at each position; attention grows with the position.
@@ -18,19 +20,46 @@ static double prefill_work(const Model *m, double n) {
     return n + n * n / 2 * ATTEND_COST * attend_key / products;
 }
 
+// A prefill that is shown.
+typedef struct {
+    const Options *options;
+    const Model *model;
+    const Sequence *sequence;
+    double start_sec;
+} Progress;
+
+// Prints the progress of a pass over n tokens where a layer begins, with the product of its first
+// matrix: a share of the layers counts as a share of the tokens. One thread prints.
+static void observe_layer(void *arg, const Tensor *w, const float *x, int n) {
+    const Progress *p = arg;
+    const Model *m = p->model;
+    const Sequence *s = p->sequence;
+    int layer = 0, n_layers = m->config.n_layers;
+    (void)x;
+
+    while (layer < n_layers && w != &m->layers[layer].wq) layer++;
+    if (layer == n_layers) return;
+
+    for (int item; team_next(1, &item);) {
+        int n_cached = s->n_reused + s->n_from_cache, n_prompt = s->request.n_prompt;
+        double n_done = s->n_prefilled - n + (double)n * layer / n_layers; // n are in n_prefilled
+        double cached = prefill_work(m, n_cached);
+        double share = (prefill_work(m, n_done) - cached) / (prefill_work(m, n_prompt) - cached);
+        progress_prefill(p->options, (uint64_t)(n_done - n_cached), (uint64_t)(n_prompt - n_cached),
+                         share, p->start_sec);
+    }
+    team_end_op(OP_REST);
+}
+
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session) {
+    Progress p = {o, g->model, s, now_sec()};
     sequence_start(s, g, r, session);
-    int n_cached = s->n_reused + s->n_from_cache, n = r->n_prompt - n_cached;
-    double cached = prefill_work(g->model, n_cached);
-    double work = prefill_work(g->model, r->n_prompt) - cached;
-    double start = now_sec();
-    progress_prefill(o, 0, (uint64_t)n, 0, start);
-    while (s->finish == FINISH_NONE && s->n_prefilled < r->n_prompt && generate_step(g, &s, 1))
-        if (s->n_prefilled < r->n_prompt) { // otherwise the first token may be on the screen
-            double share = (prefill_work(g->model, s->n_prefilled) - cached) / work;
-            progress_prefill(o, (uint64_t)(s->n_prefilled - n_cached), (uint64_t)n, share, start);
-        }
+    if (terminal_has_escapes(STDERR_FILENO))
+        workspace_observe(g->workspace, observe_layer, &p, false);
+    while (s->finish == FINISH_NONE && s->n_prefilled < r->n_prompt && generate_step(g, &s, 1)) {
+    }
+    workspace_observe(g->workspace, NULL, NULL, false);
     progress_end();
 }
 

@@ -58,7 +58,7 @@ static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
 static int run_windows(const QuantizeOptions *o, Calibration *calibration, const Model *m,
                        const Tokenizer *t, Ids *ids, int n_ctx, Error *err) {
     Workspace *ws = workspace_new(m, n_ctx, 1);
-    workspace_observe(ws, observe_product, calibration);
+    workspace_observe(ws, observe_product, calibration, true);
 
     int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx;
     int n_done = 0;

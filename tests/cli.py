@@ -43,6 +43,12 @@ def test(f):
     return f
 
 
+def slow(f):
+    """Leaves the test to .ci/run, which sets LLAMA31_CI."""
+    f.is_slow = True
+    return f
+
+
 def check(condition, *why):
     if not condition:
         raise AssertionError(" ".join(str(w) for w in why) or "condition")
@@ -154,6 +160,8 @@ def main(suite, *modules):
 
         needs = inspect.signature(f).parameters
         try:
+            if hasattr(f, "is_slow") and not os.environ.get("LLAMA31_CI"):
+                raise Skip("slow; LLAMA31_CI=1 runs it")
             requires(*modules)
             if "cli" in needs:
                 cli = cli or Cli(tmp)

@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, CMD_BENCH, argc - 1, argv + 1, &err)) die_error(&err);
     if (o.wants_help || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");
-    bench_take_threads(&o);
+    bench_prepare(&o);
     if (!kernels_init(NULL)) die(EXIT_USAGE, "LLAMA31_ISA: unknown value");
     int n_threads = o.model_options.n_threads;
     return team_serve(n_threads > 0 ? n_threads : team_default_threads(), run_sweep, &o);

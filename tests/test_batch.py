@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, run_batch, same, test
+from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, run_batch, same, slow,
+                 test)
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -368,6 +369,7 @@ def bad_records(cli):
 
 
 @test
+@slow
 def long_line(cli):
     """A line of 1 GB, or a wide array of small values, gives an error record and takes little memory."""
     source = cli.path_of("in")
@@ -811,7 +813,7 @@ def lock_file(cli):
     check(not os.path.exists(out + ".lock"))
 
 
-@test
+@slow
 def kill_loop(cli):
     """1000 records and at least 30 kills: in the end every id is there once, with a complete answer."""
     records = requests(1000)

@@ -79,12 +79,13 @@ def ask(t, keys, seconds=20):
 def first_answer():
     t = chat(BUILT_IN, "--temp", "0", "-n", "12")
     lines = t.text().split("\n")
-    assert "stories" in lines[0] and "/help" in lines[1] and lines[2] == ">", t.text()
+    assert re.match(r"stories\S* .*Q8_0, [\d.]+ MB, context \d+ of \d+$", lines[0]), lines[0]
+    assert "stories" in lines[1] and "/help" in lines[2] and lines[3] == ">", t.text()
     ask(t, "Once upon a time")
     lines = t.text().split("\n")
-    same(lines[2], "> Once upon a time")
-    assert lines[3].startswith("Once upon a time, there"), t.text()
-    assert any("tok/s" in line for line in lines), t.text()
+    same(lines[3], "> Once upon a time")
+    assert lines[4].startswith("Once upon a time, there"), t.text()
+    assert re.fullmatch(r"[\d.]+ tok/s", lines[-2]), t.text()
     t.send("\x04")
     same(t.status(), 0)
 
@@ -437,9 +438,10 @@ def built_in_model():
 
 @test
 def pipe_answers_each_line():
-    out, err = piped(BUILT_IN, ["Once upon a time", "The end"], "-n", "5", "--temp", "0")
+    out, err = piped(BUILT_IN, ["Once upon a time", "The end"], "-n", "5", "--temp", "0", "-v")
     assert len(out.split("\n")) >= 3, out
     same(err.count("prefill"), 2)
+    assert "tok/s" not in piped(BUILT_IN, ["Once upon a time"], "-n", "5")[1]
     same(piped(BUILT_IN, [])[0], "")
 
 
@@ -579,6 +581,42 @@ def commands():
 
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
     assert "system    two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
+
+
+@test
+def names_of_other_programs():
+    """Commands of other programs, and "exit" on a terminal, do what they mean; an unknown option of /set is explained."""
+    out, err = piped(BUILT_IN, ["Once", "/retry", "/model", "/reset", "/temp 0.3", "/set parameter top-k 7", "/set foo 3", "/set tmep 1",
+                                "/set ignore-eos true", "/show", "/?", "/new", "exit", "/bye", "never"], "-n", "3", "--seed", "1")
+    same(len(out.splitlines()), 3)  # Once, /retry, exit
+    for text in ("context   ", "(cleared)", "temp 0.3, top-k 7", "unknown option --foo (/set lists them)", "did you mean --temp (/set",
+                 "--ignore-eos cannot change within a chat", "/regen   answer"):
+        assert text in err, (text, err)
+
+    t = chat(BUILT_IN, "-n", "2", "-q")
+    t.send("exit\r")
+    same(t.status(), 0)
+
+
+@test
+def last_exchange():
+    """A resumed or loaded dialogue shows its last message and answer on a terminal, the end of long ones; not with -q."""
+    name = path("exchange.jsonl")
+    with open(name, "w", encoding="utf-8") as f:
+        for role, content in ("user", "first"), ("assistant", "one"), ("user", "second"), ("assistant", "\u00e9" * 1500 + " end"):
+            f.write(json.dumps({"role": role, "content": content}) + "\n")
+    for options, lines in (["--session", name], []), ([], ["/load " + name]):
+        t = chat(BUILT_IN, "-n", "2", *options, rows=40)
+        for line in lines:
+            ask(t, line)
+        shown = t.text()
+        assert "> second\n...\n\u00e9" in shown and " end\n4 messages" in shown and "first" not in shown, shown
+        same(shown.count("\u00e9"), 998)
+        t.close()
+    t = chat(BUILT_IN, "-n", "2", "-q", "--session", name)
+    assert "second" not in t.text(), t.text()
+    t.close()
+    assert "second" not in piped(BUILT_IN, ["/load " + name])[1]
 
 
 @test

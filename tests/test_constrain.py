@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 
-from cli import DATA, Skip, check, main, read_lines, run_batch, same, test
+from cli import DATA, Skip, check, main, read_lines, run_batch, same, slow, test
 import schema_closed
 from schema_check import is_valid
 from schema_random import Random
@@ -325,6 +325,7 @@ class RandomGrammar:
 
 
 @test
+@slow
 def ambiguous_grammars(cli):
     """All short texts of random ambiguous grammars: the verdict, and how much of each text can be continued, are those of
     an enumeration. LLAMA31_GRAMMARS sets the number of grammars, LLAMA31_SEED the seed."""

@@ -21,7 +21,7 @@ import time
 import types
 import zipfile
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, requires, same, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, requires, same, slow, test
 
 sys.path.insert(0, SCRIPTS)
 import export
@@ -1067,6 +1067,7 @@ def refuses_special_and_large_files(tmp):
 
 
 @test
+@slow
 def refuses_excess(tmp):
     """Counts and lengths that no checkpoint has are refused before work that grows with their square."""
     meta = copy("small31", os.path.join(tmp, "a"))

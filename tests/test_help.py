@@ -21,8 +21,8 @@ def program(*args, code=0, program=PROGRAM):
     return r.stdout, r.stderr
 
 
-def helps():
-    return {command: program("help", command)[0] for command in COMMANDS}
+def helps(*args):
+    return {command: program("help", command, *args)[0] for command in COMMANDS}
 
 
 def names_in(text):
@@ -33,19 +33,39 @@ def names_in(text):
 def fits(tmp):
     """Help fits 80 columns and has groups, defaults and an example."""
     overview = program("help")[0]
-    for command, text in list(helps().items()) + [("", overview)]:
+    everything = helps("--all")
+    for command, text in list(helps().items()) + list(everything.items()) + [("", overview)]:
         check(max(map(len, text.splitlines())) <= 80, command)
-        check("\nExample:\n  llama31 " in text, command)
+        check("\nExample:\n  " in text, command)
         check(command in overview, command)
-    run = program("help", "run")[0]
     for words in ("Sampling:", "(default 0.8)", "(default 40)", "(default f16)", "(default 0.95)", "(default 0.05)"):
-        check(words in run, words)
+        check(words in everything["run"], words)
     for command, text in helps().items():
         same(program(command, "--help")[0], text)
-        example = re.search(r"Example:\n  llama31 (.*)", text).group(1)
-        check(example.startswith(command + " "), example)
+        check(re.search(r"Example:\n  llama31 %s " % command, text), text)
     for args in (("--help",), ("-h",)):
         same(program(*args)[0], overview)
+
+
+@test
+def common_options(tmp):
+    """help begins with run, chat and batch; help COMMAND lists the common options by one name, and counts the others."""
+    overview = program("help")[0]
+    same(re.findall(r"^  (\w+) ", overview.split("Tools:")[0], re.M), COMMANDS[:3])
+    check(len(overview.splitlines()) < 24 and "Exit status" not in overview and "NO_COLOR" not in overview, overview)
+
+    everything = helps("--all")
+    for command, text in helps().items():
+        shown = re.findall(r"^  (-[-\w]+)", text, re.M)
+        rows = re.findall(r"^  (-[-\w]+)", everything[command], re.M)
+        check(1 < len(shown) <= 18 and set(shown) <= set(rows), command, shown)
+        check("\nllama31 help %s --all: %d more\n" % (command, len(rows) - len(shown)) in text, command, text)
+        check(not re.search(r"^  -[-\w]+, ", text, re.M) and " more\n" not in everything[command], command)
+
+    # Each of those of run is used in an example.
+    options, examples = program("help", "run")[0].split("Example:")
+    for name in re.findall(r"^  (-[-\w]+)", options, re.M):
+        check(re.search(r" %s\b" % name, examples), name)
 
 
 @test
@@ -62,7 +82,7 @@ def manual(tmp):
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
 
-    for command, text in helps().items():
+    for command, text in helps("--all").items():
         check(".TP\n\\fB%s" % command in plain, command)
         for name in names_in(text):
             check(re.search(r"(\.B |, )%s\b" % re.escape(name), plain), name)
@@ -73,7 +93,7 @@ def manual(tmp):
 
     # The commands of chat.
     with open(os.path.join(cli.ROOT, "cli", "commands", "chat_commands.c")) as f:
-        table = re.findall(r'^    \{"(/\w+)",\s*"([^"]+)"', f.read(), re.M)
+        table = re.findall(r'^    \{"(/\w+)",\s*"([^"/][^"]*)"', f.read(), re.M)
     check(len(table) > 10)
     for name, text in table:
         check(".B %s\n%s\n" % (name, text) in plain, "manual.roff lacks", name, text)
@@ -118,7 +138,7 @@ def bash_completion(tmp):
     types = complete("llama31", "quantize", "a", "b", "")
     same(types, mixtures())
     check(not types or {"Q4_K_M", "Q2_K"} <= types, types)
-    for command, text in helps().items():
+    for command, text in helps("--all").items():
         check(names_in(text) <= complete("llama31", command, "-"), command, names_in(text) - complete("llama31", command, "-"))
 
 

@@ -90,6 +90,8 @@ def prompt_progress(tmp):
     t = Terminal(argv, 24, 80, environment(tmp))
     same(t.status(60), 0)
     check(b"reading 128 of " in t.raw and b" s left" in t.raw and "reading" not in t.text(), t.text())
+    first = [int(n) for n in re.findall(rb"reading (\d+) of \d+ tokens, \d+ s left", t.raw)]
+    check(first == sorted(first) and 0 < first[0] < 128, "no movement within the first chunk", first)
     for args, more in ((["-q"], {}), ([], {"TERM": "dumb"})):
         t = Terminal(argv + args, 24, 80, environment(tmp, **more))
         same(t.status(60), 0)
@@ -175,14 +177,18 @@ def stats_line(tmp):
 
 @test
 def long_lines(tmp):
-    """chat leaves line breaks to the terminal, so that a copied line is one line."""
-    t = chat(tmp, "--temp", "0", "-n", "120", "-q")
-    mark = len(t.raw)
-    t.send(ONCE + "\r")
-    check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+    """chat cuts no word at the edge. It adds spaces and no newline, so that a copied paragraph is one line."""
     plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
-    check(plain.replace("\n", "\r\n").encode() in t.raw and max(map(len, plain.splitlines())) > 200, t.raw[mark:])
-    t.close()
+    check(max(map(len, plain.splitlines())) > 200, plain)
+    for args in [], ["--plain"]:
+        t = chat(tmp, "--temp", "0", "-n", "120", "-q", *args)
+        mark = len(t.raw)
+        t.send(ONCE + "\r")
+        check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+        rows = t.text().split("> " + ONCE + "\n")[1].splitlines()[:-1]
+        same(" ".join(" ".join(rows).split()), " ".join(plain.split()))
+        check(plain.replace("\n", "\r\n") in re.sub(" +", " ", t.raw[mark:].decode()), t.raw[mark:])
+        t.close()
 
 
 def model_that_says(tmp, piece):

@@ -2,11 +2,13 @@
 #include "tests/test.h"
 #include "cli/markdown.h"
 
+#include <locale.h>
 #include <string.h>
+#include <wchar.h>
 
-// Renders a text in pieces of at most `step` bytes.
-static void render(const char *text, size_t n, size_t step, Buffer *out) {
-    Markdown m = {0};
+// Renders a text in pieces of at most `step` bytes, for a terminal of this width.
+static void render(const char *text, size_t n, size_t step, size_t columns, Buffer *out) {
+    Markdown m = {.columns = columns};
     out->len = 0;
     for (size_t i = 0, k; i < n; i += k) {
         k = n - i < step ? n - i : step;
@@ -54,7 +56,7 @@ static void examples(void) {
     Buffer out = {0}, shown = {0};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        render(cases[i][0], strlen(cases[i][0]), SIZE_MAX, &out);
+        render(cases[i][0], strlen(cases[i][0]), SIZE_MAX, SIZE_MAX, &out);
         name_styles(&out, &shown);
         CHECK(str_is(buffer_str(&shown), cases[i][1]), "case %zu: %s", i, shown.data);
     }
@@ -77,8 +79,8 @@ static void text_is_unchanged(void) {
             text[k] = alphabet[(state >> 33) % (sizeof alphabet)]; // also a NUL byte
         }
 
-        render(text, n, SIZE_MAX, &whole);
-        render(text, n, 1 + (size_t)i % 3, &pieces);
+        render(text, n, SIZE_MAX, SIZE_MAX, &whole);
+        render(text, n, 1 + (size_t)i % 3, SIZE_MAX, &pieces);
         CHECK(str_eq(buffer_str(&whole), buffer_str(&pieces)), "text %d in pieces", i);
 
         escaped.len = 0;
@@ -101,7 +103,96 @@ static void text_is_unchanged(void) {
     buffer_free(&escaped);
 }
 
+enum { COLUMNS = 10 };
+
+// What a terminal of COLUMNS columns shows, with "|" where it continues a line on the next row.
+static void show_rows(const Buffer *in, Buffer *out) {
+    int column = 0;
+    out->len = 0;
+    for (size_t i = 0, n; i < in->len; i += n) {
+        uint32_t code;
+        n = (size_t)utf8_decode(in->data + i, in->len - i, &code);
+        if (code == 0x1b) {
+            n = strcspn(in->data + i, "m") + 1;
+            continue;
+        }
+        int width = code == '\n' ? 0 : wcwidth((wchar_t)code);
+        if (column + width > COLUMNS) {
+            buffer_puts(out, "|");
+            column = 0;
+        }
+        column = code == '\n' ? 0 : column + width;
+        buffer_append(out, in->data + i, n);
+    }
+}
+
+static void words_are_wrapped(void) {
+    static const char *const cases[][2] = {
+        {"The quick brown fox", "The quick |brown fox"},
+        {"ten chars. more", "ten       |chars.    |more"},
+        {"abcdefghij klm", "abcdefghij| klm"},
+        {"ab cdefghijklmno p", "ab        |cdefghijkl|mno p"},
+        {"a **bold words** b", "a **bold  |words** b"},
+        {"```\nlong code line\n```\nlong text line", "```\nlong code |line\n```\nlong text |line"},
+        {"日本語文 字 ab", "日本語文 |字 ab"},
+        {"naïve café crème", "naïve     |café crème"},
+        {"one two\nthree four", "one two\nthree four"},
+    };
+    Buffer out = {0}, shown = {0};
+
+    setlocale(LC_CTYPE, "C.UTF-8"); // for wcwidth
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *text = cases[i][0];
+        render(text, strlen(text), SIZE_MAX, COLUMNS, &out);
+        show_rows(&out, &shown);
+        CHECK(str_is(buffer_str(&shown), cases[i][1]), "case %zu: %s", i, shown.data);
+    }
+
+    // After a change of the width, the terminal wraps the rest of the line.
+    Markdown m = {.columns = 8};
+    out.len = 0;
+    markdown_put(&m, str_of("one two "), &out);
+    m.columns = COLUMNS;
+    markdown_put(&m, str_of("three four\nlonger words"), &out);
+    markdown_end(&m, &out);
+    CHECK(str_is(buffer_str(&out), "one two three four\nlonger    words"), "%s", out.data);
+
+    buffer_free(&out);
+    buffer_free(&shown);
+}
+
+// No word that fits a row is cut, and only spaces are added.
+static void words_stay_whole(void) {
+    uint64_t state = 3;
+    Buffer text = {0}, out = {0}, shown = {0}, joined = {0};
+
+    for (int i = 0; i < 2000; i++) {
+        text.len = joined.len = 0;
+        for (int k = 0; k < 12; k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            buffer_printf(&text, "%s%.*s", k ? " " : "", (int)(1 + (state >> 33) % COLUMNS),
+                          "abcdefghij");
+        }
+        render(text.data, text.len, 1 + (size_t)i % 5, COLUMNS, &out);
+        show_rows(&out, &shown);
+
+        for (const char *at = shown.data; (at = strchr(at, '|')); at++)
+            CHECK(at[-1] == ' ' || at[1] == ' ', "text %d: %s", i, shown.data);
+        for (size_t k = 0; k < out.len; k++)
+            if (out.data[k] != ' ' || out.data[k + 1] != ' ')
+                buffer_append(&joined, out.data + k, 1);
+        CHECK(str_eq(buffer_str(&joined), buffer_str(&text)), "text %d: %s", i, joined.data);
+    }
+
+    buffer_free(&text);
+    buffer_free(&out);
+    buffer_free(&shown);
+    buffer_free(&joined);
+}
+
 void test_markdown(void) {
     test_case("markdown: examples", examples);
     test_case("markdown: the text stays as it is", text_is_unchanged);
+    test_case("markdown: words are wrapped at the edge", words_are_wrapped);
+    test_case("markdown: words stay whole", words_stay_whole);
 }

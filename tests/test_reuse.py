@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, change_byte, check, main, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, change_byte, check, main, requires, same, slow, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -63,6 +63,7 @@ def lookup_in_a_batch(cli):
 
 
 @test
+@slow
 def lookup_in_a_batch_invariant_backend(cli):
     """Quantized weights on AVX2 have the same bits for any batch size: drafts need no --deterministic there."""
     requires("speculate")

@@ -9,6 +9,7 @@
 #include "cli/sampling.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
+#include "model/size.h"
 
 #include <unistd.h>
 
@@ -88,19 +89,28 @@ static void chat_open(Chat *c, const Options *o) {
     if (c->pipeline.tpl.missing.len) warn_once(c);
 }
 
-// Tells a new user what to type.
+// Names the model, tells a new user what to type, and shows where a resumed dialogue ended.
 static void greet(const Chat *c) {
+    const Options *o = &c->options;
+    const Model *m = &c->pipeline.model;
     const Dialogue *d = &c->dialogue;
-    if (!c->is_terminal || c->options.is_json) return;
-    if (!c->options.model)
-        note(&c->options, "The built-in model only tells short stories; -m FILE opens another.");
+    const char *type = gguf_file_type(&m->file);
+    Str name = gguf_get_text(&m->file, "general.name");
+    char size[24];
+    if (!c->is_terminal || o->is_json) return;
+
+    if (!name.len) name = str_of(m->file.path);
+    note(o, "%.*s%s%s, %s, context %d of %d", SHOWN(name), type ? " " : "", type ? type : "",
+         scaled(size, (double)model_weight_bytes(m), "B"), o->ctx, m->config.max_context);
+    if (!o->model)
+        note(o, "The built-in model only tells short stories; -m FILE opens another.");
     else if (c->pipeline.tpl.is_none)
-        note(&c->options, "This is a base model. Type the beginning of a text.");
-    else
-        note(&c->options, "Type a message.");
-    note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands.");
+        note(o, "This is a base model. Type the beginning of a text.");
+    note(o, "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands.");
+
+    chat_show_last(c);
     if (d->n)
-        note(&c->options, "%s so far%s", count_of(d->n, "message"),
+        note(o, "%s so far%s", count_of(d->n, "message"),
              dialogue_has(d, d->n - 1, "user") ? "; the last has no answer: /regen" : "");
 }
 
@@ -175,6 +185,9 @@ int command_chat(const Options *o) {
         }
         n_interrupts = 0;
         if (str_is_blank(buffer_str(&text))) continue;
+
+        bool is_exit = str_is_one_of(buffer_str(&text), "exit quit");
+        if (is_exit && c.is_terminal && result == EDITOR_TYPED && !is_editing) break;
 
         bool is_message = result == EDITOR_PASTED || !is_command(&c, &text);
         if (is_message && is_editing)

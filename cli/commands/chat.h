@@ -59,6 +59,9 @@ void chat_replace(Chat *c, int from, Str text);
 // Removes the last user message and all messages after it. False if there is no user message.
 bool chat_undo(Chat *c);
 
+// On a terminal, shows the last message of the user and what follows it.
+void chat_show_last(const Chat *c);
+
 // Runs a line that begins with a slash. False ends the chat.
 bool chat_command(Chat *c, const char *text);
 // A Completer: completes commands, options of /set, and files.

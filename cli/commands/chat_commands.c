@@ -23,16 +23,25 @@ static void show_settings(const Chat *c, bool is_all) {
     if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
     options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
     buffer_puts(&shown, is_all ? "" : "options   ");
-    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns());
+    put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns(STDERR_FILENO));
     note(NULL, "%s", shown.data);
 
     buffer_free(&settings);
     buffer_free(&shown);
 }
 
+// "temp" or "--temp" is the option --temp, "n" is -n. Writes this name; NULL with err if there is
+// no such option of /set.
+static const Option *find_setting(const Chat *c, const char *name, char option[42], Error *err) {
+    const char *bare = name + strspn(name, "-");
+    snprintf(option, 42, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
+    return option_find(&c->options, CMD_SET, option, err);
+}
+
 static void command_set(Chat *c, const char *text) {
     char name[40], value[40], option[42];
     Error err;
+    if (str_begins_with(str_of(text), "parameter ")) text += strlen("parameter "); // as in ollama
     int n = sscanf(text, " %39s %39s", name, value);
 
     if (n < 1) show_settings(c, true);
@@ -40,14 +49,17 @@ static void command_set(Chat *c, const char *text) {
         chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
 
-    const char *bare = name + strspn(name, "-");
-    snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
-
-    const Option *found = option_find(&c->options, CMD_SET, option, &err);
-    if (!found || !option_set(&c->options, found, option, value, &err))
+    const Option *found = find_setting(c, name, option, &err);
+    if (!found && option_find(&c->options, CMD_CHAT, option, NULL)) {
+        chat_error(c, "/set: %s cannot change within a chat; /set lists the others", option);
+    } else if (!found) {
+        const char *why = strstr(err.text, "unknown"); // up to the hint for the command line
+        chat_error(c, "/set: %.*s(/set lists them)", (int)strcspn(why, "("), why);
+    } else if (!option_set(&c->options, found, option, value, &err)) {
         chat_error(c, "/set: %s", err.text);
-    else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
+    } else if (!strcmp(option, "--seed") || !strcmp(option, "-s")) {
         c->n_answers = 0;
+    }
 }
 
 static void command_show(Chat *c, const char *text) {
@@ -95,6 +107,19 @@ static void command_file(Chat *c, const char *path) {
     free(ids.data);
 }
 
+void chat_show_last(const Chat *c) {
+    enum { MAX_BYTES = 2000 }; // of each message
+    const Dialogue *d = &c->dialogue;
+    int first = dialogue_last(d, "user");
+    for (int i = first; c->is_terminal && i >= 0 && i < d->n; i++) {
+        Str text = d->messages[i].content;
+        size_t skipped = text.len > MAX_BYTES ? text.len - MAX_BYTES : 0;
+        while (skipped && skipped < text.len && (text.data[skipped] & 0xc0) == 0x80) skipped++;
+        note(&c->options, "%s%s%.*s", i == first ? "> " : "", skipped ? "... " : "",
+             (int)(text.len - skipped), text.data + skipped);
+    }
+}
+
 // The old dialogue is kept until the new one has been read.
 static void command_load(Chat *c, const char *path) {
     Dialogue *d = &c->dialogue;
@@ -114,6 +139,7 @@ static void command_load(Chat *c, const char *path) {
     dialogue_remove(d, 0, n_old);
     d->dropped.len = 0;
     chat_save(c, false);
+    chat_show_last(c);
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
@@ -324,6 +350,12 @@ static const struct {
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
+// Names of other programs.
+static const char *const aliases[][2] = {
+    {"/quit", "/exit"},   {"/bye", "/exit"}, {"/reset", "/clear"}, {"/new", "/clear"},
+    {"/retry", "/regen"}, {"/?", "/help"},   {"/model", "/show"},
+};
+
 static void command_list(Chat *c, const char *text) {
     for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
     note(NULL,
@@ -338,11 +370,19 @@ static bool is_stream(const char *path) {
 }
 
 bool chat_command(Chat *c, const char *text) {
-    char word[40];
+    char word[40], option[42];
     size_t n = strcspn(text, " \t");
 
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
-    if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(word, aliases[i][0])) snprintf(word, sizeof word, "%s", aliases[i][1]);
+
+    // The name of an option, as in "/temp 0.7", sets it.
+    if (find_setting(c, word + 1, option, NULL)) {
+        command_set(c, text + 1);
+        return true;
+    }
+
     text += n + strspn(text + n, " \t");
 
     for (int i = 0; i < N_COMMANDS; i++) {

@@ -173,14 +173,19 @@ static bool begins_with_call(const Answer *a) {
     return is_call;
 }
 
+// On a terminal, Markdown is styled and words are wrapped. Reasoning is plain dim text.
 static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
+    Markdown *m = &a->markdown;
     Buffer shown = {0};
-    if (a->chat->options.is_plain || !terminal_has_color(STDOUT_FILENO)) {
+    if (!isatty(STDOUT_FILENO)) {
         text_write(text, n);
         return;
     }
-    markdown_put(&a->markdown, (Str){text, n}, &shown);
-    if (is_end) markdown_end(&a->markdown, &shown);
+    m->columns = terminal_columns(STDOUT_FILENO);
+    m->is_plain =
+        a->in_reasoning || a->chat->options.is_plain || !terminal_has_color(STDOUT_FILENO);
+    markdown_put(m, (Str){text, n}, &shown);
+    if (is_end) markdown_end(m, &shown);
     text_write_styled(buffer_str(&shown));
     buffer_free(&shown);
 }
@@ -209,7 +214,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
         size_t end = str_find((Str){text, n}, str_of("</think>"));
         size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
         text_dim(true);
-        text_write(text, n_dim);
+        show_text(a, text, n_dim, end != SIZE_MAX);
         text += n_dim;
         n -= n_dim;
         if (end != SIZE_MAX) {
@@ -316,7 +321,10 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         text_print_json(&w);
     }
 
-    note_stats(&c->options, g, r->n_reasoning, r->n_answer, s->request.sample.seed);
+    if (c->options.is_verbose)
+        note_stats(&c->options, g, r->n_reasoning, r->n_answer, s->request.sample.seed);
+    else if (c->is_terminal && g->n_decode)
+        note(&c->options, "%.1f tok/s", (double)g->n_decode / g->decode_sec);
 
     // Add the counters of this answer to those of the chat, and reset them.
     c->n_prefill += g->n_prefill;

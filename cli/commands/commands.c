@@ -8,7 +8,13 @@
 const Command command_table[] = {
     {"run", CMD_RUN, INT_MAX, run_prepare, command_run, MODULE_CORE,
      "[-m MODEL] [PROMPT | -f FILE | < stdin]", "generate text",
-     "llama31 run -m model.gguf --temp 0.6 \"Why is the sky blue?\""},
+     "llama31 run -m model.gguf \"Why is the sky blue?\"\n"
+     "llama31 run -sys \"Summarize in one sentence.\" -f notes.txt\n"
+     "git diff | llama31 run -q -n 60 -sys \"Write a commit message.\"\n"
+     "llama31 run --choices yes,no --temp 0 \"Is this spam? You have won!\"\n"
+     "llama31 run --json-schema @person.json --json \"Ada Lovelace, 36\"\n"
+     "llama31 run --reasoning off -s 7 -v \"How many days has a leap year?\"\n"
+     "llama31 run --raw -t 4 -c 4096 \"Once upon a time\""},
     {"chat", CMD_CHAT, 0, model_take_argument, command_chat, MODULE_CORE, "[-m MODEL] [-sys TEXT]",
      "chat with a model",
      "llama31 chat -m model.gguf -sys \"You are terse.\" --session talk.jsonl"},
@@ -35,8 +41,9 @@ const Command command_table[] = {
      "[-m MODEL | --dim D] [--positions A..B:STEP]",
      "print rotary frequencies, angles and the cis table",
      "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
-    {"help", CMD_HELP, 1, NULL, command_help, MODULE_CORE, "[COMMAND] [--man | --completion SHELL]",
-     "list commands, or the options of a command", "llama31 help run"},
+    {"help", CMD_HELP, 1, NULL, command_help, MODULE_CORE,
+     "[COMMAND [--all]] [--man | --completion SHELL]", "list commands, or the options of a command",
+     "llama31 help run --all"},
 };
 const int n_commands = sizeof command_table / sizeof *command_table;
 

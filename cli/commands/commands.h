@@ -13,7 +13,8 @@ typedef struct {
     void (*prepare)(Options *o); // completes the options before the sandbox is entered, or NULL
     int (*run)(const Options *o);
     Module module; // required module
-    const char *usage, *summary, *example;
+    const char *usage, *summary;
+    const char *examples; // lines
 } Command;
 
 extern const Command command_table[];
@@ -28,8 +29,8 @@ const Command *command_find(const char *name);
 // or a model file alone opens a chat.
 const Command *command_choose(int argc, char **argv, int *n_before);
 
-// Prints the options of a command.
-void command_print_help(const Command *command);
+// Prints the options of a command: the common ones, or all with their other spellings.
+void command_print_help(const Command *command, bool is_all);
 // Prints a completion script for "bash", "zsh" or "fish". False for any other shell.
 bool completion_print(const char *shell);
 

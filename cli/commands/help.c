@@ -43,12 +43,13 @@ static void print_definition(const char *term, const char *text) {
     buffer_free(&out);
 }
 
-// "-n, --n-predict N"
-static const char *option_synopsis(const Option *option) {
+// "-n, --n-predict N", or "-n N" without the other spellings.
+static const char *option_synopsis(const Option *option, bool has_spellings) {
     static Buffer text;
     text.len = 0;
-    for (int k = 0; k < 3 && option->names[k]; k++)
-        buffer_printf(&text, "%s%s", k ? ", " : "", option->names[k]);
+    buffer_puts(&text, option->names[0]);
+    for (int k = 1; k < 3 && option->names[k] && has_spellings; k++)
+        buffer_printf(&text, ", %s", option->names[k]);
     if (option->value) buffer_printf(&text, " %s", option->value);
     return text.data;
 }
@@ -64,19 +65,34 @@ static Str command_summary(const Command *command) {
     return buffer_str(&text);
 }
 
-void command_print_help(const Command *command) {
-    const char *group = NULL;
+void command_print_help(const Command *command, bool is_all) {
+    const char *group = is_all ? NULL : "Options";
+    int n_more = 0;
     Buffer summary = {0};
     put_wrapped(&summary, command_summary(command), " ", 0, COLUMNS);
     printf("usage: llama31 %s %s\n%s\n", command->name, command->usage, summary.data);
+
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
-        if (!row->names[0]) group = row->help;
+        unsigned wanted = is_all ? command->flag : COMMON(command->flag);
+        if (!row->names[0] && is_all) group = row->help;
         if (!row->names[0] || !(row->commands & command->flag)) continue;
+        if ((row->commands & wanted) != wanted) {
+            n_more++;
+            continue;
+        }
+
         if (group) printf("\n%s:\n", group);
         group = NULL;
-        print_definition(option_synopsis(row), row->help);
+        print_definition(option_synopsis(row, is_all), row->help);
     }
-    printf("\nExample:\n  %s\n", command->example);
+    if (n_more) printf("\nllama31 help %s --all: %d more\n", command->name, n_more);
+
+    printf("\nExample:\n");
+    for (const char *line = command->examples; *line; line += strspn(line, "\n")) {
+        int n = (int)strcspn(line, "\n");
+        printf("  %.*s\n", n, line);
+        line += n;
+    }
 }
 
 // Prints a line of roff: hyphens become minus signs, backslashes are escaped, and the line cannot
@@ -96,20 +112,25 @@ static void print_roff_definition(const char *term, const char *text) {
     print_roff(text);
 }
 
-static void print_definitions(const char *title, const Definition *d,
-                              void (*print)(const char *term, const char *text)) {
+static void print_roff_definitions(const char *title, const Definition *d) {
     printf("%s\n", title);
-    for (; d->term; d++) print(d->term, d->text);
+    for (; d->term; d++) print_roff_definition(d->term, d->text);
+}
+
+// Prints the commands that are in a set.
+static void print_commands(const char *title, unsigned set) {
+    puts(title);
+    for (const Command *c = command_table; c < command_table + n_commands; c++)
+        if (c->flag & set) print_definition(c->name, c->summary);
 }
 
 static void print_overview(void) {
-    puts("usage: llama31 COMMAND [OPTIONS]\n\n"
-         "llama31 help COMMAND lists a command's options; llama31 --version [-v]\n\nCommands:");
-    for (int i = 0; i < n_commands; i++)
-        print_definition(command_table[i].name, command_table[i].summary);
-    print_definitions("\nExit status:", exit_codes, print_definition);
-    print_definitions("\nEnvironment:", variables, print_definition);
-    puts("\nExample:\n  llama31 run \"Once upon a time\"");
+    enum { MAIN = CMD_RUN | CMD_CHAT | CMD_BATCH };
+    puts("usage: llama31 COMMAND [OPTIONS]");
+    print_commands("\nCommands:", MAIN);
+    print_commands("\nTools:", CMD_ALL & ~MAIN);
+    puts("\nllama31 help COMMAND lists its options; help --man is the manual page.\n\n"
+         "Example:\n  llama31 run \"Once upon a time\"\n  llama31 chat -m model.gguf");
 }
 
 // The sections of the manual page that are not generated: manual.roff, embedded by completions.S.
@@ -127,7 +148,7 @@ static void print_man_page(void) {
         print_roff(c->usage);
         print_roff(command_summary(c).data);
         printf(".EX\n");
-        print_roff(c->example);
+        print_roff(c->examples);
         printf(".EE\n");
     }
 
@@ -139,15 +160,15 @@ static void print_man_page(void) {
             continue;
         }
 
-        print_roff_definition(option_synopsis(row), row->help);
+        print_roff_definition(option_synopsis(row, true), row->help);
         for (int i = 0, n = 0; i < n_commands; i++)
             if (row->commands & command_table[i].flag)
                 printf("%s%s", n++ ? ", " : "(", command_table[i].name);
         puts(")");
     }
 
-    print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
-    print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
+    print_roff_definitions(".SH EXIT STATUS", exit_codes);
+    print_roff_definitions(".SH ENVIRONMENT", variables);
     printf("%s", strchr(tables, '\n') + 1);
 }
 
@@ -158,7 +179,7 @@ int command_help(const Options *o) {
     if (o->wants_man)
         print_man_page();
     else if (o->n_args)
-        command_print_help(command_find(o->args[0]));
+        command_print_help(command_find(o->args[0]), o->wants_all);
     else
         print_overview();
     return EXIT_OK;

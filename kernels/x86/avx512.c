@@ -370,6 +370,13 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     *s->prefetch = prefetch;
 }
 
+// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
+// or none of them have minima. Part 2 compiles it, and avx512_vbmi.c uses it, too.
+typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
+
+extern const VnniPanel avx512_panels[2][2][2]; // group of 32; minima; one sum
+
+#if !defined(PART) || PART == 2
 // Adds the products of 32 rows with nt tokens to `sum`, for the group of columns that begins at k.
 // For these columns, x->scale[at] is the scale of the activations, x->start[h][at] the initial
 // value of the integer sums, and x->sum[h][at] the factor of the minima (h: half of the 32
@@ -459,10 +466,6 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     }
 }
 
-// Multiplies a panel by any number of tokens. Types with the same group size share the code if all
-// or none of them have minima.
-typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
-
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
 #define DEFINE_PANEL(name, ...)                                                                    \
     static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
@@ -477,13 +480,14 @@ DEFINE_PANEL(panel_16_min_one_sum, 16, true, 1)
 DEFINE_PANEL(panel_32_one_sum, 32, false, 1)
 DEFINE_PANEL(panel_32_min_one_sum, 32, true, 1)
 
-static const VnniPanel vnni_panels[2][2][2] = { // group of 32; minima; one sum
+const VnniPanel avx512_panels[2][2][2] = {
     {{panel_16, panel_16_one_sum}, {panel_16_min, panel_16_min_one_sum}},
     {{panel_32, panel_32_one_sum}, {panel_32_min, panel_32_min_one_sum}}};
+#endif
 
 INLINE void vnni_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     const TypeInfo *info = type_info(type);
-    vnni_panels[info->group == 32][info->has_min][s->n_sums == 1](s, r, t, n);
+    avx512_panels[info->group == 32][info->has_min][s->n_sums == 1](s, r, t, n);
 }
 
 static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
