@@ -49,8 +49,8 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 
 void template_warn_missing(const Options *o, const Template *tpl) {
     if (tpl->missing.len && !o->is_raw)
-        warn("template %s marks turns with text that users can imitate: %s", tpl->name,
-             tpl->missing.data);
+        note(NULL, "llama31: warning: template %s marks turns with text that users can imitate: %s",
+             tpl->name, tpl->missing.data);
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.

@@ -47,12 +47,13 @@ void run_prepare(Options *o) {
                 "run: \"%s\" names a model; models are files (docs/models.md); text: -p TEXT", arg);
 }
 
-// Appends a file. Removes its final newline, which editors and `echo` add, unless --keep-newline is
-// given.
+// Appends a text file without its final newline, which editors and `echo` add; with --keep-newline,
+// a file of any bytes as it is.
 static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;
-    if (!file_read_text(path, out, &err)) die_error(&err);
+    bool ok = o->keep_newline ? file_read(path, out, &err) : file_read_text(path, out, &err);
+    if (!ok) die_error(&err);
     if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;

@@ -15,7 +15,7 @@ from cli import PROGRAM, ROOT, Skip, check, main, requires, test
 PAGES = sorted(os.path.relpath(f, ROOT) for pattern in ("*.md", "docs/*.md", "stories/*.md") for f in glob.glob(os.path.join(ROOT, pattern)))
 MODEL = os.path.join(ROOT, "stories", "stories.gguf")
 NOT_RUN = {  # part of a command: why it does not run here
-    "parallel -S": "needs other machines",
+    "parallel -j1": "needs other machines",
     "sbatch": "needs a cluster",
     "< requests": "needs two pipes",
     "truncated.gguf": "shows a refusal",
@@ -31,9 +31,13 @@ NOT_RUN = {  # part of a command: why it does not run here
     "man -l": "needs man",
     "source <(": "prints nothing; tests/test_help.py runs it",
     "fish": "tests/test_help.py runs it",
+    "-i $< -o $@": "is a rule of a Makefile",
+    "$SGE_TASK_ID": "needs a scheduler; tests/test_slurm.py runs another",
+    "--shard $i/8": "needs Kubernetes",
 }
 REPLACED = {  # what the built-in model or this directory does not have
     "git diff": "cat notes.txt",
+    "git log -5": "cat notes.txt",
     "128000,9906": "1,2",
     "9906 11 1917": "1 11 19",
     "/home/you/llama31/": "",
@@ -43,6 +47,7 @@ FILES = {
     "answer.gbnf": 'root ::= "yes" | "no"',
     "talk.jsonl": '{"role": "user", "content": "Hi"}\n{"role": "assistant", "content": "Hello."}\n',
     "ids": "1,2,3",
+    "in.jsonl": '{"prompt": "One", "max_tokens": 2}\n{"prompt": "Two", "max_tokens": 2}\n',
     **dict.fromkeys(("notes.txt", "text.txt", "PROMPT", "long-prompt.txt"), "Once upon a time there was a dog. " * 60),
     **dict.fromkeys(("strings.jsonl", "texts.jsonl"), '"Once upon a time"\n'),
 }

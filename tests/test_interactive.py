@@ -354,7 +354,7 @@ def interrupted_batch(tmp):
     """Ctrl-C reports the unfinished answers and suggests --resume. left_sec is null while the remaining time is unknown."""
     name, out = os.path.join(tmp, "in"), os.path.join(tmp, "out")
     with open(name, "w") as f:
-        f.write('{"prompt":"Once","max_tokens":4000}\n' * 8)
+        f.write('{"prompt":"Once","max_tokens":4000,"ignore_eos":true,"stop_loops":false}\n' * 8)
     p = subprocess.Popen([PROGRAM, "batch", "-t", "1", "-i", name, "-o", out, "--progress-json", "--parallel", "4"],
                          stderr=subprocess.PIPE, text=True)
     first = json.loads(p.stderr.readline())

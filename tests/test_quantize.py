@@ -405,7 +405,7 @@ def missing_importance(tmp):
     """One warning line if a type that needs an importance matrix has none; no warning for other types."""
     source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
     write_model(source, n_layers=2)
-    write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0] * 256) for i in range(2) for part in PRODUCTS])
+    write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0, 2.0] * 128) for i in range(2) for part in PRODUCTS])
     for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 1), ("IQ3_XXS", ["--imatrix", path], 0),
                           ("IQ3_S", [], 0), ("Q2_K", [], 0)):
         _, err = call("quantize", "--force", *args, source, out, name)
