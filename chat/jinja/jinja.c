@@ -329,27 +329,15 @@ static Value add_sequences(Heap *h, Value a, Value b) {
     return v;
 }
 
-// v * n, for strings, lists and tuples.
-static Value repeat_sequence(Heap *h, Value v, int64_t n) {
+// v * n, for a string.
+static Value repeat_string(Heap *h, Value v, int64_t n) {
     size_t start = h->out.len;
-
-    if (v.kind == VALUE_STRING) {
-        for (; n > 0; n--) {
-            heap_spend(h, 1);
-            heap_put(h, v.text);
-        }
-        return heap_pop_string(h, start);
-    }
-
-    if (v.kind != VALUE_LIST && v.kind != VALUE_TUPLE)
-        heap_fail(h, "cannot multiply '%s'", value_type_name(v));
-
-    Value out = value_list(h, v.kind, 0);
+    if (v.kind != VALUE_STRING) heap_fail(h, "cannot multiply '%s'", value_type_name(v));
     for (; n > 0; n--) {
         heap_spend(h, 1);
-        out = add_sequences(h, out, v);
+        heap_put(h, v.text);
     }
-    return out;
+    return heap_pop_string(h, start);
 }
 
 static double float_op(Heap *h, int op, double x, double y) {
@@ -388,29 +376,26 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     return value_int(z);
 }
 
-static bool is_int_or_bool(Value v) { return v.kind == VALUE_INT || v.kind == VALUE_BOOL; }
+static bool is_integral(Value v) { return value_is_number(v) && v.kind != VALUE_FLOAT; }
 
 OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     Value a = eval(h, n->a);
     Value b = eval(h, n->b);
-    bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
+    bool are_ints = is_integral(a) && is_integral(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
 
     if (n->op == '~') return concat(h, a, b);
     if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
 
-    // Sequences.
-    if (n->op == '*' && is_int_or_bool(b) && !value_is_number(a))
-        return repeat_sequence(h, a, value_integer(h, b));
-    if (n->op == '*' && is_int_or_bool(a) && !value_is_number(b))
-        return repeat_sequence(h, b, value_integer(h, a));
+    // Strings and lists.
+    if (n->op == '*' && is_integral(b) && !value_is_number(a))
+        return repeat_string(h, a, value_integer(h, b));
+    if (n->op == '*' && is_integral(a) && !value_is_number(b))
+        return repeat_string(h, b, value_integer(h, a));
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
     // Numbers. Two integers give an integer, except for "/".
-    if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
-        a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
-        heap_fail(h, "a number is too large");
     if (are_ints && n->op != '/') return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
@@ -477,7 +462,6 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
         v = eval(h, n->a);
         if (v.kind == VALUE_UNDEFINED) library_call(h, v, NULL); // fails
         if (v.kind == VALUE_FLOAT) return value_float(n->op == '-' ? -v.number : v.number);
-        if (v.kind == VALUE_BIG_INT && n->op == '+') return v;
         if (!value_is_number(v))
             heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
         return int_op(h, n->op, 0, value_integer(h, v));

@@ -106,9 +106,8 @@ static size_t skip_digits(const JinjaParser *p, size_t at) {
 static void lex_number(JinjaParser *p) {
     const char *s = p->source;
     size_t at = skip_digits(p, p->at);
-    bool is_attribute = p->n_tokens && str_is(p->tokens[p->n_tokens - 1].s, "."); // a.1.2
-    if (!is_attribute && s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
-    if (!is_attribute && (s[at] | 32) == 'e') {
+    if (s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
+    if ((s[at] | 32) == 'e') {
         size_t exponent = at + 1 + (s[at + 1] == '+' || s[at + 1] == '-');
         if (is_digit(s[exponent])) at = skip_digits(p, exponent);
     }
@@ -411,9 +410,7 @@ static JinjaNode *parse_call(JinjaParser *p, JinjaNode *of) {
 static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     for (;;) {
         if (accept(p, ".")) {
-            bool is_index = token(p)->kind == TOKEN_NUMBER; // a.1
-            n = is_index ? new_node(p, EXPR_ITEM, n, parse_numeral(p))
-                         : new_named(p, EXPR_ATTRIBUTE, n);
+            n = new_named(p, EXPR_ATTRIBUTE, n);
         } else if (accept(p, "[")) {
             n = parse_index(p, n);
         } else if (accept(p, "(")) {
