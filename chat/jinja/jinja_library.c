@@ -136,6 +136,16 @@ static Value str_replace(Heap *h, const Args *a) {
     return heap_pop_string(h, start);
 }
 
+// Offset of the first separator in t, or of the last one if is_last; SIZE_MAX if there is none.
+static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
+    if (!sep.len) heap_fail(h, "empty separator");
+    if (!is_last) return text_find(h, t, sep, 0);
+    heap_touch(h, (t.len * 4 + 1) * (sep.len / 16 + 1));
+    for (size_t at = t.len; at >= sep.len; at--)
+        if (!memcmp(t.data + at - sep.len, sep.data, sep.len)) return at - sep.len;
+    return SIZE_MAX;
+}
+
 // split() without a separator: at most `most` words (< 0: all) between white space, then the
 // remaining text.
 static Value split_at_spaces(Heap *h, Text t, int64_t most) {
@@ -153,23 +163,35 @@ static Value split_at_spaces(Heap *h, Text t, int64_t most) {
     return out;
 }
 
+static List *reversed(Heap *h, const List *list) {
+    List *out = value_list(h, VALUE_LIST, list->n).list;
+    for (int i = 0; i < list->n; i++) out->items[i] = list->items[list->n - 1 - i];
+    return out;
+}
+
 static Value str_split(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     Text t = value_string(h, a->self);
+    bool from_right = a->variant == AT_END;
     int64_t most = value_integer(h, value_or(a->values[1], value_int(-1)));
 
+    if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
+        heap_fail(h, "rsplit with a limit needs a separator");
     if (a->values[0].kind <= VALUE_NONE) return split_at_spaces(h, t, most);
 
     Text sep = value_string(h, a->values[0]);
-    if (!sep.len) heap_fail(h, "empty separator");
     for (; most != 0; most--) {
-        size_t at = text_find(h, t, sep, 0);
+        size_t at = find_separator(h, t, sep, from_right);
         if (at == SIZE_MAX) break;
-        list_push(h, out.list, value_text(text_part(t, 0, at)));
-        t = text_part(t, at + sep.len, t.len);
+
+        Text left = text_part(t, 0, at);
+        Text right = text_part(t, at + sep.len, t.len);
+        list_push(h, out.list, value_text(from_right ? right : left));
+        t = from_right ? left : right;
     }
 
     list_push(h, out.list, value_text(t));
+    if (from_right) out.list = reversed(h, out.list);
     return out;
 }
 
@@ -191,11 +213,30 @@ static Value str_has_affix(Heap *h, const Args *a) {
     return value_bool(has);
 }
 
+static Value str_remove_affix(Heap *h, const Args *a) {
+    Text t = value_string(h, a->self);
+    Text affix = value_string(h, a->values[0]);
+    size_t n = has_affix(h, t, affix, a->variant) ? affix.len : 0;
+    return value_text(a->variant == AT_END ? text_part(t, 0, t.len - n) : text_part(t, n, t.len));
+}
+
 // The position of a part in characters, or -1.
 static Value str_find_part(Heap *h, const Args *a) {
     Text t = value_string(h, a->self);
     size_t at = text_find(h, t, value_string(h, a->values[0]), 0);
     return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(t, 0, at)));
+}
+
+// Bit masks of UnicodeClass. The bit of a class is 1 << class >> 1; UNICODE_OTHER has none.
+enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
+
+// True if a string is not empty and all its characters are in the set a->variant of classes.
+static Value str_is_class(Heap *h, const Args *a) {
+    Text t = value_string(h, a->self);
+    bool fits = t.len;
+    heap_touch(h, t.len * 4);
+    while (fits && t.len) fits = (1 << unicode_class(text_code(text_next(&t))) >> 1) & a->variant;
+    return value_bool(fits);
 }
 
 // Strings: construction
@@ -420,9 +461,7 @@ static Value filter_list(Heap *h, const Args *a) {
 }
 
 static Value filter_reverse(Heap *h, const Args *a) {
-    List *list = value_iterate(h, a->self);
-    Value out = value_list(h, VALUE_GENERATOR, list->n);
-    for (int i = 0; i < list->n; i++) out.list->items[i] = list->items[list->n - 1 - i];
+    Value out = {.kind = VALUE_GENERATOR, .list = reversed(h, value_iterate(h, a->self))};
     return a->self.kind == VALUE_STRING ? join_items(h, text_of(""), out, value_none()) : out;
 }
 
@@ -633,7 +672,9 @@ static const struct Builtin builtins[] = {
     {STR, "find", "sub", str_find_part, 0},
     {STR, "join", "iterable", str_join, 0},
     {STR, "lstrip|rstrip|strip", "?chars", str_strip, STRIP_LEFT},
-    {STR, "split", "?sep ?maxsplit", str_split, 0},
+    {STR, "split|rsplit", "?sep ?maxsplit", str_split, AT_START},
+    {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
+    {STR, "isalpha|isdigit isnumeric|isalnum|isspace", "", str_is_class, CLASS_LETTER},
     {STR, "startswith|endswith", "affix", str_has_affix, AT_START},
     {STR, "title", "", str_case, CASE_TITLE},
 
