@@ -69,20 +69,18 @@ typedef struct Scope {
 } Scope;
 
 struct Macro {
-    const JinjaNode *node; // STMT_MACRO or STMT_CALL
+    const JinjaNode *node; // STMT_MACRO
     Scope *scope;          // of the definition
 };
 
 // A loop. A template can store the variable "loop", so this struct can outlive its statement.
-// loop.last and loop.nextitem fetch the following item in advance. The length of a loop with a
-// condition is unknown until the template reads loop.length.
+// loop.last and loop.nextitem fetch the following item in advance.
 struct Loop {
     const JinjaNode *node;
     Scope *outer;
     List *items;
     int n_fetched;                   // items fetched so far
     int64_t index;                   // of the current item, from 0
-    int length;                      // -1: unknown
     int depth;                       // of recursion, from 0
     bool is_fetching;                // the condition of the loop is being evaluated
     Value previous, item, following; // VALUE_ABSENT: no such item, or not fetched
@@ -142,22 +140,10 @@ static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
 
     for (; args; args = args->next) {
-        // VALUE, *LIST or **DICT
         Value v = eval(h, args->a);
-        List *list = args->op == '*' ? value_iterate(h, v) : NULL;
-        const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
-        int n = 1;
-        if (list) n = list->n;
-        if (dict) n = dict->n;
-
-        if (h->n_args - start + n > MAX_ARGS)
+        if (h->n_args - start == MAX_ARGS)
             heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
-        for (int i = 0; i < n; i++)
-            if (dict)
-                heap_push_arg(h, dict->pairs[i].value,
-                              text_str(value_string(h, dict->pairs[i].key)));
-            else
-                heap_push_arg(h, list ? list->items[i] : v, list ? (Str){0} : args->name);
+        heap_push_arg(h, v, args->name);
     }
 
     a->n = h->n_args - start;
@@ -171,8 +157,8 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
     return (Value){.kind = VALUE_MACRO, .macro = m};
 }
 
-// Returns the text of a macro. `caller`: the body of a {% call %} block as a macro, or NULL.
-static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *caller) {
+// Returns the text of a macro.
+static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
     size_t start = h->out.len;
     bool is_used[MAX_ARGS] = {false};
     int i = 0;
@@ -200,7 +186,6 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
             heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
                       SHOWN(m->node->name));
 
-    if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
 
     h->depth--;
@@ -209,30 +194,14 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
 
 // Loops
 
-// The item of a loop with a condition. As in Jinja, which filters with a generator, an item that is
-// unpacked becomes a tuple.
-static Value unpacked_item(Heap *h, const JinjaNode *target, Value v) {
-    if (target->kind != EXPR_TUPLE) return v;
-    Value out = {.kind = VALUE_TUPLE, .list = value_iterate(h, v)};
-    const JinjaNode *part = target->a;
-    List *items = value_list(h, VALUE_TUPLE, out.list->n).list;
-    for (int i = 0; i < items->n; i++) {
-        items->items[i] = part ? unpacked_item(h, part, out.list->items[i]) : out.list->items[i];
-        if (part) part = part->next;
-    }
-    out.list = items;
-    return out;
-}
-
 // Fetches the next item that satisfies the condition of the loop. VALUE_ABSENT if there is none.
 static Value loop_fetch(Heap *h, struct Loop *l) {
     while (l->n_fetched < l->items->n) {
         Value v = l->items->items[l->n_fetched++];
-        if (!l->node->c || l->length >= 0) return v;
+        if (!l->node->c) return v;
         if (l->is_fetching) heap_fail(h, "the condition of a loop uses this loop");
         l->is_fetching = true;
         h->scope = new_scope(h, l->outer);
-        v = unpacked_item(h, l->node->a, v);
         assign(h, h->scope, l->node->a, v);
         bool passes = value_truth(eval(h, l->node->c));
         l->is_fetching = false;
@@ -247,21 +216,10 @@ static const Value *loop_peek(Heap *h, struct Loop *l) {
     return &l->following;
 }
 
-// The number of items. If the loop has a condition, this fetches all remaining items.
-static int loop_length(Heap *h, struct Loop *l) {
-    if (l->length >= 0) return l->length;
-    List *rest = value_list(h, VALUE_LIST, 0).list;
-    Value v = *loop_peek(h, l);
-    while (v.kind != VALUE_ABSENT) {
-        list_push(h, rest, v);
-        v = loop_fetch(h, l);
-    }
-
-    l->items = rest;
-    l->n_fetched = 0;
-    l->following = (Value){0};
-    l->length = (int)l->index + 1 + rest->n;
-    return l->length;
+static int loop_length(Heap *h, const struct Loop *l) {
+    if (l->node->c)
+        heap_fail(h, "loop.length, revindex and revindex0 need a loop without a condition");
+    return l->items->n;
 }
 
 static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
@@ -279,6 +237,11 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     if (!is_next && !str_is(name, "previtem"))
         heap_fail(h, "loop has no attribute '%.*s'", SHOWN(name));
 
+    // Jinja turns such an item into a tuple.
+    if (l->node->c && l->node->a->kind == EXPR_TUPLE)
+        heap_fail(h, "loop.%.*s needs a loop without a condition or with one variable",
+                  SHOWN(name));
+
     Value v = is_next ? *loop_peek(h, l) : l->previous;
     return v.kind == VALUE_ABSENT ? value_undefined(name, NULL) : v;
 }
@@ -291,7 +254,6 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
 
     heap_enter(h);
     *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
-    l->length = n->c ? -1 : items->n; // unknown if there is a condition
 
     // Each iteration has its own scope.
     while (flow != FLOW_BREAK && (v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
@@ -323,27 +285,20 @@ static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-// Evaluates a call, a filter or a test. Leaves its arguments on the argument stack; eval() or
-// exec_one() removes them. `caller`: the body of a {% call %} block as a macro, or NULL.
-static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
+// Evaluates a call, a filter or a test. Leaves its arguments on the argument stack; eval() removes
+// them.
+static Value eval_call(Heap *h, const JinjaNode *n) {
     Args a = {0};
-    bool is_cycle =
-        n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
-
     // The operand of a filter or test. The object of a method is part of the called value.
-    if (n->kind != EXPR_CALL)
-        a.self = n->a ? eval(h, n->a) : h->body;
-    else if (is_cycle) // loop.cycle exists only as a call
-        a.self = eval(h, n->a->a);
+    if (n->kind != EXPR_CALL) a.self = n->a ? eval(h, n->a) : h->body;
     eval_args(h, n->b, &a);
 
     if (n->kind == EXPR_FILTER) return library_apply(h, false, n->name, &a);
     if (n->kind == EXPR_TEST)
         return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
-    if (a.self.kind == VALUE_LOOP && a.n) return a.values[a.self.loop->index % a.n];
 
     Value f = eval(h, n->a);
-    if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a, caller);
+    if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a);
     if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
     return library_call(h, f, &a);
 }
@@ -374,27 +329,15 @@ static Value add_sequences(Heap *h, Value a, Value b) {
     return v;
 }
 
-// v * n, for strings, lists and tuples.
-static Value repeat_sequence(Heap *h, Value v, int64_t n) {
+// v * n, for a string.
+static Value repeat_string(Heap *h, Value v, int64_t n) {
     size_t start = h->out.len;
-
-    if (v.kind == VALUE_STRING) {
-        for (; n > 0; n--) {
-            heap_spend(h, 1);
-            heap_put(h, v.text);
-        }
-        return heap_pop_string(h, start);
-    }
-
-    if (v.kind != VALUE_LIST && v.kind != VALUE_TUPLE)
-        heap_fail(h, "cannot multiply '%s'", value_type_name(v));
-
-    Value out = value_list(h, v.kind, 0);
+    if (v.kind != VALUE_STRING) heap_fail(h, "cannot multiply '%s'", value_type_name(v));
     for (; n > 0; n--) {
         heap_spend(h, 1);
-        out = add_sequences(h, out, v);
+        heap_put(h, v.text);
     }
-    return out;
+    return heap_pop_string(h, start);
 }
 
 static double float_op(Heap *h, int op, double x, double y) {
@@ -433,29 +376,26 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     return value_int(z);
 }
 
-static bool is_int_or_bool(Value v) { return v.kind == VALUE_INT || v.kind == VALUE_BOOL; }
+static bool is_integral(Value v) { return value_is_number(v) && v.kind != VALUE_FLOAT; }
 
 OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     Value a = eval(h, n->a);
     Value b = eval(h, n->b);
-    bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
+    bool are_ints = is_integral(a) && is_integral(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
 
     if (n->op == '~') return concat(h, a, b);
     if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
 
-    // Sequences.
-    if (n->op == '*' && is_int_or_bool(b) && !value_is_number(a))
-        return repeat_sequence(h, a, value_integer(h, b));
-    if (n->op == '*' && is_int_or_bool(a) && !value_is_number(b))
-        return repeat_sequence(h, b, value_integer(h, a));
+    // Strings and lists.
+    if (n->op == '*' && is_integral(b) && !value_is_number(a))
+        return repeat_string(h, a, value_integer(h, b));
+    if (n->op == '*' && is_integral(a) && !value_is_number(b))
+        return repeat_string(h, b, value_integer(h, a));
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
 
     // Numbers. Two integers give an integer, except for "/".
-    if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
-        a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
-        heap_fail(h, "a number is too large");
     if (are_ints && n->op != '/') return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
@@ -511,7 +451,7 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
         return library_slice(h, v, from, to, eval_or_none(h, n->other));
     case EXPR_CALL:
     case EXPR_FILTER:
-    case EXPR_TEST: return eval_call(h, n, NULL);
+    case EXPR_TEST: return eval_call(h, n);
     case EXPR_IF:
         if (value_truth(eval(h, n->a))) return eval(h, n->b);
         return n->c ? eval(h, n->c) : value_undefined(str_of("the missing else"), NULL);
@@ -522,7 +462,6 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
         v = eval(h, n->a);
         if (v.kind == VALUE_UNDEFINED) library_call(h, v, NULL); // fails
         if (v.kind == VALUE_FLOAT) return value_float(n->op == '-' ? -v.number : v.number);
-        if (v.kind == VALUE_BIG_INT && n->op == '+') return v;
         if (!value_is_number(v))
             heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
         return int_op(h, n->op, 0, value_integer(h, v));
@@ -563,7 +502,6 @@ static Value capture(Heap *h, const JinjaNode *n) {
 
 static Flow exec_one(Heap *h, const JinjaNode *n) {
     Scope *before = h->scope, *inner;
-    int n_args = h->n_args;
     Value v;
 
     switch (n->kind) {
@@ -586,11 +524,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
             value_put(h, v, NULL, 0);
         break;
     case STMT_MACRO: declare(h, h->scope, n->name, new_macro(h, n)); break;
-    case STMT_CALL:
-        v = new_macro(h, n);
-        value_put(h, eval_call(h, n->b, &v), NULL, 0);
-        h->n_args = n_args;
-        break;
     case STMT_WITH:
         inner = new_scope(h, before);
         for (const JinjaNode *set = n->a; set; set = set->next)

@@ -6,7 +6,7 @@
 // jinja_open() parses a template (jinja_parse.c), jinja_render() evaluates it (jinja.c). Templates
 // are untrusted: memory, output, steps and recursion are bounded. A template can read only the
 // variables that the caller passes, and cannot change them. Not supported: include, import,
-// inheritance, varargs and kwargs of macros, powers, arithmetic beyond 64 bits.
+// inheritance, call blocks, varargs and kwargs of macros, powers, arithmetic beyond 64 bits.
 //
 // The result carries a provenance mask with one byte per text byte: 1 if the template wrote the
 // byte, 0 if it comes from the variables. Only bytes with mask 1 may become control tokens.

@@ -7,7 +7,6 @@
 #include "chat/jinja/jinja_library.h"
 #include "base/unicode.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <time.h>
 
@@ -61,7 +60,7 @@ static uint32_t other_case(uint32_t code, bool to_upper) {
 // for a capital sigma that may end a word, because its lower case depends on that.
 static Value str_case(Heap *h, const Args *a) {
     static const char *const names[] = {
-        [CASE_SORT] = "sort, dictsort or unique without case_sensitive=true",
+        [CASE_SORT] = "dictsort, or sort without case_sensitive=true",
         [CASE_LOWER] = "lower",
         [CASE_UPPER] = "upper",
         [CASE_CAPITALIZE] = "capitalize",
@@ -228,14 +227,6 @@ static Value str_find_part(Heap *h, const Args *a) {
     return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(t, 0, at)));
 }
 
-static Value str_count(Heap *h, const Args *a) {
-    Text t = value_string(h, a->self), part = value_string(h, a->values[0]);
-    int64_t n = 0;
-    if (!part.len) return value_int((int64_t)text_length(h, t) + 1);
-    for (size_t at = 0; (at = text_find(h, t, part, at)) != SIZE_MAX; at += part.len) n++;
-    return value_int(n);
-}
-
 // Bit masks of UnicodeClass. The bit of a class is 1 << class >> 1; UNICODE_OTHER has none.
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
@@ -400,55 +391,27 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // Numbers
 
-// Copies a string for C's number parsers. White space around it, a plus sign and an underscore
-// between two digits are removed. A text that is a number in C but not in Python, such as "0x1f",
-// becomes empty.
-static const char *number_text(Heap *h, Text t) {
-    heap_touch(h, t.len * 4);
-    t = text_strip(t, WHITE_SPACE, true, true);
-    bool has_plus = t.len && *t.data == '+';
-    char *copy = heap_alloc(h, t.len + 1, 1);
-
-    size_t n = 0;
-    for (size_t i = has_plus; i < t.len; i++) {
-        bool is_inner = i > 0 && i + 1 < t.len && isdigit((unsigned char)t.data[i - 1]) &&
-                        isdigit((unsigned char)t.data[i + 1]);
-        if (t.data[i] != '_' || !is_inner) copy[n++] = t.data[i];
-    }
-
-    bool has_two_signs = has_plus && strchr("+-", *copy);
-    if (strspn(copy, "+-.0123456789aefintyAEFINTY") != n || has_two_signs) *copy = 0;
-    return copy;
-}
-
-// Converts a number, or a string that contains one, to a double. False for other values.
-static bool read_number(Heap *h, Value v, double *x) {
-    char *end;
-    require_defined(h, v);
-    if (value_is_number(v)) {
-        *x = value_number(h, v);
-        return true;
-    }
-    if (v.kind != VALUE_STRING) return false;
-    const char *text = number_text(h, v.text);
-    *x = strtod(text, &end); // infinite if it is too large, as in Python
-    return *text && !*end;
-}
-
+// Converts to an integer. A string must be a decimal integer: what else is a number in Python, such
+// as "1_000" or "3.7", is refused.
 static Value filter_int(Heap *h, const Args *a) {
-    double x;
-    int64_t integer;
-    if (a->self.kind == VALUE_INT || a->self.kind == VALUE_BIG_INT) return a->self;
-    if (a->self.kind == VALUE_STRING && parse_i64(number_text(h, a->self.text), &integer))
-        return value_int(integer);
-    if (!read_number(h, a->self, &x) || !isfinite(x)) return value_or(a->values[0], value_int(0));
-    if (fabs(x) >= 0x1p63) heap_fail(h, "a number is too large");
-    return value_int((int64_t)x);
-}
+    Value v = a->self;
+    require_defined(h, v);
+    if (v.kind == VALUE_INT || v.kind == VALUE_BIG_INT) return v;
+    if (v.kind == VALUE_BOOL) return value_int(v.boolean);
 
-static Value filter_float(Heap *h, const Args *a) {
-    double x;
-    return read_number(h, a->self, &x) ? value_float(x) : value_or(a->values[0], value_float(0));
+    if (v.kind == VALUE_STRING) {
+        Text t = text_strip(v.text, WHITE_SPACE, true, true);
+        char *digits = memcpy(heap_alloc(h, t.len + 1, 1), t.data, t.len);
+        int64_t integer;
+        heap_touch(h, v.text.len * 4);
+        if (strlen(digits) != t.len || !parse_i64(digits, &integer))
+            heap_fail(h, "int: '%.*s' is not a 64-bit integer", SHOWN(t));
+        return value_int(integer);
+    }
+
+    if (v.kind != VALUE_FLOAT || !isfinite(v.number)) return value_or(a->values[0], value_int(0));
+    if (fabs(v.number) >= 0x1p63) heap_fail(h, "a number is too large");
+    return value_int((int64_t)v.number);
 }
 
 // Lists
@@ -474,18 +437,6 @@ static Value sort_items(Heap *h, const List *list, Value attribute, bool has_cas
 static Value filter_sort(Heap *h, const Args *a) {
     return sort_items(h, value_iterate(h, a->self), a->values[2], value_truth(a->values[1]),
                       value_truth(a->values[0]));
-}
-
-static Value filter_unique(Heap *h, const Args *a) {
-    List *list = value_iterate(h, a->self);
-    Value out = value_list(h, VALUE_GENERATOR, 0), seen = value_dict(h, VALUE_DICT);
-    for (int i = 0; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], a->values[1], value_truth(a->values[0]));
-        if (dict_find(h, seen.dict, k)) continue;
-        dict_set(h, seen.dict, k, value_none());
-        list_push(h, out.list, list->items[i]);
-    }
-    return out;
 }
 
 static Value filter_end(Heap *h, const Args *a) {
@@ -607,12 +558,10 @@ static Value dict_view(Heap *h, const Args *a) {
     return out;
 }
 
+// By key, see sort_key().
 static Value filter_dictsort(Heap *h, const Args *a) {
-    bool by_value =
-        a->values[1].kind == VALUE_STRING && str_is(text_str(a->values[1].text), "value");
     List *pairs = dict_view(h, &(Args){.self = a->self, .variant = DICT_ITEMS}).list;
-    return sort_items(h, pairs, value_int(by_value), value_truth(a->values[0]),
-                      value_truth(a->values[2]));
+    return sort_items(h, pairs, value_int(0), false, false);
 }
 
 static Value dict_get(Heap *h, const Args *a) {
@@ -620,27 +569,15 @@ static Value dict_get(Heap *h, const Args *a) {
     return found ? *found : value_or(a->values[1], value_none());
 }
 
-static Value copy_value(Heap *h, const Args *a) {
-    return a->self; // values are immutable
-}
-
 static Value refuse_change(Heap *h, const Args *a) {
     heap_fail(h, "a template may not change a %s", value_type_name(a->self));
 }
 
-// dict() and namespace(). The arguments are an optional mapping, whose pairs are copied, and named
-// values.
-static Value call_dict(Heap *h, const Args *a) {
-    Value out = value_dict(h, (ValueKind)a->variant);
+static Value call_namespace(Heap *h, const Args *a) {
+    Value out = value_dict(h, VALUE_NAMESPACE);
     for (int i = 0; i < a->n; i++) {
-        Value v = a->values[i];
-        if (a->names[i].data)
-            dict_set(h, out.dict, value_data(a->names[i]), v);
-        else if (i || v.kind != VALUE_DICT)
-            heap_fail(h, "expected a mapping and named values, found '%s'", value_type_name(v));
-        else
-            for (int k = 0; k < v.dict->n; k++)
-                dict_set(h, out.dict, v.dict->pairs[k].key, v.dict->pairs[k].value);
+        if (!a->names[i].data) heap_fail(h, "namespace takes only named values");
+        dict_set(h, out.dict, value_data(a->names[i]), a->values[i]);
     }
     return out;
 }
@@ -685,12 +622,6 @@ static Value test_parity(Heap *h, const Args *a) {
     return value_bool((value_integer(h, a->self) % 2 != 0) == a->variant);
 }
 
-static Value test_divisible(Heap *h, const Args *a) {
-    int64_t x = value_integer(h, a->self), y = value_integer(h, a->values[0]);
-    if (y == 0) heap_fail(h, "integer modulo by zero");
-    return value_bool(y == -1 || x % y == 0);
-}
-
 // The table
 
 // Where a name is valid: as a function, a filter or a test, or as a method of a type.
@@ -713,8 +644,7 @@ struct Builtin {
 
 // clang-format off
 static const struct Builtin builtins[] = {
-    {FUNCTION, "dict", NULL, call_dict, VALUE_DICT},
-    {FUNCTION, "namespace", NULL, call_dict, VALUE_NAMESPACE},
+    {FUNCTION, "namespace", NULL, call_namespace, 0},
     {FUNCTION, "raise_exception", "message", call_raise_exception, 0},
     {FUNCTION, "range", "start ?stop ?step", call_range, 0},
     {FUNCTION, "strftime_now", "format", call_strftime_now, 0},
@@ -722,9 +652,8 @@ static const struct Builtin builtins[] = {
     {FILTER | STR, "lower|upper|capitalize", "", str_case, CASE_LOWER},
     {FILTER | STR, "replace", "old new ?count", str_replace, 0},
     {FILTER, "default d", "?default_value ?boolean", filter_default, 0},
-    {FILTER, "dictsort", "?case_sensitive ?by ?reverse", filter_dictsort, 0},
+    {FILTER, "dictsort", "", filter_dictsort, 0},
     {FILTER, "first|last", "", filter_end, AT_START},
-    {FILTER, "float", "?default", filter_float, 0},
     {FILTER, "indent", "?width ?first ?blank", filter_indent, 0},
     {FILTER, "int", "?default", filter_int, 0},
     {FILTER, "items", "", dict_view, DICT_ITEMS_FILTER},
@@ -739,21 +668,18 @@ static const struct Builtin builtins[] = {
     {FILTER, "title", "", str_case, CASE_TITLE_FILTER},
     {FILTER, "tojson", "?indent ?ensure_ascii ?separators ?sort_keys", filter_tojson, 0},
     {FILTER, "trim", "?chars", str_strip, STRIP_BOTH},
-    {FILTER, "unique", "?case_sensitive ?attribute", filter_unique, 0},
 
-    {STR, "count", "sub", str_count, 0},
     {STR, "find", "sub", str_find_part, 0},
-    {STR, "isalpha|isdigit isnumeric|isalnum|isspace", "", str_is_class, CLASS_LETTER},
     {STR, "join", "iterable", str_join, 0},
     {STR, "lstrip|rstrip|strip", "?chars", str_strip, STRIP_LEFT},
-    {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
     {STR, "split|rsplit", "?sep ?maxsplit", str_split, AT_START},
+    {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
+    {STR, "isalpha|isdigit isnumeric|isalnum|isspace", "", str_is_class, CLASS_LETTER},
     {STR, "startswith|endswith", "affix", str_has_affix, AT_START},
     {STR, "title", "", str_case, CASE_TITLE},
 
     {DICT, "get", "key ?default", dict_get, 0},
     {DICT, "keys|values|items", "", dict_view, DICT_KEYS},
-    {LIST | DICT, "copy", "", copy_value, 0},
     {LIST | DICT, "clear pop", NULL, refuse_change, 0},
     {LIST, "append extend insert remove reverse sort", NULL, refuse_change, 0},
     {DICT, "popitem setdefault update", NULL, refuse_change, 0},
@@ -772,7 +698,6 @@ static const struct Builtin builtins[] = {
     {TEST, "iterable", "", test_kind, SEQUENCES | OF(VIEW) | OF(GENERATOR) | OF(LOOP)},
     {TEST, "callable", "", test_kind, OF(FUNCTION) | OF(MACRO) | OF(UNDEFINED)},
     {TEST, "even|odd", "", test_parity, 0},
-    {TEST, "divisibleby", "num", test_divisible, 0},
     {TEST, "eq == equalto sameas|ne !=|le <=|ge >=|lt < lessthan|gt > greaterthan|in", "other", test_compare, CMP_EQ},
 };
 // clang-format on

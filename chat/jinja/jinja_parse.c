@@ -106,9 +106,8 @@ static size_t skip_digits(const JinjaParser *p, size_t at) {
 static void lex_number(JinjaParser *p) {
     const char *s = p->source;
     size_t at = skip_digits(p, p->at);
-    bool is_attribute = p->n_tokens && str_is(p->tokens[p->n_tokens - 1].s, "."); // a.1.2
-    if (!is_attribute && s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
-    if (!is_attribute && (s[at] | 32) == 'e') {
+    if (s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
+    if ((s[at] | 32) == 'e') {
         size_t exponent = at + 1 + (s[at + 1] == '+' || s[at + 1] == '-');
         if (is_digit(s[exponent])) at = skip_digits(p, exponent);
     }
@@ -369,11 +368,7 @@ static JinjaNode *parse_pair(JinjaParser *p) {
 
 static JinjaNode *parse_arg(JinjaParser *p) {
     JinjaNode *n = new_node(p, EXPR_ARG, NULL, NULL);
-    if (accept(p, "**"))
-        n->op = '2';
-    else if (accept(p, "*"))
-        n->op = '*';
-    else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "=")) {
+    if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "=")) {
         n->name = next_token(p)->s;
         next_token(p);
     }
@@ -446,9 +441,7 @@ static JinjaNode *parse_call(JinjaParser *p, JinjaNode *of) {
 static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     for (;;) {
         if (accept(p, ".")) {
-            bool is_index = token(p)->kind == TOKEN_NUMBER; // a.1
-            n = is_index ? new_node(p, EXPR_ITEM, n, parse_numeral(p))
-                         : new_named(p, EXPR_ATTRIBUTE, n);
+            n = new_named(p, EXPR_ATTRIBUTE, n);
         } else if (accept(p, "[")) {
             n = parse_index(p, n);
         } else if (accept(p, "(")) {
@@ -666,24 +659,13 @@ static JinjaNode *parse_set(JinjaParser *p) {
 static JinjaNode *parse_params(JinjaParser *p) {
     JinjaNode *args = parse_args(p);
     for (JinjaNode *n = args; n; n = n->next) {
-        if (!n->name.data && n->a->kind == EXPR_NAME && !n->op) {
+        if (!n->name.data && n->a->kind == EXPR_NAME) {
             n->name = n->a->name;
             n->a = NULL;
         } else if (!n->name.data)
             heap_fail(p->heap, "expected the name of a parameter");
     }
     return args;
-}
-
-// The parameters, after "(" if there are any, and the body of a macro or call.
-static void parse_macro(JinjaParser *p, JinjaNode *n, const char *end) {
-    if (n->kind == STMT_MACRO) expect(p, "(");
-    if (n->kind == STMT_MACRO || accept(p, "(")) n->a = parse_params(p);
-    if (n->kind == STMT_CALL) {
-        n->b = parse_expression(p);
-        if (n->b->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
-    }
-    n->body = parse_until(p, end);
 }
 
 // A statement. A "generation" block has no effect; its statements are returned.
@@ -697,10 +679,9 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_BREAK, NULL, NULL);
     if (accept(p, "macro")) {
         n = new_named(p, STMT_MACRO, NULL);
-        parse_macro(p, n, "endmacro");
-    } else if (accept(p, "call")) {
-        n->kind = STMT_CALL;
-        parse_macro(p, n, "endcall");
+        expect(p, "(");
+        n->a = parse_params(p);
+        n->body = parse_until(p, "endmacro");
     } else if (accept(p, "with")) {
         n->kind = STMT_WITH;
         for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {

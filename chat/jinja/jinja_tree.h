@@ -14,7 +14,6 @@ typedef enum {
     STMT_SET,     // a = b
     STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
     STMT_MACRO,   // name(parameters a): body
-    STMT_CALL,    // the call b; "caller" is a macro with the parameters a and the body
     STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
@@ -37,7 +36,7 @@ typedef enum {
     EXPR_SIGN,      // op: '-' or '+'; the operand a
     EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //
     EXPR_COMPARE,   // a, then the list b of EXPR_COMPARE nodes: op (a Comparison), operand a
-    EXPR_ARG,       // argument a, perhaps with a name; op: '*' for *a, '2' for **a
+    EXPR_ARG,       // argument a, perhaps with a name
 } JinjaNodeKind;
 
 typedef struct JinjaNode {

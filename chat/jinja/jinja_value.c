@@ -330,9 +330,7 @@ static bool is_same_object(Heap *h, Value a, Value b) {
     case VALUE_ABSENT:
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
-    case VALUE_FUNCTION:
-        return a.builtin == b.builtin && a.variant == b.variant &&
-               (!a.self || value_equal(h, *a.self, *b.self));
+    case VALUE_FUNCTION: heap_fail(h, "functions cannot be compared");
     default: return a.list == b.list; // the pointers of the union overlap
     }
 }
