@@ -415,10 +415,7 @@ bool journal_replace(Journal *j, Str content, Error *err) {
 
     bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
 
-    // Copy the attribute of the old file and lock the new file before it gets the old name.
-    char attribute[256];
-    os_get_attribute(j->fd, attribute, sizeof attribute);
-    if (*attribute) os_set_attribute(f.fd, attribute);
+    // Lock the new file before it gets the old name.
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
     ok = ok && commit_output(&f, err);
 

@@ -87,6 +87,6 @@ bool journal_repair(Journal *j, size_t n_truncated, Error *err);
 // Appends complete lines. On failure (false with err) nothing has been appended, except that a pipe
 // may have received a part.
 bool journal_append(Journal *j, Str lines, Error *err);
-// Replaces the content atomically and keeps the lock and the extended attribute.
+// Replaces the content atomically and keeps the lock.
 bool journal_replace(Journal *j, Str content, Error *err);
 bool journal_close(Journal *j, Error *err); // with a sync

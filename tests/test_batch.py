@@ -729,9 +729,6 @@ def resume_checks_first(cli):
         return cli.run("batch", "-q", "-i", source, "-o", out, "--resume", "-m", model, *args, **how)
 
     cli.run("batch", "-q", "-i", source, "-o", out, "--seed", -5, "-m", model)
-    if not hasattr(os, "listxattr") or "user.llama31" not in os.listxattr(out):
-        raise Skip("no extended attributes here")
-
     with open(out, "rb") as f:
         lines = f.read().splitlines(True)
     retry = b'{"id":77,"line":7,"error":{"code":"out_of_memory","message":"x"}}\n'
@@ -766,13 +763,15 @@ def resume_checks_first(cli):
     check(text.startswith(b"".join(lines[:3])) and retry not in text, text)
     same(sorted(text.splitlines(True)), sorted(lines), "the same answers as without an interruption")
 
-    # The attribute is fp_HASH_CHECKSUM_SEED. Earlier versions wrote no checksum.
-    fields = os.getxattr(out, "user.llama31").split(b"_")
-    same((fields[0], len(fields), int(fields[3])), (b"fp", 4, 2**64 - 5))
-    os.setxattr(out, "user.llama31", b"_".join(fields[:2] + fields[3:]))  # as written by earlier versions
-    resume()
-    resume("--temp", 0.123, code=2)
+    # The identity is fp_HASH_CHECKSUM_SEED.
+    fields = json.loads(text.splitlines()[0])["run"].split("_")
+    same((fields[0], len(fields), int(fields[3])), ("fp", 4, 2**64 - 5))
     resume("--temp", 0.123, "--force")
+
+    # Results of earlier versions have neither hash nor identity.
+    old = [{k: v for k, v in json.loads(line).items() if k not in ("request", "run")} for line in text.splitlines()]
+    cli.write("out", old)
+    check("not compared with requests, model and options" in resume("--temp", 0.123)[1])
 
 
 @test

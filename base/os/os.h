@@ -40,10 +40,6 @@ int64_t os_ctime_ns(int fd, const struct stat *st);
 int os_open_temporary(const char *directory, unsigned mode);
 // Gives such a file a name. Never replaces an existing file. False with errno set.
 bool os_link_temporary(int fd, const char *path);
-// Store a text in an extended attribute of an open file, and read it. A failure to store is
-// ignored. If the attribute cannot be read, the text is empty.
-void os_set_attribute(int fd, const char *text);
-void os_get_attribute(int fd, char *text, size_t size);
 
 // True if the standard input of the parent process is the pipe or socket `st`; false if the system
 // cannot tell.

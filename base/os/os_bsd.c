@@ -79,8 +79,6 @@ int64_t os_ctime_ns(int fd, const struct stat *st) {
 
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }
 bool os_link_temporary(int fd, const char *path) { return false; }
-void os_set_attribute(int fd, const char *text) {}
-void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 bool os_parent_has_stdin(const struct stat *st) { return false; }
 

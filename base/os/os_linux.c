@@ -12,7 +12,6 @@
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 // Constants of the kernel, because not every libc has headers for them.
@@ -24,7 +23,6 @@ enum {
     HWCAP_DOTPROD = 1 << 20, // HWCAP_ASIMDDP
     HWCAP2_MATMUL = 1 << 13  // HWCAP2_I8MM
 };
-static const char ATTRIBUTE[] = "user.llama31"; // extended attribute
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE_OP, value, NULL, NULL, 0);
@@ -204,15 +202,6 @@ bool os_link_temporary(int fd, const char *path) {
     char self[32];
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
-}
-
-void os_set_attribute(int fd, const char *text) {
-    if (fsetxattr(fd, ATTRIBUTE, text, strlen(text), 0)) return;
-}
-
-void os_get_attribute(int fd, char *text, size_t size) {
-    ssize_t n = fgetxattr(fd, ATTRIBUTE, text, size - 1);
-    text[n > 0 ? n : 0] = 0;
 }
 
 bool os_parent_has_stdin(const struct stat *st) {
