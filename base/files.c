@@ -365,7 +365,8 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
         if (!is_file) return true;
 
         // Other errors mean that the file system has no locks.
-        if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        j->is_locked = flock(j->fd, LOCK_EX | LOCK_NB) == 0;
+        if (!j->is_locked && errno == EWOULDBLOCK) {
             close(j->fd);
             j->is_busy = true;
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);

@@ -74,6 +74,7 @@ typedef struct {
     const char *path; // for messages
     int fd;
     bool is_file;          // not a pipe or device
+    bool is_locked;        // false: the file system has no locks
     bool is_busy;          // journal_open(): another run has locked the file
     bool is_truncated;     // a failed write left an incomplete line
     int64_t n_whole_bytes; // if is_truncated: length up to the last complete line

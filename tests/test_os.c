@@ -54,7 +54,6 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_has_dotprod      below_has_dotprod
 #define os_has_i8mm         below_has_i8mm
 #define os_host_name        below_host_name
-#define os_process_exists   below_process_exists
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test

@@ -46,8 +46,6 @@ bool os_link_temporary(int fd, const char *path);
 bool os_parent_has_stdin(const struct stat *st);
 // Name of this machine, with a terminating zero; empty if unknown.
 void os_host_name(char *out, size_t size);
-// True if this machine has a process with this id.
-bool os_process_exists(long pid);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);

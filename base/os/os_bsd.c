@@ -1,9 +1,7 @@
 // macOS and other POSIX systems. What POSIX lacks, only macOS answers, through sysctl.
 #include "base/os/os.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -35,8 +33,6 @@ void os_host_name(char *out, size_t size) {
     if (gethostname(out, size - 1)) *out = 0;
     out[size - 1] = 0;
 }
-
-bool os_process_exists(long pid) { return kill((pid_t)pid, 0) == 0 || errno == EPERM; }
 
 // An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {

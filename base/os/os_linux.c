@@ -2,7 +2,6 @@
 // Order: futexes, CPUs, control groups, files, CPU features.
 #include "base/os/os.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
@@ -214,12 +213,6 @@ bool os_parent_has_stdin(const struct stat *st) {
 void os_host_name(char *out, size_t size) {
     if (gethostname(out, size - 1)) *out = 0;
     out[size - 1] = 0;
-}
-
-// The sandbox denies kill(), which would be the usual way.
-bool os_process_exists(long pid) {
-    cpu_set_t cpus;
-    return sched_getaffinity((pid_t)pid, sizeof cpus, &cpus) == 0 || errno != ESRCH;
 }
 
 bool os_enable_amx(void) {

@@ -47,13 +47,6 @@ void os_host_name(char *out, size_t size) {
     if (!GetComputerNameA(out, &n)) *out = 0;
 }
 
-bool os_process_exists(long pid) {
-    HANDLE process = OpenProcess(SYNCHRONIZE, FALSE, (DWORD)pid);
-    bool is_running = process && WaitForSingleObject(process, 0) == WAIT_TIMEOUT;
-    if (process) CloseHandle(process);
-    return is_running;
-}
-
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
     enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers

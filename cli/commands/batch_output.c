@@ -12,12 +12,6 @@
 
 enum { MAX_RESULT = 1 << 30 }; // bytes of a line of output
 
-bool id_add(InternTable *ids, const Buffer *id) {
-    bool is_new;
-    intern_add(ids, id->data, id->len, &is_new);
-    return is_new;
-}
-
 // Results of an earlier run
 
 bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {

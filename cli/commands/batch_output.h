@@ -9,9 +9,6 @@
 #include "cli/commands/batch_record.h"
 #include "base/files.h"
 
-// Adds an id to a set of ids. False if the set has it already.
-bool id_add(InternTable *ids, const Buffer *id);
-
 typedef enum {
     RESULT_ANSWER,
     RESULT_ERROR,
