@@ -253,11 +253,10 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
         (object && !check_members(object, "name description schema strict", err)))
         return false;
 
-    if (schema) return parse_json_schema(r, schema, err);
-    if (object || json_is(type, "json_schema"))
+    if (!schema && (object || json_is(type, "json_schema")))
         return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
                                schema);
-    return parse_json_schema(r, &any_object, err);
+    return parse_json_schema(r, schema ? schema : &any_object, err);
 }
 
 // "json" or a schema.
