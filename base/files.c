@@ -365,7 +365,8 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
         if (!is_file) return true;
 
         // Other errors mean that the file system has no locks.
-        if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        j->is_locked = flock(j->fd, LOCK_EX | LOCK_NB) == 0;
+        if (!j->is_locked && errno == EWOULDBLOCK) {
             close(j->fd);
             j->is_busy = true;
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
@@ -415,10 +416,7 @@ bool journal_replace(Journal *j, Str content, Error *err) {
 
     bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
 
-    // Copy the attribute of the old file and lock the new file before it gets the old name.
-    char attribute[256];
-    os_get_attribute(j->fd, attribute, sizeof attribute);
-    if (*attribute) os_set_attribute(f.fd, attribute);
+    // Lock the new file before it gets the old name.
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
     ok = ok && commit_output(&f, err);
 

@@ -74,6 +74,7 @@ typedef struct {
     const char *path; // for messages
     int fd;
     bool is_file;          // not a pipe or device
+    bool is_locked;        // false: the file system has no locks
     bool is_busy;          // journal_open(): another run has locked the file
     bool is_truncated;     // a failed write left an incomplete line
     int64_t n_whole_bytes; // if is_truncated: length up to the last complete line
@@ -87,6 +88,6 @@ bool journal_repair(Journal *j, size_t n_truncated, Error *err);
 // Appends complete lines. On failure (false with err) nothing has been appended, except that a pipe
 // may have received a part.
 bool journal_append(Journal *j, Str lines, Error *err);
-// Replaces the content atomically and keeps the lock and the extended attribute.
+// Replaces the content atomically and keeps the lock.
 bool journal_replace(Journal *j, Str content, Error *err);
 bool journal_close(Journal *j, Error *err); // with a sync

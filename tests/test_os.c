@@ -41,8 +41,6 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 
 #define os_open_temporary   below_open_temporary
 #define os_link_temporary   below_link_temporary
-#define os_set_attribute    below_set_attribute
-#define os_get_attribute    below_get_attribute
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
 #define os_has_numa         below_has_numa
@@ -56,7 +54,6 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_has_dotprod      below_has_dotprod
 #define os_has_i8mm         below_has_i8mm
 #define os_host_name        below_host_name
-#define os_process_exists   below_process_exists
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test

@@ -40,18 +40,12 @@ int64_t os_ctime_ns(int fd, const struct stat *st);
 int os_open_temporary(const char *directory, unsigned mode);
 // Gives such a file a name. Never replaces an existing file. False with errno set.
 bool os_link_temporary(int fd, const char *path);
-// Store a text in an extended attribute of an open file, and read it. A failure to store is
-// ignored. If the attribute cannot be read, the text is empty.
-void os_set_attribute(int fd, const char *text);
-void os_get_attribute(int fd, char *text, size_t size);
 
 // True if the standard input of the parent process is the pipe or socket `st`; false if the system
 // cannot tell.
 bool os_parent_has_stdin(const struct stat *st);
 // Name of this machine, with a terminating zero; empty if unknown.
 void os_host_name(char *out, size_t size);
-// True if this machine has a process with this id.
-bool os_process_exists(long pid);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);

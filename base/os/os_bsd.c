@@ -1,9 +1,7 @@
 // macOS and other POSIX systems. What POSIX lacks, only macOS answers, through sysctl.
 #include "base/os/os.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -35,8 +33,6 @@ void os_host_name(char *out, size_t size) {
     if (gethostname(out, size - 1)) *out = 0;
     out[size - 1] = 0;
 }
-
-bool os_process_exists(long pid) { return kill((pid_t)pid, 0) == 0 || errno == EPERM; }
 
 // An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {
@@ -79,8 +75,6 @@ int64_t os_ctime_ns(int fd, const struct stat *st) {
 
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }
 bool os_link_temporary(int fd, const char *path) { return false; }
-void os_set_attribute(int fd, const char *text) {}
-void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 bool os_parent_has_stdin(const struct stat *st) { return false; }
 

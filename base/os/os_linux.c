@@ -2,7 +2,6 @@
 // Order: futexes, CPUs, control groups, files, CPU features.
 #include "base/os/os.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
@@ -12,7 +11,6 @@
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 // Constants of the kernel, because not every libc has headers for them.
@@ -24,7 +22,6 @@ enum {
     HWCAP_DOTPROD = 1 << 20, // HWCAP_ASIMDDP
     HWCAP2_MATMUL = 1 << 13  // HWCAP2_I8MM
 };
-static const char ATTRIBUTE[] = "user.llama31"; // extended attribute
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE_OP, value, NULL, NULL, 0);
@@ -206,15 +203,6 @@ bool os_link_temporary(int fd, const char *path) {
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 }
 
-void os_set_attribute(int fd, const char *text) {
-    if (fsetxattr(fd, ATTRIBUTE, text, strlen(text), 0)) return;
-}
-
-void os_get_attribute(int fd, char *text, size_t size) {
-    ssize_t n = fgetxattr(fd, ATTRIBUTE, text, size - 1);
-    text[n > 0 ? n : 0] = 0;
-}
-
 bool os_parent_has_stdin(const struct stat *st) {
     char path[40];
     struct stat parent;
@@ -225,12 +213,6 @@ bool os_parent_has_stdin(const struct stat *st) {
 void os_host_name(char *out, size_t size) {
     if (gethostname(out, size - 1)) *out = 0;
     out[size - 1] = 0;
-}
-
-// The sandbox denies kill(), which would be the usual way.
-bool os_process_exists(long pid) {
-    cpu_set_t cpus;
-    return sched_getaffinity((pid_t)pid, sizeof cpus, &cpus) == 0 || errno != ESRCH;
 }
 
 bool os_enable_amx(void) {

@@ -47,13 +47,6 @@ void os_host_name(char *out, size_t size) {
     if (!GetComputerNameA(out, &n)) *out = 0;
 }
 
-bool os_process_exists(long pid) {
-    HANDLE process = OpenProcess(SYNCHRONIZE, FALSE, (DWORD)pid);
-    bool is_running = process && WaitForSingleObject(process, 0) == WAIT_TIMEOUT;
-    if (process) CloseHandle(process);
-    return is_running;
-}
-
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
     enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers
@@ -86,8 +79,6 @@ unsigned geteuid(void) { return 0; }
 int64_t os_ctime_ns(int fd, const struct stat *st) { return 0; }
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }
 bool os_link_temporary(int fd, const char *path) { return false; }
-void os_set_attribute(int fd, const char *text) {}
-void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 // Memory. free() must accept blocks of posix_memalign(), so _aligned_malloc() allocates all blocks.
 

@@ -96,8 +96,8 @@ static const int allowed[] = {
 // Allowed while there are paths; Landlock decides which files these calls reach.
 static const int allowed_with_paths[] = {
     SYS_openat, SYS_faccessat, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_unlinkat, SYS_linkat,
-    SYS_renameat2, SYS_utimensat, SYS_fchmod, SYS_fgetxattr, SYS_fsetxattr, SYS_fdatasync,
-    SYS_fstatfs, SYS_fallocate, SYS_mkdirat, SYS_pipe2,
+    SYS_renameat2, SYS_utimensat, SYS_fchmod, SYS_fdatasync, SYS_fstatfs, SYS_fallocate,
+    SYS_mkdirat, SYS_pipe2,
 #ifdef SYS_renameat
     SYS_renameat,
 #endif

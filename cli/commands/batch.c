@@ -178,7 +178,10 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
     bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
     if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
     b->last_form = r->form;
-    if (id_add(&b->seen, &r->id)) return NULL;
+
+    bool is_new;
+    intern_add(&b->seen, r->id.data, r->id.len, &is_new);
+    if (is_new) return NULL;
     error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->id.data);
     return "duplicate_id";
 }
@@ -377,9 +380,7 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
     if (is_slurm && has_output) parse_shard(b, o->shard);
     batch_output_resume(&b->output, &b->options, &b->pipeline, b->shard, b->n_shards);
-    b->doc.replaces_surrogates = true;
     batch_output_repair(&b->output, o, check_results(b));
-    b->doc.n_replaced = 0;
 
     // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
     // three quarters of the memory are partly evicted and read again in any case. KV caches may
@@ -456,8 +457,6 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (b->output.n_stale)
         warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
              o->output, count_of((int)b->output.n_stale, "result"), b->output.first_stale);
-    if (b->doc.n_replaced)
-        warn("%s of the input replaced by U+FFFD", count_of(b->doc.n_replaced, "lone surrogate"));
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",

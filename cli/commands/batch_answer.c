@@ -22,26 +22,22 @@ static void end_answer(JsonWriter *w) {
     buffer_puts(w->out, "\n");
 }
 
-// The tokens of an answer, those of an echoed prompt included. The first token of a prompt has no
-// log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form also lists the
-// stop token, because lm-evaluation-harness assumes that the last token was generated.
-typedef struct {
-    TokenLogprob *list; // (n); the alternatives belong to the sequence
-    int n;
-} AnswerTokens;
-
-static AnswerTokens answer_tokens(const Record *r) {
+// The tokens (n) of an answer, those of an echoed prompt included. The first token of a prompt has
+// no log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form also lists
+// the stop token, because lm-evaluation-harness assumes that the last token was generated. The
+// caller frees the list; the alternatives belong to the sequence.
+static TokenLogprob *answer_tokens(const Record *r, int *n) {
     const Sequence *s = &r->sequence;
     int n_echoed = r->request.first_scored ? r->prompt.len : 0;
     bool has_end = n_echoed && r->parent->form == FORM_COMPLETION && s->stop_token >= 0;
     int n_generated = s->n_generated + has_end;
-    AnswerTokens t = {.n = n_echoed + n_generated};
 
-    t.list = xalloc((size_t)t.n, sizeof *t.list);
-    if (n_echoed) t.list[0] = (TokenLogprob){.id = r->prompt.data[0], .logprob = NAN};
-    for (int i = 1; i < n_echoed; i++) t.list[i] = s->prompt_logprobs[i - 1];
-    for (int i = 0; i < n_generated; i++) t.list[n_echoed + i] = s->logprobs[i];
-    return t;
+    *n = n_echoed + n_generated;
+    TokenLogprob *list = xalloc((size_t)*n, sizeof *list);
+    if (n_echoed) list[0] = (TokenLogprob){.id = r->prompt.data[0], .logprob = NAN};
+    for (int i = 1; i < n_echoed; i++) list[i] = s->prompt_logprobs[i - 1];
+    for (int i = 0; i < n_generated; i++) list[n_echoed + i] = s->logprobs[i];
+    return list;
 }
 
 // Writes the alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: if
@@ -79,9 +75,8 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
 // of the text.
 static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r,
                                       int n_top) {
-    AnswerTokens tokens = answer_tokens(r);
-    const TokenLogprob *l = tokens.list;
-    int n = tokens.n;
+    int n;
+    TokenLogprob *l = answer_tokens(r, &n);
     int64_t offset = 0;
     bool drops_space = r->sequence.request.first_scored && tokenizer_has_space_prefix(t);
 
@@ -108,7 +103,7 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     json_end_array(w);
 
     json_end_object(w);
-    free(tokens.list);
+    free(l);
 }
 
 // Puts the text of the prompt before that of a reply.
@@ -177,10 +172,11 @@ void record_take(const Record *r) {
     if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
         if (parent->n_logprobs >= 0) {
-            AnswerTokens tokens = answer_tokens(r);
-            completion_write_logprobs(&w, "logprobs", p->tokenizer, tokens.list, tokens.n,
+            int n;
+            TokenLogprob *tokens = answer_tokens(r, &n);
+            completion_write_logprobs(&w, "logprobs", p->tokenizer, tokens, n,
                                       s->request.n_logprobs, false);
-            free(tokens.list);
+            free(tokens);
         }
     } else {
         write_openai_choice(&w, r, &reply);

@@ -27,10 +27,10 @@ long slurm_number(const char *variable, long missing) {
     return text && parse_i64(text, &n) ? (long)n : missing;
 }
 
-// A process of this machine that does not exist, or the same job before it was requeued.
-static bool has_ended(const Owner *owner, const Owner *self) {
-    bool is_here = !strcmp(owner->host, self->host);
-    if (is_here && (owner->pid == self->pid || !os_process_exists(owner->pid))) return true;
+// A process of this machine, which would still have locked the journal, or the same job before it
+// was requeued.
+static bool has_ended(const Owner *owner, const Owner *self, const Journal *j) {
+    if (j->is_locked && !strcmp(owner->host, self->host)) return true;
     return owner->job && owner->job == self->job && owner->n_restarts < self->n_restarts;
 }
 
@@ -82,7 +82,7 @@ char *batch_lock(const Journal *j) {
         }
 
         Owner owner = {0};
-        if (read_owner(path, &owner) && !has_ended(&owner, &self))
+        if (read_owner(path, &owner) && !has_ended(&owner, &self, j))
             die(EXIT_RUNTIME,
                 "%s: in use by process %ld on %s; if it has ended, remove %s and repeat", j->path,
                 owner.pid, owner.host, path);

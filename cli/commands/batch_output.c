@@ -4,7 +4,6 @@
 #include "gguf/checksum.h"
 #include "cli/output.h"
 #include "cli/lines.h"
-#include "base/os/os.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,12 +11,6 @@
 #include <unistd.h>
 
 enum { MAX_RESULT = 1 << 30 }; // bytes of a line of output
-
-bool id_add(InternTable *ids, const Buffer *id) {
-    bool is_new;
-    intern_add(ids, id->data, id->len, &is_new);
-    return is_new;
-}
 
 // Results of an earlier run
 
@@ -190,8 +183,8 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
     if (is_checked) find_orphans(out, o->output);
     if (out->n_stale && o->is_strict) die_stale(out);
     if (out->n_unhashed)
-        warn("%s: %s from an earlier version: not compared with the requests", o->output,
-             count_of((int)out->n_unhashed, "result"));
+        warn("%s: %s from an earlier version: not compared with requests, model and options",
+             o->output, count_of((int)out->n_unhashed, "result"));
 
     if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
     if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
@@ -209,7 +202,6 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
         buffer_free(&kept);
     }
     out->n_stale = 0;
-    os_set_attribute(out->journal.fd, out->run);
     out->is_repaired = true;
 }
 
@@ -256,9 +248,8 @@ static void put_file(Buffer *out, const Gguf *g) {
 
 // Appends "fp_HASH_CHECKSUM_SEED". The hash covers everything that answers depend on, except for
 // the seed and the requests; the checksum covers all bytes of the model and its adapters. The input
-// of the hash must never change, because existing outputs carry it. The oldest outputs have no
-// checksum.
-static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bool has_checksum) {
+// of the hash must never change, because existing outputs carry it.
+static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
     const ModelOptions *m = &o->model_options;
     Buffer input = {0};
 
@@ -293,40 +284,33 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
         put_file(&input, &p->model.adapters[i].file);
     }
 
-    buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
-    if (has_checksum) { // over all bytes of these files
-        uint64_t checksum = checksum_files(&p->model.file);
-        for (int i = 0; i < p->model.n_adapters; i++)
-            checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
-        buffer_printf(out, "_%016llx", (unsigned long long)checksum);
-    }
-    buffer_printf(out, "_%llu", (unsigned long long)o->sample.seed);
+    uint64_t checksum = checksum_files(&p->model.file);
+    for (int i = 0; i < p->model.n_adapters; i++)
+        checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
+
+    buffer_printf(out, "fp_%016llx_%016llx_%llu",
+                  (unsigned long long)record_hash(0, buffer_str(&input)),
+                  (unsigned long long)checksum, (unsigned long long)o->sample.seed);
     buffer_free(&input);
 }
 
 void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
                          long n_shards) {
-    enum { WITHOUT_CHECKSUM = 3 + 16 }; // bytes of "fp_HASH"
     char *old = out->run;
-    bool is_stored = *old; // in a result
     Buffer new = {0};
 
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
-    if (!is_stored && o->is_resume) os_get_attribute(out->journal.fd, old, sizeof out->run);
 
-    // A resumed run uses the seed of the first run, unless --seed is given. Checksums are compared
-    // if the first run stored one.
+    // A resumed run uses the seed of the first run, unless --seed is given.
     const char *old_seed = o->is_forced ? NULL : strrchr(old, '_');
     if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
-    put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
+    put_fingerprint(&new, o, p);
     size_t n_new = new.len;
     if (n_shards > 1) buffer_printf(&new, " %ld/%ld", shard, n_shards);
 
-    // Attributes of earlier versions have no shard.
     size_t n_old = strcspn(old, " ");
     const char *other = NULL;
-    if (old_seed && (is_stored || old[n_old]) && strcmp(old + n_old, new.data + n_new))
-        other = "shard";
+    if (old_seed && strcmp(old + n_old, new.data + n_new)) other = "shard";
     if (old_seed && (n_old != n_new || strncmp(old, new.data, n_new)))
         other =
             strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed";
@@ -334,7 +318,7 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long s
         die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
             out->journal.path, other, old, new.data);
 
-    out->adds_run = !is_stored || strcmp(old, new.data);
+    out->adds_run = strcmp(old, new.data) != 0;
     snprintf(out->run, sizeof out->run, "%s", new.data);
     buffer_free(&new);
 }

@@ -45,6 +45,13 @@ bool record_mismatch(Error *err, const char *name, const char *expected, const J
     return false;
 }
 
+// record_mismatch() of a field.
+static bool field_mismatch(Error *err, const Json *v, const char *expected) {
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    return record_mismatch(err, name, expected, v);
+}
+
 uint64_t record_hash(uint64_t seed, Str text) {
     uint64_t h = seed ^ 0xcbf29ce484222325u;
     for (size_t i = 0; i < text.len; i++) h = (h ^ (unsigned char)text.data[i]) * 0x100000001b3u;
@@ -128,16 +135,14 @@ static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
-    if (!is_integer(v, 1, MAX_CHOICES))
-        return record_mismatch(err, "n", "an integer from 1 to 64", v);
+    if (!is_integer(v, 1, MAX_CHOICES)) return field_mismatch(err, v, "an integer from 1 to 64");
     r->n_per_prompt = (int)v->number;
     return true;
 }
 
 // An object from token id to bias; -100 bans the token.
 static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
-    if (v->kind != JSON_OBJECT)
-        return record_mismatch(err, "logit_bias", "an object of numbers", v);
+    if (v->kind != JSON_OBJECT) return field_mismatch(err, v, "an object of numbers");
     r->options.sample.bias = NULL;
     r->options.sample.n_bias = 0;
 
@@ -159,25 +164,18 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
 }
 
-// Chats take only a boolean here, and the number as "top_logprobs".
+// In chats, "logprobs" is a boolean and "top_logprobs" the number.
 bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
-    bool takes_number = r->form != FORM_CHAT;
+    bool is_top = str_is(v->key, "top_logprobs");
+    bool takes_number = is_top || r->form != FORM_CHAT;
     if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
         r->n_logprobs = (int)v->number;
         return true;
     }
 
-    if (v->kind != JSON_BOOL)
-        return record_mismatch(err, "logprobs",
-                               takes_number ? "an integer from 0 to 100" : "true or false", v);
+    if (is_top || v->kind != JSON_BOOL)
+        return field_mismatch(err, v, takes_number ? "an integer from 0 to 100" : "true or false");
     if (v->boolean && r->n_logprobs < 0) r->n_logprobs = 0;
-    return true;
-}
-
-static bool parse_top_logprobs(Record *r, const Json *v, Error *err) {
-    if (!is_integer(v, 0, MAX_LOGPROBS))
-        return record_mismatch(err, "top_logprobs", "an integer from 0 to 100", v);
-    r->n_logprobs = (int)v->number;
     return true;
 }
 
@@ -201,14 +199,14 @@ static bool parse_json_schema(Record *r, const Json *v, Error *err) {
 static const Json any_object = {.kind = JSON_STRING, .string = {"{\"type\":\"object\"}", 17}};
 
 static bool parse_json_object(Record *r, const Json *v, Error *err) {
-    if (v->kind != JSON_BOOL) return record_mismatch(err, "json_object", "true or false", v);
+    if (v->kind != JSON_BOOL) return field_mismatch(err, v, "true or false");
     return !v->boolean || parse_json_schema(r, &any_object, err);
 }
 
 static bool parse_choices(Record *r, const Json *v, Error *err) {
     if (!may_set_source(r, err)) return false;
     if (v->kind != JSON_ARRAY || !v->n_items)
-        return record_mismatch(err, "choices", "an array with at least one string", v);
+        return field_mismatch(err, v, "an array with at least one string");
     Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
     r->spec.choices = choices;
     for (const Json *item = v->child; item; item = item->next) {
@@ -222,13 +220,13 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
     if (!may_set_source(r, err)) return false;
     r->spec.grammar = v->string;
-    return v->kind == JSON_STRING || record_mismatch(err, "grammar", "a string", v);
+    return v->kind == JSON_STRING || field_mismatch(err, v, "a string");
 }
 
 static bool parse_regex(Record *r, const Json *v, Error *err) {
     if (!may_set_source(r, err)) return false;
     r->spec.regex = v->string;
-    return v->kind == JSON_STRING || record_mismatch(err, "regex", "a string", v);
+    return v->kind == JSON_STRING || field_mismatch(err, v, "a string");
 }
 
 // Refuses the members of a field that are not `known`, because they may ask for a constraint.
@@ -255,17 +253,16 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
         (object && !check_members(object, "name description schema strict", err)))
         return false;
 
-    if (schema) return parse_json_schema(r, schema, err);
-    if (object || json_is(type, "json_schema"))
+    if (!schema && (object || json_is(type, "json_schema")))
         return record_mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"",
                                schema);
-    return parse_json_schema(r, &any_object, err);
+    return parse_json_schema(r, schema ? schema : &any_object, err);
 }
 
 // "json" or a schema.
 static bool parse_format(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT && !json_is(v, "json"))
-        return record_mismatch(err, "format", "\"json\" or a schema", v);
+        return field_mismatch(err, v, "\"json\" or a schema");
     return parse_json_schema(r, v->kind == JSON_OBJECT ? v : &any_object, err);
 }
 
@@ -284,19 +281,8 @@ static bool parse_structured_outputs(Record *r, const Json *v, Error *err) {
         const Json *member = json_get_value(v, members[i].name);
         ok = !member || members[i].parse(r, member, err);
     }
-    if (v->kind != JSON_OBJECT) return record_mismatch(err, "structured_outputs", "an object", v);
+    if (v->kind != JSON_OBJECT) return field_mismatch(err, v, "an object");
     return ok;
-}
-
-// "ordered_properties" names the default, whose opposite is "any_order".
-static bool parse_ordered(Record *r, const Json *v, Error *err) {
-    r->options.any_order = !v->boolean;
-    return v->kind == JSON_BOOL || record_mismatch(err, "ordered_properties", "true or false", v);
-}
-
-static bool parse_stop_loops(Record *r, const Json *v, Error *err) {
-    r->options.no_loop_stop = !v->boolean;
-    return v->kind == JSON_BOOL || record_mismatch(err, "stop_loops", "true or false", v);
 }
 
 // True if a field of this value has the same meaning as no field.
@@ -315,15 +301,18 @@ static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
            error_set(err, EXIT_RUNTIME, "chat_template_kwargs: %s", why.text);
 }
 
-static bool parse_think(Record *r, const Json *v, Error *err) {
-    options_set_think(&r->options, v->boolean);
-    return v->kind == JSON_BOOL || record_mismatch(err, "think", "true or false", v);
-}
-
-static bool parse_continue(Record *r, const Json *v, Error *err) {
-    r->is_continued = v->boolean;
-    return v->kind == JSON_BOOL ||
-           record_mismatch(err, "continue_final_message", "true or false", v);
+// A boolean. The options of "ordered_properties" and "stop_loops" name the opposite.
+static bool parse_flag(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_BOOL) return field_mismatch(err, v, "true or false");
+    if (str_is(v->key, "ordered_properties"))
+        r->options.any_order = !v->boolean;
+    else if (str_is(v->key, "stop_loops"))
+        r->options.no_loop_stop = !v->boolean;
+    else if (str_is(v->key, "continue_final_message"))
+        r->is_continued = v->boolean;
+    else
+        options_set_think(&r->options, v->boolean);
+    return true;
 }
 
 // Collects the name of an unknown field; with --strict, refuses it.
@@ -350,14 +339,14 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_stop_loops}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
-    {"logprobs", record_parse_logprobs}, {"top_logprobs", parse_top_logprobs},
+    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"logprobs", record_parse_logprobs}, {"top_logprobs", record_parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
     {"guided_json", parse_json_schema}, {"guided_grammar", parse_grammar}, {"guided_regex", parse_regex},
     {"guided_choice", parse_choices}, {"structured_outputs", parse_structured_outputs}, {"format", parse_format},
-    {"ordered_properties", parse_ordered}, {"chat_template_kwargs", parse_template_kwargs},
-    {"continue_final_message", parse_continue}, {"think", parse_think}, {"enable_thinking", parse_think},
+    {"ordered_properties", parse_flag}, {"chat_template_kwargs", parse_template_kwargs},
+    {"continue_final_message", parse_flag}, {"think", parse_flag}, {"enable_thinking", parse_flag},
     // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"suffix", check_neutral},
     {"functions", check_neutral}, {"function_call", check_neutral}, {"structural_tag", check_neutral},

@@ -227,22 +227,18 @@ static bool parse_context(Record *r, const Json *root, Source *out, Error *err) 
     return ok;
 }
 
-// Reads "continuation" or "choices" to `list`, which has space for all of them. Returns their
-// number, or 0 with err.
-static int parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
+// Reads "continuation" or "choices" to `list`, which has space for all of them.
+static bool parse_continuations(Record *r, const Json *root, Source *list, Error *err) {
     const Json *choices = json_get_value(root, "choices");
     const Json *one = json_get_value(root, "continuation");
-    int n = 0;
 
-    if (!choices) return parse_source(r, "continuation", one, &list[0], err);
+    if (!choices) return parse_source(r, "continuation", one, list, err);
     r->score->has_choices = true;
-    if (one || choices->kind != JSON_ARRAY || !choices->n_items) {
-        record_mismatch(err, "choices", "an array, without \"continuation\"", choices);
-        return 0;
-    }
+    if (one || choices->kind != JSON_ARRAY || !choices->n_items)
+        return record_mismatch(err, "choices", "an array, without \"continuation\"", choices);
     for (const Json *v = choices->child; v; v = v->next)
-        if (!parse_source(r, "choices", v, &list[n++], err)) return 0;
-    return n;
+        if (!parse_source(r, "choices", v, list++, err)) return false;
+    return true;
 }
 
 // score --choices: the prompt and the choices of the command line.
@@ -304,7 +300,7 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     const Json *text = root->kind == JSON_STRING ? root : json_get_value(root, "text");
     const Json *choices = json_get_value(root, "choices");
     const Json *logprobs = json_get_value(root, "logprobs");
-    int n = choices ? choices->n_items : 1;
+    int n = choices && choices->n_items ? choices->n_items : 1; // continuations or texts
     int n_contexts = !!text + !!json_get_value(root, "context") + !!json_get_value(root, "prompt") +
                      !!json_get_value(root, "messages");
     if (n_contexts != 1)
@@ -316,18 +312,16 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
 
     if (!record_note_unknown(r, root, members, err)) return false;
 
-    int n_list = n + 1;
-    Source context = {0}, *list = xalloc((size_t)n_list, sizeof *list);
+    Source context = {0}, *list = xalloc((size_t)n, sizeof *list);
     bool ok = !logprobs || record_parse_logprobs(r, logprobs, err);
     if (ok && text)
         ok = parse_source(r, "text", text, &list[0], err) && encode_windows(r, &list[0], err);
     else if (ok)
-        ok = parse_context(r, root, &context, err) &&
-             (n = parse_continuations(r, root, list, err)) &&
+        ok = parse_context(r, root, &context, err) && parse_continuations(r, root, list, err) &&
              encode_pairs(r, &context, list, n, err);
 
     free(context.ids.data);
-    for (int i = 0; i < n_list; i++) free(list[i].ids.data);
+    for (int i = 0; i < n; i++) free(list[i].ids.data);
     free(list);
     return ok;
 }
