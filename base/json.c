@@ -20,6 +20,7 @@ typedef struct {
     size_t n_nodes;
     const Json **keys; // scratch of check_keys()
     char *bytes;
+    JsonDoc *doc;
     Error *err;
 } JsonParser;
 
@@ -71,13 +72,21 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     if (*code < 0xd800 || *code > 0xdfff) return true;
 
     // A high surrogate must be followed by a low surrogate.
+    size_t end = p->at;
     uint32_t low = 0;
     bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
     if (is_pair) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
-    if (low < 0xdc00 || low > 0xdfff) return expected_at(p, start, "a surrogate pair");
+    bool is_lone = low < 0xdc00 || low > 0xdfff;
+    if (is_lone && !p->doc->replaces_surrogates) return expected_at(p, start, "a surrogate pair");
+    if (is_lone) { // what follows it is read again
+        p->doc->n_replaced++;
+        p->at = end;
+        *code = 0xfffd;
+        return true;
+    }
     *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
     return true;
 }
@@ -269,6 +278,7 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
                     .n = n,
                     .nodes = nodes,
                     .keys = (const Json **)(void *)(nodes + n_nodes),
+                    .doc = doc,
                     .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};

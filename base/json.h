@@ -24,6 +24,8 @@ typedef struct {
     const Json *root;
     void *arena; // (cap) bytes: all nodes and strings
     size_t cap;
+    bool replaces_surrogates; // lone ones become U+FFFD; otherwise they are errors
+    int n_replaced;           // of them, in all texts so far
 } JsonDoc;
 
 // Parses n bytes, which must be one JSON value and white space. Strict: no comments, trailing

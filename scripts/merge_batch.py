@@ -64,7 +64,8 @@ def quote(match):
     """A string of JSON as the program writes it; white space becomes empty."""
     if not match[0].startswith(b'"'):
         return b""
-    text = json.dumps(json.loads(match[0]), ensure_ascii=False)
+    text = re.sub("[\ud800-\udfff]", "\ufffd", json.loads(match[0]))
+    text = json.dumps(text, ensure_ascii=False)
     return re.sub("[\x7f-\x9f]", lambda m: "\\u%04x" % ord(m[0]), text).encode()
 
 

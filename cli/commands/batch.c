@@ -380,7 +380,9 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
     if (is_slurm && has_output) parse_shard(b, o->shard);
     batch_output_resume(&b->output, &b->options, &b->pipeline, b->shard, b->n_shards);
+    b->doc.replaces_surrogates = true;
     batch_output_repair(&b->output, o, check_results(b));
+    b->doc.n_replaced = 0;
 
     // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
     // three quarters of the memory are partly evicted and read again in any case. KV caches may
@@ -457,6 +459,8 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (b->output.n_stale)
         warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
              o->output, count_of((int)b->output.n_stale, "result"), b->output.first_stale);
+    if (b->doc.n_replaced)
+        warn("%s of the input replaced by U+FFFD", count_of(b->doc.n_replaced, "lone surrogate"));
     if (b->output.n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied",
