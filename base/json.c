@@ -36,10 +36,22 @@ static bool expected_at(JsonParser *p, size_t at, const char *expected) {
 
 static int peek(const JsonParser *p) { return p->at < p->n ? (unsigned char)p->text[p->at] : -1; }
 
+static bool begins_with(const JsonParser *p, const char *word) {
+    return str_begins_with((Str){p->text + p->at, p->n - p->at}, word);
+}
+
 // Skips white space and returns the next character.
 static int peek_token(JsonParser *p) {
     while (p->at < p->n && memchr(" \t\n\r", p->text[p->at], 4)) p->at++;
     return peek(p);
+}
+
+// Skips the next character if it is one of `chars`.
+static bool skip_one_of(JsonParser *p, const char *chars) {
+    int c = peek(p);
+    bool is_found = c > 0 && strchr(chars, c);
+    p->at += is_found;
+    return is_found;
 }
 
 static bool parse_hex4(JsonParser *p, uint32_t *code) {
@@ -66,16 +78,14 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     }
 
     // \u and four digits: a code unit of UTF-16.
-    if (c != 'u') return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
-    p->at++;
+    if (!skip_one_of(p, "u")) return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
 
     // A high surrogate must be followed by a low surrogate.
     size_t end = p->at;
     uint32_t low = 0;
-    bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
-    if (is_pair) {
+    if (*code < 0xdc00 && begins_with(p, "\\u")) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
@@ -128,20 +138,11 @@ static bool skip_digits(JsonParser *p) {
 // Checks the number against the grammar of JSON: strtod() accepts more.
 static bool parse_number(JsonParser *p, Json *out) {
     size_t start = p->at;
-    if (peek(p) == '-') p->at++;
-
-    if (peek(p) == '0')
-        p->at++; // no leading zeros
-    else if (!skip_digits(p))
-        return false;
-
-    if (peek(p) == '.') {
-        p->at++;
-        if (!skip_digits(p)) return false;
-    }
-    if (peek(p) == 'e' || peek(p) == 'E') {
-        p->at++;
-        if (peek(p) == '+' || peek(p) == '-') p->at++;
+    skip_one_of(p, "-");
+    if (!skip_one_of(p, "0") && !skip_digits(p)) return false; // no leading zeros
+    if (skip_one_of(p, ".") && !skip_digits(p)) return false;
+    if (skip_one_of(p, "eE")) {
+        skip_one_of(p, "+-");
         if (!skip_digits(p)) return false;
     }
 
@@ -154,10 +155,8 @@ static bool parse_number(JsonParser *p, Json *out) {
 }
 
 static bool parse_word(JsonParser *p, const char *word) {
-    size_t len = strlen(word);
-    if (p->n - p->at < len || memcmp(p->text + p->at, word, len))
-        return expected_at(p, p->at, "a JSON value");
-    p->at += len;
+    if (!begins_with(p, word)) return expected_at(p, p->at, "a JSON value");
+    p->at += strlen(word);
     return true;
 }
 
@@ -186,25 +185,24 @@ static bool parse_value(JsonParser *p, Json *v, int depth);
 
 // An array or object from bracket to bracket; its items become children of `parent`.
 static bool parse_items(JsonParser *p, Json *parent, int depth) {
-    int close = parent->kind == JSON_OBJECT ? '}' : ']';
+    bool is_object = parent->kind == JSON_OBJECT;
+    const char *close = is_object ? "}" : "]";
     const Json **link = &parent->child;
     if (depth == MAX_DEPTH) return expected_at(p, p->at, "at most 64 levels");
 
     p->at++;
-    if (peek_token(p) == close) {
-        p->at++;
-        return true;
-    }
+    peek_token(p);
+    if (skip_one_of(p, close)) return true;
 
     for (;;) {
         Json *item = &p->nodes[p->n_nodes++];
         *item = (Json){0};
 
-        if (parent->kind == JSON_OBJECT) {
+        if (is_object) {
             if (peek_token(p) != '"') return expected_at(p, p->at, "a quoted key");
             if (!parse_string(p, &item->key)) return false;
-            if (peek_token(p) != ':') return expected_at(p, p->at, "':'");
-            p->at++;
+            peek_token(p);
+            if (!skip_one_of(p, ":")) return expected_at(p, p->at, "':'");
         }
 
         if (!parse_value(p, item, depth + 1)) return false;
@@ -212,14 +210,11 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
         link = &item->next;
         parent->n_items++;
 
-        if (peek_token(p) == close) break;
-        if (peek(p) != ',')
-            return expected_at(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
-        p->at++;
+        peek_token(p);
+        if (skip_one_of(p, close)) return !is_object || check_keys(p, parent);
+        if (!skip_one_of(p, ","))
+            return expected_at(p, p->at, is_object ? "',' or '}'" : "',' or ']'");
     }
-
-    p->at++;
-    return close == ']' || check_keys(p, parent);
 }
 
 static bool parse_value(JsonParser *p, Json *v, int depth) {

@@ -86,7 +86,7 @@ static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *d
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err) {
     ConstraintSpec spec = *own;
-    bool is_own = constraint_n_sources(own), ok;
+    bool is_own = constraint_n_sources(own), ok = false;
     Buffer unknown = {0};
     JsonDoc doc = {0}; // of the choices
     *out = NULL;
@@ -96,12 +96,9 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     spec.is_closed = !o->extra_properties;
     if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;
 
-    const char *choices = o->constraint_choices;
-    if (!is_own && choices && !choices[strspn(choices, ",")])
-        ok = error_set(err, EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", choices);
-    else if (o->ignore_eos && constraint_n_sources(&spec))
-        ok = error_set(err, EXIT_USAGE,
-                       "expected either --ignore-eos or a constraint, which ends its text");
+    if (o->ignore_eos && constraint_n_sources(&spec))
+        error_set(err, EXIT_USAGE,
+                  "expected either --ignore-eos or a constraint, which ends its text");
     else
         ok = constraint_compile(cache, &spec, out, is_own ? NULL : &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
