@@ -326,12 +326,10 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
                      is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
                      is_compared ? "." : "", columns[c].name);
 
-            if (c == BAND) {
+            snprintf(value, sizeof value, "%.9g", values[k][c]);
+            if (c == BAND)
                 snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
                          band_name(values[k][RAMP]));
-            } else {
-                snprintf(value, sizeof value, "%.9g", values[k][c]);
-            }
 
             if (is_json)
                 json_write_format(w, name, "%s", value);
