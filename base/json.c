@@ -224,10 +224,10 @@ static bool parse_value(JsonParser *p, Json *v, int depth) {
     case '[': v->kind = JSON_ARRAY; return parse_items(p, v, depth);
     case '"': v->kind = JSON_STRING; return parse_string(p, &v->string);
     case 't':
+    case 'f':
         v->kind = JSON_BOOL;
-        v->boolean = true;
-        return parse_word(p, "true");
-    case 'f': v->kind = JSON_BOOL; return parse_word(p, "false");
+        v->boolean = c == 't';
+        return parse_word(p, v->boolean ? "true" : "false");
     case 'n': return parse_word(p, "null");
     }
 
@@ -310,25 +310,23 @@ const Json *json_get_string(const Json *obj, const char *key) {
 Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
     Str *items = NULL;
     bool is_array = text[strspn(text, " ")] == '[', ok = true;
-    const Json *v = NULL;
     *n = 0;
 
     if (is_array && !json_parse(doc, text, strlen(text), err)) {
         err->code = EXIT_USAGE;
         return NULL;
     }
-    if (is_array) v = doc->root->child;
-    for (const char *s = text; is_array ? v != NULL : s != NULL;) {
+
+    // Either v or s is the next item.
+    const Json *v = is_array ? doc->root->child : NULL;
+    const char *s = is_array ? NULL : text;
+    while (v || s) {
+        Str item = v ? v->string : (Str){s, strcspn(s, ",")};
+        ok = ok && item.len && (!v || v->kind == JSON_STRING);
         items = list_grow(items, *n, sizeof *items);
-        if (is_array) {
-            ok = ok && v->kind == JSON_STRING;
-            items[*n] = v->string;
-            v = v->next;
-        } else {
-            items[*n] = (Str){s, strcspn(s, ",")};
-            s = strchr(s, ',') ? s + items[*n].len + 1 : NULL;
-        }
-        ok = ok && items[(*n)++].len;
+        items[(*n)++] = item;
+        if (s) s = s[item.len] ? s + item.len + 1 : NULL;
+        if (v) v = v->next;
     }
 
     if (ok && *n) return items;

@@ -541,12 +541,12 @@ static size_t history_find(const Buffer *history, size_t end, const Buffer *quer
 // entry and then has its usual effect.
 static void search_history(Editor *e) {
     const char *prompt = e->prompt;
-    Buffer query = {0}, shown = {0}, old = {0};
+    Str old = str_copy(buffer_str(&e->text));
+    Buffer query = {0}, shown = {0};
     size_t end = e->history.len, found = SIZE_MAX;
     int key;
 
     buffer_puts(&query, "");
-    buffer_put(&old, buffer_str(&e->text));
 
     for (;;) {
         shown.len = 0;
@@ -586,7 +586,7 @@ static void search_history(Editor *e) {
     e->prompt = prompt;
     buffer_free(&query);
     buffer_free(&shown);
-    buffer_free(&old);
+    free((void *)(uintptr_t)old.data);
 }
 
 static int compare_words(const void *a, const void *b) {
