@@ -272,12 +272,12 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     JsonParser p = {.text = text,
                     .n = n,
                     .nodes = nodes,
+                    .n_nodes = 1,
                     .keys = (const Json **)(void *)(nodes + n_nodes),
                     .doc = doc,
                     .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
-    p.n_nodes = 1;
 
     if (!parse_value(&p, nodes, 0)) return false;
     if (peek_token(&p) >= 0) return expected_at(&p, p.at, "the end");
