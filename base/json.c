@@ -36,10 +36,22 @@ static bool expected_at(JsonParser *p, size_t at, const char *expected) {
 
 static int peek(const JsonParser *p) { return p->at < p->n ? (unsigned char)p->text[p->at] : -1; }
 
+static bool begins_with(const JsonParser *p, const char *word) {
+    return str_begins_with((Str){p->text + p->at, p->n - p->at}, word);
+}
+
 // Skips white space and returns the next character.
 static int peek_token(JsonParser *p) {
     while (p->at < p->n && memchr(" \t\n\r", p->text[p->at], 4)) p->at++;
     return peek(p);
+}
+
+// Skips the next character if it is one of `chars`.
+static bool skip_one_of(JsonParser *p, const char *chars) {
+    int c = peek(p);
+    bool is_found = c > 0 && strchr(chars, c);
+    p->at += is_found;
+    return is_found;
 }
 
 static bool parse_hex4(JsonParser *p, uint32_t *code) {
@@ -66,16 +78,14 @@ static bool parse_escape(JsonParser *p, uint32_t *code) {
     }
 
     // \u and four digits: a code unit of UTF-16.
-    if (c != 'u') return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
-    p->at++;
+    if (!skip_one_of(p, "u")) return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
 
     // A high surrogate must be followed by a low surrogate.
     size_t end = p->at;
     uint32_t low = 0;
-    bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
-    if (is_pair) {
+    if (*code < 0xdc00 && begins_with(p, "\\u")) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
@@ -128,20 +138,11 @@ static bool skip_digits(JsonParser *p) {
 // Checks the number against the grammar of JSON: strtod() accepts more.
 static bool parse_number(JsonParser *p, Json *out) {
     size_t start = p->at;
-    if (peek(p) == '-') p->at++;
-
-    if (peek(p) == '0')
-        p->at++; // no leading zeros
-    else if (!skip_digits(p))
-        return false;
-
-    if (peek(p) == '.') {
-        p->at++;
-        if (!skip_digits(p)) return false;
-    }
-    if (peek(p) == 'e' || peek(p) == 'E') {
-        p->at++;
-        if (peek(p) == '+' || peek(p) == '-') p->at++;
+    skip_one_of(p, "-");
+    if (!skip_one_of(p, "0") && !skip_digits(p)) return false; // no leading zeros
+    if (skip_one_of(p, ".") && !skip_digits(p)) return false;
+    if (skip_one_of(p, "eE")) {
+        skip_one_of(p, "+-");
         if (!skip_digits(p)) return false;
     }
 
@@ -154,10 +155,8 @@ static bool parse_number(JsonParser *p, Json *out) {
 }
 
 static bool parse_word(JsonParser *p, const char *word) {
-    size_t len = strlen(word);
-    if (p->n - p->at < len || memcmp(p->text + p->at, word, len))
-        return expected_at(p, p->at, "a JSON value");
-    p->at += len;
+    if (!begins_with(p, word)) return expected_at(p, p->at, "a JSON value");
+    p->at += strlen(word);
     return true;
 }
 
@@ -186,25 +185,24 @@ static bool parse_value(JsonParser *p, Json *v, int depth);
 
 // An array or object from bracket to bracket; its items become children of `parent`.
 static bool parse_items(JsonParser *p, Json *parent, int depth) {
-    int close = parent->kind == JSON_OBJECT ? '}' : ']';
+    bool is_object = parent->kind == JSON_OBJECT;
+    const char *close = is_object ? "}" : "]";
     const Json **link = &parent->child;
     if (depth == MAX_DEPTH) return expected_at(p, p->at, "at most 64 levels");
 
     p->at++;
-    if (peek_token(p) == close) {
-        p->at++;
-        return true;
-    }
+    peek_token(p);
+    if (skip_one_of(p, close)) return true;
 
     for (;;) {
         Json *item = &p->nodes[p->n_nodes++];
         *item = (Json){0};
 
-        if (parent->kind == JSON_OBJECT) {
+        if (is_object) {
             if (peek_token(p) != '"') return expected_at(p, p->at, "a quoted key");
             if (!parse_string(p, &item->key)) return false;
-            if (peek_token(p) != ':') return expected_at(p, p->at, "':'");
-            p->at++;
+            peek_token(p);
+            if (!skip_one_of(p, ":")) return expected_at(p, p->at, "':'");
         }
 
         if (!parse_value(p, item, depth + 1)) return false;
@@ -212,14 +210,11 @@ static bool parse_items(JsonParser *p, Json *parent, int depth) {
         link = &item->next;
         parent->n_items++;
 
-        if (peek_token(p) == close) break;
-        if (peek(p) != ',')
-            return expected_at(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
-        p->at++;
+        peek_token(p);
+        if (skip_one_of(p, close)) return !is_object || check_keys(p, parent);
+        if (!skip_one_of(p, ","))
+            return expected_at(p, p->at, is_object ? "',' or '}'" : "',' or ']'");
     }
-
-    p->at++;
-    return close == ']' || check_keys(p, parent);
 }
 
 static bool parse_value(JsonParser *p, Json *v, int depth) {
@@ -229,10 +224,10 @@ static bool parse_value(JsonParser *p, Json *v, int depth) {
     case '[': v->kind = JSON_ARRAY; return parse_items(p, v, depth);
     case '"': v->kind = JSON_STRING; return parse_string(p, &v->string);
     case 't':
+    case 'f':
         v->kind = JSON_BOOL;
-        v->boolean = true;
-        return parse_word(p, "true");
-    case 'f': v->kind = JSON_BOOL; return parse_word(p, "false");
+        v->boolean = c == 't';
+        return parse_word(p, v->boolean ? "true" : "false");
     case 'n': return parse_word(p, "null");
     }
 
@@ -277,12 +272,12 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     JsonParser p = {.text = text,
                     .n = n,
                     .nodes = nodes,
+                    .n_nodes = 1,
                     .keys = (const Json **)(void *)(nodes + n_nodes),
                     .doc = doc,
                     .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
-    p.n_nodes = 1;
 
     if (!parse_value(&p, nodes, 0)) return false;
     if (peek_token(&p) >= 0) return expected_at(&p, p.at, "the end");
@@ -315,25 +310,23 @@ const Json *json_get_string(const Json *obj, const char *key) {
 Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
     Str *items = NULL;
     bool is_array = text[strspn(text, " ")] == '[', ok = true;
-    const Json *v = NULL;
     *n = 0;
 
     if (is_array && !json_parse(doc, text, strlen(text), err)) {
         err->code = EXIT_USAGE;
         return NULL;
     }
-    if (is_array) v = doc->root->child;
-    for (const char *s = text; is_array ? v != NULL : s != NULL;) {
+
+    // Either v or s is the next item.
+    const Json *v = is_array ? doc->root->child : NULL;
+    const char *s = is_array ? NULL : text;
+    while (v || s) {
+        Str item = v ? v->string : (Str){s, strcspn(s, ",")};
+        ok = ok && item.len && (!v || v->kind == JSON_STRING);
         items = list_grow(items, *n, sizeof *items);
-        if (is_array) {
-            ok = ok && v->kind == JSON_STRING;
-            items[*n] = v->string;
-            v = v->next;
-        } else {
-            items[*n] = (Str){s, strcspn(s, ",")};
-            s = strchr(s, ',') ? s + items[*n].len + 1 : NULL;
-        }
-        ok = ok && items[(*n)++].len;
+        items[(*n)++] = item;
+        if (s) s = s[item.len] ? s + item.len + 1 : NULL;
+        if (v) v = v->next;
     }
 
     if (ok && *n) return items;

@@ -138,11 +138,8 @@ char *text_format(const char *fmt, ...) {
 }
 
 void buffer_put_double(Buffer *b, double x) {
-    bool is_whole = x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x;
-    if (is_whole)
-        buffer_printf(b, "%.0f", x);
-    else
-        buffer_printf(b, "%.*g", double_digits(x), x);
+    bool is_whole = x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x; // at most 16 digits
+    buffer_printf(b, "%.*g", is_whole ? 16 : double_digits(x), x);
 }
 
 void buffer_put_escaped(Buffer *b, Str s, const char *keep) {

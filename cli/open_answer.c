@@ -86,7 +86,7 @@ static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *d
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err) {
     ConstraintSpec spec = *own;
-    bool is_own = constraint_n_sources(own), ok;
+    bool is_own = constraint_n_sources(own), ok = false;
     Buffer unknown = {0};
     JsonDoc doc = {0}; // of the choices
     *out = NULL;
@@ -96,12 +96,9 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     spec.is_closed = !o->extra_properties;
     if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;
 
-    const char *choices = o->constraint_choices;
-    if (!is_own && choices && !choices[strspn(choices, ",")])
-        ok = error_set(err, EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", choices);
-    else if (o->ignore_eos && constraint_n_sources(&spec))
-        ok = error_set(err, EXIT_USAGE,
-                       "expected either --ignore-eos or a constraint, which ends its text");
+    if (o->ignore_eos && constraint_n_sources(&spec))
+        error_set(err, EXIT_USAGE,
+                  "expected either --ignore-eos or a constraint, which ends its text");
     else
         ok = constraint_compile(cache, &spec, out, is_own ? NULL : &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
@@ -156,10 +153,12 @@ int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const ch
     return n;
 }
 
-// Prints a note that is the same for all requests, once.
-static void note_once(const Options *o, bool *was_noted, const char *text, const char *why) {
-    if (!*was_noted) note(o, "%s%s", text, why);
-    *was_noted = true;
+// Prints a note, unless an earlier request has printed an equal one.
+static void note_once(const Options *o, const char *text) {
+    static InternTable noted;
+    bool is_new = false;
+    intern_add(&noted, text, strlen(text), &is_new);
+    if (is_new) note(o, "%s", text);
 }
 
 static bool compile_calls(const Pipeline *p, const Options *o, const Buffer *schema,
@@ -174,7 +173,6 @@ static bool compile_calls(const Pipeline *p, const Options *o, const Buffer *sch
 // cannot be compiled are any JSON object, and a note names the tool and the reason.
 static bool compile_tools(const Pipeline *p, const Options *o, const Json *tools,
                           CompiledConstraint **out, Error *err) {
-    static InternTable noted;
     const CallForm *form = p->tpl.call_forms[0];
     bool *takes_any = xalloc((size_t)tools->n_items + 1, sizeof *takes_any);
     Buffer schema = {0}, notes = {0};
@@ -199,9 +197,7 @@ static bool compile_tools(const Pipeline *p, const Options *o, const Json *tools
         schema.len = 0;
         tools_put_schema(&schema, tools, NULL, form->key, form->is_list, takes_any);
         ok = compile_calls(p, o, &schema, out, err);
-        bool is_new = false; // equal notes are printed once
-        if (ok && notes.len) intern_add(&noted, notes.data, notes.len, &is_new);
-        if (is_new) note(o, "%s", notes.data);
+        if (ok && notes.len) note_once(o, notes.data);
     }
     buffer_free(&notes);
     buffer_free(&schema);
@@ -212,26 +208,27 @@ static bool compile_tools(const Pipeline *p, const Options *o, const Json *tools
 // Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
 static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, const Json *tools,
                                            bool is_banned, AnswerSpec *spec) {
-    static bool was_noted;
     const CallForm *form = p->tpl.call_forms[0];
-    const char *problem = form ? NULL : "unknown form of the template";
     CompiledConstraint *constraint = NULL;
+    Buffer problem = {0};
     Error err;
 
     spec->n_openers = p->tpl.n_call_forms;
     for (int i = 0; i < spec->n_openers; i++)
         spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
 
+    if (!form) buffer_puts(&problem, "tool calls are not enforced: unknown form of the template");
     if (form && !is_banned) {
         if (!compile_tools(p, o, tools, &constraint, &err)) {
-            problem = err.text;
+            buffer_printf(&problem, "tool calls are not enforced: %s", err.text);
             spec->n_openers = 0;
         }
         spec->closer = str_of(form->closer);
         spec->has_more = !form->is_list && !*form->closer;
     }
 
-    if (problem) note_once(o, &was_noted, "tool calls are not enforced: ", problem);
+    if (problem.len) note_once(o, problem.data);
+    buffer_free(&problem);
     return constraint;
 }
 
@@ -239,7 +236,6 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
 
 bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
                  Str tools, bool bans_calls, Request *r, AnswerState **out, Error *err) {
-    static bool noted[2];
     CompiledConstraint *constraint;
     JsonDoc doc = {0};
     *out = NULL;
@@ -267,9 +263,8 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
                          "the constraint allows no answer that begins with \"%.*s\"",
                          SHOWN(r->start.text));
     if (is_whole && answer_may_think(*out))
-        note_once(o, &noted[0], "the constraint begins after the reasoning", "");
+        note_once(o, "the constraint begins after the reasoning");
     else if (is_whole && has_reasoning)
-        note_once(o, &noted[1], "the constraint begins with the first token",
-                  ", without reasoning");
+        note_once(o, "the constraint begins with the first token, without reasoning");
     return true;
 }

@@ -66,12 +66,6 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
         (kind == OPTION_OUTPUT ? add_output : add_input)(p, path);
 }
 
-// Adds the files among the positional arguments.
-static void add_arguments(PathList *p, const Options *o, unsigned command) {
-    if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
-    if (command == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
-}
-
 const char *history_path(const Options *o) {
     static Buffer path;
     const char *named = getenv("LLAMA31_HISTORY");
@@ -130,7 +124,9 @@ void enter_sandbox(const Options *o, unsigned command) {
     add_path(&paths, "/dev/null", SANDBOX_READ);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
         if (row->names[0] && row->commands & command) add_option(&paths, o, row);
-    add_arguments(&paths, o, command);
+    if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args)
+        add_input(&paths, o->args[0]);
+    if (command == CMD_QUANTIZE && o->n_args > 1) add_output(&paths, o->args[1]);
     if (command == CMD_CHAT) add_chat(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
 

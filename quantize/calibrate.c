@@ -103,12 +103,6 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
-static float *to_floats(const double *x, uint64_t n) {
-    float *out = xalloc((size_t)n, sizeof *out);
-    for (uint64_t i = 0; i < n; i++) out[i] = (float)x[i];
-    return out;
-}
-
 bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g, OutFile *out,
                        Error *err) {
     enum { WINDOW = 512 }; // llama.cpp's default
@@ -133,25 +127,11 @@ bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g,
     model_close(&model);
     if (!n_windows) return false;
 
-    // Convert the sums to float32. Tensors whose inputs were not observed have none.
-    float **sums = xalloc(n_tensors, sizeof *sums);
-    float **counts = xalloc(n_tensors, sizeof *counts);
-    for (int i = 0; i < g->n_tensors; i++) {
-        const GgufTensor *t = &g->tensors[i];
-        double n_tokens = 0;
-        for (uint64_t m = 0; m < imatrix_n_matrices(t); m++) n_tokens += calibration.counts[i][m];
-        if (n_tokens == 0) continue; // not observed: norms, the embedding, the output matrix
-
-        sums[i] = to_floats(calibration.sums[i], imatrix_n_columns(t));
-        counts[i] = to_floats(calibration.counts[i], imatrix_n_matrices(t));
-        if (!imatrix_set(columns, g, t, (const uint8_t *)sums[i], o->calibrate, err)) return false;
-    }
-
-    if (!out) return true;
-
+    // The sums are used as if they had been read from the file that --imatrix writes.
     Buffer file = {0};
-    imatrix_put(&file, g, sums, counts, o->calibrate, n_windows, n_ctx);
-    if (!write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
+    imatrix_put(&file, g, calibration.sums, calibration.counts, o->calibrate, n_windows, n_ctx);
+    if (!imatrix_parse(columns, buffer_str(&file), o->calibrate, g, err)) return false;
+    if (out && !write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
     buffer_free(&file);
-    return outfile_close(out, err);
+    return !out || outfile_close(out, err);
 }

@@ -46,7 +46,8 @@ typedef struct {
 } MagnitudeCodebook;
 
 static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
-    int value[8], best[N_CANDIDATES];
+    int value[8], best[N_CANDIDATES + 1]; // one more, for the entry that drops out
+    uint16_t nearest[N_CANDIDATES + 1] = {0};
 
     // The magnitudes of the cell. Its number has base n_levels: digit i is the level of weight i.
     for (int i = 0, rest = cell; i < b->len; i++, rest /= b->n_levels) {
@@ -63,17 +64,15 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
             distance += difference * difference;
         }
 
-        for (; k && distance < best[k - 1]; k--)
-            if (k < N_CANDIDATES) {
-                best[k] = best[k - 1];
-                found[k] = found[k - 1];
-            }
-        if (k < N_CANDIDATES) {
-            best[k] = distance;
-            found[k] = (uint16_t)e;
+        for (; k && distance < best[k - 1]; k--) {
+            best[k] = best[k - 1];
+            nearest[k] = nearest[k - 1];
         }
+        best[k] = distance;
+        nearest[k] = (uint16_t)e;
     }
 
+    memcpy(found, nearest, N_CANDIDATES * sizeof *found);
     if (best[0] == 0) found[1] = found[0]; // an exact match: see MagnitudeCodebook
 }
 

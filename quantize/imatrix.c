@@ -11,8 +11,12 @@ uint64_t imatrix_n_matrices(const GgufTensor *t) { return t->dims[2] * t->dims[3
 
 uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * imatrix_n_matrices(t); }
 
-bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
-                 const char *path, Error *err) {
+// Sets the importance of a tensor of g from sums of squares (n_columns, unaligned). The sums of
+// each matrix are divided by their mean. The result is at least 1/1000, so that columns which the
+// text hardly used still count, and 1 for all columns of an expert that the text did not use. False
+// with err (exit 3) if a sum is negative or not finite.
+static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
+                        const char *path, Error *err) {
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
     float *out = xalloc(n, sizeof *out);
@@ -95,7 +99,7 @@ static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t 
     if (!has_tokens || r->columns[t - r->g->tensors]) return true;
 
     r->n_used++;
-    if (!imatrix_set(r->columns, r->g, t, sums, r->path, r->err)) return false;
+    if (!set_columns(r->columns, r->g, t, sums, r->path, r->err)) return false;
 
     // Experts without tokens have no importance, whatever their sums are.
     float *columns = r->columns[t - r->g->tensors];
@@ -174,26 +178,15 @@ static bool read_dat(ImatrixReader *r, Str rest) {
     return true;
 }
 
-bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) {
+bool imatrix_parse(float **columns, Str bytes, const char *path, const Gguf *g, Error *err) {
     ImatrixReader r = {.columns = columns, .g = g, .path = path, .err = err};
-    FileMapping map;
-    bool ok = mapping_open(&map, path, err);
-    if (!ok) return false;
+    Gguf file = {0};
 
     // The older format (imatrix.dat) has no magic number.
-    Str bytes = {(const char *)map.data, map.bytes};
-    if (str_begins_with(bytes, "GGUF")) {
-        Gguf file;
-        ok = gguf_open(&file, path, err);
-        if (ok) {
-            ok = read_gguf(&r, &file);
-            gguf_close(&file);
-        }
-    } else {
-        ok = read_dat(&r, bytes);
-    }
-
-    mapping_close(&map);
+    bool ok = str_begins_with(bytes, "GGUF")
+                  ? gguf_parse(&file, bytes.data, bytes.len, path, err) && read_gguf(&r, &file)
+                  : read_dat(&r, bytes);
+    gguf_close(&file);
 
     // Entries for tensors that the model lacks are ignored, but at least one entry must be used.
     if (ok && !r.n_used)
@@ -209,14 +202,23 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     return ok;
 }
 
-static void put_floats(Buffer *b, const float *x, uint64_t n) {
-    buffer_append(b, x, n * sizeof *x);
+bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) {
+    FileMapping map;
+    if (!mapping_open(&map, path, err)) return false;
+    bool ok = imatrix_parse(columns, (Str){(const char *)map.data, map.bytes}, path, g, err);
+    mapping_close(&map);
+    return ok;
+}
+
+static void put_floats(Buffer *b, const double *x, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) buffer_append(b, &(float){(float)x[i]}, sizeof(float));
     gguf_pad(b, 32);
 }
 
-void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, float *const *counts,
+void imatrix_put(Buffer *out, const Gguf *g, double *const *sums, double *const *counts,
                  const char *dataset, int n_chunks, int chunk_size) {
     GgufWriter w = {.alignment = 32};
+    Buffer data = {0};
 
     gguf_write_string(&w, "general.type", str_of("imatrix"));
     gguf_write_string_array(&w, "imatrix.datasets", str_of(dataset));
@@ -225,19 +227,20 @@ void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, float *const *c
 
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        if (!sums[i]) continue;
-
         uint64_t n = imatrix_n_matrices(t);
+        double n_tokens = 0;
+        for (uint64_t m = 0; m < n; m++) n_tokens += counts[i][m];
+        if (n_tokens == 0) continue; // not observed: norms, the embedding, the output matrix
+
         gguf_write_tensor(&w, t->name, SUMS, TYPE_F32, 2, (uint64_t[]){t->dims[0], n},
                           imatrix_n_columns(t) * sizeof(float));
         gguf_write_tensor(&w, t->name, COUNTS, TYPE_F32, 2, (uint64_t[]){1, n}, n * sizeof(float));
+        put_floats(&data, sums[i], imatrix_n_columns(t));
+        put_floats(&data, counts[i], n);
     }
 
     // The data follows the head, in the order of the tensor table.
     gguf_write_head(&w, out);
-    for (int i = 0; i < g->n_tensors; i++) {
-        if (!sums[i]) continue;
-        put_floats(out, sums[i], imatrix_n_columns(&g->tensors[i]));
-        put_floats(out, counts[i], imatrix_n_matrices(&g->tensors[i]));
-    }
+    buffer_put(out, buffer_str(&data));
+    buffer_free(&data);
 }

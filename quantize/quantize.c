@@ -195,9 +195,8 @@ static void report_types(const Quantizer *q) {
 // tensor table. Sets the offsets of the tensors' data in the file. The checksum at *checksum_at is
 // a placeholder until all data are hashed. Returns the size of the file.
 static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
-    static const char *const replaced[] = {"general.quantization_version", "general.file_type",
-                                           CHECKSUM_KEY};
     enum { HEADER_BYTES = 24 }; // before the metadata
+    static const char replaced[] = "general.quantization_version general.file_type " CHECKSUM_KEY;
 
     const Gguf *g = q->g;
     GgufWriter w = {.alignment = 32};
@@ -208,13 +207,11 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     gguf_get_u64(g, "general.alignment", &w.alignment, &ignored); // checked by gguf_open()
     gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
     *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
-    gguf_write_u32(&w, replaced[0], 2);
-    gguf_write_u32(&w, replaced[1], q->mixture->file_type);
-    for (const GgufValue *v = g->values; v < g->values + g->n_values; v++) {
-        bool is_replaced = str_begins_with(v->key, "split.");
-        for (int i = 0; i < 3; i++) is_replaced |= str_is(v->key, replaced[i]);
-        if (!is_replaced) gguf_write_value(&w, v);
-    }
+    gguf_write_u32(&w, "general.quantization_version", 2);
+    gguf_write_u32(&w, "general.file_type", q->mixture->file_type);
+    for (const GgufValue *v = g->values; v < g->values + g->n_values; v++)
+        if (!str_begins_with(v->key, "split.") && !str_is_one_of(v->key, replaced))
+            gguf_write_value(&w, v);
 
     // The tensor table. Its offsets are relative to the end of the head, q->offsets to the
     // beginning of the file.

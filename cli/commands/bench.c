@@ -289,8 +289,7 @@ int command_bench(const Options *o) {
     *b = (Bench){.options = o,
                  .is_scaling = strchr(counts, ','),
                  .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
-                 .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
-                 .json.out = &b->out};
+                 .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS};
 
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
     const char *tests = o->tests ? o->tests : all;
@@ -303,7 +302,7 @@ int command_bench(const Options *o) {
 
     double first_sec = first_token_sec(o);
     if (o->is_json) {
-        json_begin_object(w, NULL);
+        *w = json_object(&b->out);
         json_begin_object(w, "machine");
         json_write_string(w, "kernels", str_of(kernel.name));
         json_write_int(w, "threads", b->model.n_threads);

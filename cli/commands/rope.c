@@ -82,9 +82,10 @@ static double ramp(const Rope *rope, double divisor) {
     return divisor > factor * (1 - 1e-5) ? 1 : (1 - 1 / divisor) / (1 - 1 / factor);
 }
 
-// A row of DISTANCES, for a key `pos` positions before the query. MEAN: the mean of q.k over all
-// q = k of length 1, to which each pair contributes the cosine of its angle. BOUND: the bound of
-// |q.k| by Su et al. 2021, section 3.4.3: the mean length of the partial sums of e^(i angle).
+// Computes a row of DISTANCES, for a key `pos` positions before the query. MEAN: the mean of q.k
+// over all q = k of length 1, to which each pair contributes the cosine of its angle. BOUND: the
+// bound of |q.k| by Su et al. 2021, section 3.4.3: the mean length of the partial sums of e^(i
+// angle).
 static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
     int half = rope->params.dim / 2;
     double re = 0, im = 0, lengths = 0;
@@ -100,15 +101,10 @@ static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
     out[BOUND] = lengths / half * (double)rope->scale;
 }
 
+// Computes a row of any other kind: pair i at a position.
 static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
                         double out[N_COLUMNS]) {
     float c, s;
-
-    if (t->kind == DISTANCES) {
-        compute_distance(rope, pos, out);
-        return;
-    }
-
     out[POS] = pos;
     out[PAIR] = i;
 
@@ -313,7 +309,11 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
     bool is_json = t->options->is_json;
     const char *separator = "";
 
-    for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
+    for (int k = 0; k < t->n_ropes; k++)
+        if (t->kind == DISTANCES)
+            compute_distance(&t->ropes[k], pos, values[k]);
+        else
+            compute_row(t, &t->ropes[k], pos, i, values[k]);
 
     // A key column (position, pair) is written once, any other column once per compared rule.
     if (is_json) json_begin_object(w, NULL);
@@ -326,12 +326,10 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
                      is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
                      is_compared ? "." : "", columns[c].name);
 
-            if (c == BAND) {
+            snprintf(value, sizeof value, "%.9g", values[k][c]);
+            if (c == BAND)
                 snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
                          band_name(values[k][RAMP]));
-            } else {
-                snprintf(value, sizeof value, "%.9g", values[k][c]);
-            }
 
             if (is_json)
                 json_write_format(w, name, "%s", value);

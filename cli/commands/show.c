@@ -296,26 +296,21 @@ int command_show(const Options *o) {
 
     if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
 
-    if (file.n_tensors == 0) {
-        if (o->is_json) {
-            print_json(o, &file, NULL, checksum);
-        } else {
-            printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(file.path)));
-            print_tokenizer(&file);
-        }
-        return EXIT_OK;
-    }
-
     // The weights are checked before a model is built from them.
-    if (o->is_check || o->is_verify) check_weights(o, &file, checksum);
-    if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
+    bool is_model = file.n_tensors > 0;
+    if (is_model && (o->is_check || o->is_verify)) check_weights(o, &file, checksum);
+    if (is_model && !model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
+    const Gguf *g = is_model ? &model.file : &file;
 
     if (o->is_json) {
-        print_json(o, &model.file, &model, checksum);
-    } else {
-        print_model(&model, o);
-        print_tokenizer(&model.file);
-        if (o->show_tensors) print_tensors(&model.file);
+        print_json(o, g, is_model ? &model : NULL, checksum);
+        return EXIT_OK;
     }
+    if (is_model)
+        print_model(&model, o);
+    else
+        printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(g->path)));
+    print_tokenizer(g);
+    if (o->show_tensors) print_tensors(g);
     return EXIT_OK;
 }

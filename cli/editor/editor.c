@@ -35,7 +35,6 @@ struct Editor {
     bool is_dumb; // a terminal without escape sequences (TERM=dumb); its driver edits lines
     Completer complete;
     int out; // file descriptor of the terminal's screen
-    volatile int *interrupted;
     const char *history_path;
     Buffer history; // the history file: one entry per line, with '\r' for newlines in an entry
     size_t seen;    // offset of the history entry on the screen; history.len: the new text
@@ -100,7 +99,6 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     Editor *e = xalloc(1, sizeof *e);
     const char *term = getenv("TERM");
 
-    e->interrupted = interrupted;
     tty.interrupted = interrupted;
     e->complete = complete;
     e->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
@@ -208,6 +206,12 @@ static int next_key(Editor *e, int timeout_ms) {
 static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 static bool is_newline(char c) { return c == '\n'; }
 static bool is_visible(char c) { return c != ' ' && c != '\n' && c != '\t'; }
+
+// Offset of the code point that the byte at `at` is part of.
+static size_t code_point_start(const Buffer *text, size_t at) {
+    while (at > 0 && (text->data[at] & 0xc0) == 0x80) at--;
+    return at;
+}
 
 // Moves from `at` to the left (by -1) or right (by 1) over all bytes for which class() returns
 // is_in. Returns the offset reached.
@@ -333,11 +337,6 @@ static int lay_out(const Editor *e, int columns, int height, Buffer *out, int *c
     return row + 1;
 }
 
-static const char *skip_rows(const char *s, int n) {
-    for (; n > 0; n--) s = strstr(s, "\r\n") + 2;
-    return s;
-}
-
 // Redraws prompt and text (see the top of this file).
 static void draw_text(Editor *e) {
     struct winsize size = {0};
@@ -354,7 +353,8 @@ static void draw_text(Editor *e) {
     int height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = lay_out(e, columns, height, &rows, &row, &column);
     int top = row >= height ? row - height + 1 : 0;
-    const char *begin = skip_rows(rows.data, top);
+    const char *begin = rows.data;
+    for (int i = 0; i < top; i++) begin = strstr(begin, "\r\n") + 2;
 
     // Move up to the first row, clear the screen below, write the rows, move back to the cursor.
     if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
@@ -414,9 +414,7 @@ static void move_row(Editor *e, int by) {
         e->at = by < 0 ? begin - 1 : end + 1;
         begin = row_edge(e, -1);
         end = row_edge(e, 1);
-        e->at = begin + column < end ? begin + column : end;
-        while (e->at > begin && e->at < e->text.len && (e->text.data[e->at] & 0xc0) == 0x80)
-            e->at--;
+        e->at = code_point_start(&e->text, begin + column < end ? begin + column : end);
         return;
     }
 
@@ -444,7 +442,7 @@ static void read_paste(Editor *e) {
 
     buffer_puts(&in, "");
     for (int key, last = 0;
-         !is_end && (key = next_key(e, -1)) != END_OF_INPUT && !*e->interrupted;) {
+         !is_end && (key = next_key(e, -1)) != END_OF_INPUT && !*tty.interrupted;) {
         bool is_pair = key == '\n' && last == '\r';
         if (key > 0 && !is_pair) buffer_append(&in, &(char){key == '\r' ? '\n' : (char)key}, 1);
         if (key >= 0) last = key;
@@ -528,14 +526,6 @@ static void unquote(const Buffer *text, Buffer *out) {
 
 // Search and completion
 
-// Offset of the last character of a text.
-static size_t last_char(const Buffer *text) {
-    size_t n = text->len;
-    while (n > 0 && ((unsigned char)text->data[--n] & 0xc0) == 0x80) {
-    }
-    return n;
-}
-
 // Offset of the newest history entry before `end` that contains the query, or SIZE_MAX.
 static size_t history_find(const Buffer *history, size_t end, const Buffer *query) {
     while (end > 0) {
@@ -551,12 +541,12 @@ static size_t history_find(const Buffer *history, size_t end, const Buffer *quer
 // entry and then has its usual effect.
 static void search_history(Editor *e) {
     const char *prompt = e->prompt;
-    Buffer query = {0}, shown = {0}, old = {0};
+    Str old = str_copy(buffer_str(&e->text));
+    Buffer query = {0}, shown = {0};
     size_t end = e->history.len, found = SIZE_MAX;
     int key;
 
     buffer_puts(&query, "");
-    buffer_put(&old, buffer_str(&e->text));
 
     for (;;) {
         shown.len = 0;
@@ -565,11 +555,12 @@ static void search_history(Editor *e) {
         e->prompt = shown.data;
         draw_text(e);
 
-        while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*e->interrupted) draw_text(e);
+        while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*tty.interrupted)
+            draw_text(e);
         if (key == CTRL_KEY('R') && found != SIZE_MAX) {
             end = found; // the next older entry
         } else if ((key == 127 || key == CTRL_KEY('H')) && query.len) {
-            query.len = last_char(&query);
+            query.len = code_point_start(&query, query.len - 1);
             query.data[query.len] = 0;
             end = e->history.len;
         } else if (key >= 0x20 && key != 127) {
@@ -585,9 +576,9 @@ static void search_history(Editor *e) {
         if (found != SIZE_MAX) show_entry(e, found);
     }
 
-    if (key == CTRL_KEY('G') || *e->interrupted) {
+    if (key == CTRL_KEY('G') || *tty.interrupted) {
         set_text(e, old.data, old.len);
-        *e->interrupted = 0;
+        *tty.interrupted = 0;
     } else if (key >= 0) {
         e->next_key--; // editor_read() handles this key
     }
@@ -595,7 +586,7 @@ static void search_history(Editor *e) {
     e->prompt = prompt;
     buffer_free(&query);
     buffer_free(&shown);
-    buffer_free(&old);
+    free((void *)(uintptr_t)old.data);
 }
 
 static int compare_words(const void *a, const void *b) {
@@ -683,7 +674,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     set_text(e, "", 0);
     write_all(e->out, prompt, strlen(prompt));
 
-    while (!*e->interrupted && key != END_OF_INPUT) {
+    while (!*tty.interrupted && key != END_OF_INPUT) {
         key = next_key(e, INTERRUPT_MS);
         if (key >= 0 && key != '\n') {
             buffer_append(&e->text, &(char){(char)key}, 1);
@@ -695,8 +686,8 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
         }
     }
 
-    if (*e->interrupted) {
-        *e->interrupted = 0;
+    if (*tty.interrupted) {
+        *tty.interrupted = 0;
         write_all(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
@@ -717,10 +708,10 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     draw_text(e);
 
     for (;;) {
-        int key = *e->interrupted ? WOKEN : next_key(e, -1); // Ctrl-C may have ended a paste
+        int key = *tty.interrupted ? WOKEN : next_key(e, -1); // Ctrl-C may have ended a paste
 
-        if (*e->interrupted) {
-            *e->interrupted = 0;
+        if (*tty.interrupted) {
+            *tty.interrupted = 0;
             bool is_given_up = e->text.len == 0 || *text; // *text: Ctrl-C cancels the edit
             e->at = e->text.len;                          // moves the cursor to the last row
             draw_text(e);

@@ -82,13 +82,11 @@ void fuzz_editor(const uint8_t *data, size_t n) {
     static const char history[] = "one\ntwo\rrows\n\xff\x1b\0\n\n"; // of a corrupt file
     static const unsigned short columns[] = {80, 1, 9, 0}, rows[] = {24, 1, 3, 0};
     Buffer out = {0};
-    Editor e = {.is_terminal = true,
-                .out = STDOUT_FILENO,
-                .interrupted = &was_interrupted,
-                .complete = candidates};
+    Editor e = {.is_terminal = true, .out = STDOUT_FILENO, .complete = candidates};
     static bool has_locale; // for the width of characters
     if (!has_locale && !setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");
     has_locale = true;
+    tty.interrupted = &was_interrupted;
     if (n == 0) return;
     window = (struct winsize){.ws_col = columns[*data & 3], .ws_row = rows[*data >> 2 & 3]};
     most_keys = *data & 16 ? 1 : 64;
