@@ -17,6 +17,7 @@
 #include "model.h"
 #include "generate/sample.h"
 #include "generate/speculate/speculate.h"
+#include "generate/stops.h"
 #include "tokenizer.h"
 
 typedef enum {
@@ -75,12 +76,7 @@ typedef struct {
     bool ignore_eos;  // the stop tokens of the vocabulary are banned
     bool stops_loops; // a loop ends the text, except within a constraint
     SampleOptions sample;
-    // (n_stops) strings that end the text and are not part of it. One that is the
-    // text of a control token means that token.
-    const Str *stops;
-    int n_stops;
-    const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
-    int n_stop_ids;
+    Stops stops;    // beside the stop tokens of the vocabulary
     int min_tokens; // stop tokens, stop strings and loops do not end the text before this many
                     // tokens
     const Constraint *constraint; // NULL: any token may follow
