@@ -1,5 +1,4 @@
-// Unicode character classes, as far as pre-tokenizers distinguish them. The table in unicode.c is
-// generated.
+// Character classes of Unicode 16.0, as far as pre-tokenizers distinguish them.
 #pragma once
 
 #include <stdbool.h>
