@@ -255,10 +255,10 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
     if (n == 1 && may_draft)
-        s->pass.n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                              b->n_running + b->n_lookahead, tokens + 1, max);
+        n += speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                               b->n_running + b->n_lookahead, tokens + 1, max);
 
-    feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
+    feed_tokens(g, b, s, tokens, n, 1);
     b->n_decode += s->pass.n_fed;
     if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
@@ -398,7 +398,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         if (was_decoding) {
             g->n_decode += (uint64_t)n_accepted;
             s->decode_sec += sec;
-            if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+            speculation_accept(s->drafter, n_accepted - 1);
         } else {
             g->n_prefill += (uint64_t)n_accepted;
             s->prefill_sec += sec;

@@ -105,7 +105,6 @@ typedef struct {
 // Tokens are numbered from the first fed token, which is 0.
 typedef struct {
     int n_fed;        // tokens in the pass
-    int n_drafted;    // draft tokens among them, which are fed last
     int first_open;   // first token whose successor is not known before the pass
     int first_logits; // first token whose logits are computed
     int logits_row;   // index of that token's row in the logits of the pass
