@@ -8,6 +8,13 @@ extern const char unicode_table[]; // unicode_table.S; scripts/make_unicode.py d
 
 uint8_t unicode_classes[UNICODE_END];
 
+uint32_t unicode_next_number(const char **s) {
+    char *end;
+    uint32_t number = (uint32_t)strtoul(*s, &end, 10);
+    *s = end;
+    return number;
+}
+
 void unicode_init(void) {
     enum {
         ALTERNATE = 15,
@@ -17,13 +24,11 @@ void unicode_init(void) {
     const char *s = unicode_table;
 
     for (uint8_t *out = unicode_classes; out < unicode_classes + UNICODE_END;) {
-        char *end;
-        unsigned long run = strtoul(s, &end, 10);
-        size_t class = run & 15, n = run >> 4;
+        uint32_t run = unicode_next_number(&s);
+        uint32_t class = run & 15, n = run >> 4;
 
         memset(out, class == ALTERNATE ? LOWER : (int)class, n);
-        for (size_t k = 0; class == ALTERNATE && k < n; k += 2) out[k] = UPPER;
+        for (uint32_t k = 0; class == ALTERNATE && k < n; k += 2) out[k] = UPPER;
         out += n;
-        s = end;
     }
 }

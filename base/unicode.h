@@ -17,6 +17,8 @@ enum { UNICODE_END = 0x323b0, UNICODE_SELECTORS = 0xe0100, UNICODE_SELECTORS_END
 extern uint8_t unicode_classes[UNICODE_END];
 // Fills the table. Call once before using it.
 void unicode_init(void);
+// Reads the next decimal number of an embedded table.
+uint32_t unicode_next_number(const char **s);
 
 static inline int unicode_kind(uint32_t code) {
     if (code < UNICODE_END) return unicode_classes[code];
