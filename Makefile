@@ -113,6 +113,7 @@ $(PARTS:%=$(BUILD)/kernels/x86/avx2_%.o): $(BUILD)/kernels/x86/avx2_%.o: kernels
 $(PARTS:%=$(BUILD)/kernels/x86/avx512_%.o): $(BUILD)/kernels/x86/avx512_%.o: kernels/x86/avx512.c $(RULES) VERSION
 	$(compile)
 $(BUILD)/base/nfc_table.o: base/nfc_table.txt base/embed.inc
+$(BUILD)/base/unicode_table.o: base/unicode_table.txt base/embed.inc
 $(BUILD)/stories/builtin.o: stories/stories.gguf base/embed.inc
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
 $(BUILD)/cli/commands/completions.o: $(wildcard cli/commands/completions/*) cli/commands/manual.roff base/embed.inc

@@ -30,15 +30,13 @@
 #include "base/nfc.h"
 #include "base/unicode.h"
 
-#include <ctype.h>
 #include <limits.h>
 
 enum {
-    MAX_CACHED_BYTES = 64,   // longer pieces are not cached; words are shorter
-    MIN_CACHE = 64,          // entries of the piece cache of a short text
-    MAX_CACHE = 1 << 14,     // entries of the piece cache of a long text: 384 KiB, which fits L2
-    MAX_RESERVED_BYTES = 64, // longest name in a chat template that can be reserved
-    PART_MERGED = -2         // PiecePart.id of a part that was merged into its left neighbor
+    MAX_CACHED_BYTES = 64, // longer pieces are not cached; words are shorter
+    MIN_CACHE = 64,        // entries of the piece cache of a short text
+    MAX_CACHE = 1 << 14,   // entries of the piece cache of a long text: 384 KiB, which fits L2
+    PART_MERGED = -2       // PiecePart.id of a part that was merged into its left neighbor
 };
 static const uint32_t NO_RANK = UINT32_MAX; // greater than the rank of any merge
 
@@ -312,63 +310,6 @@ void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
     encode_with_mask(t, text, n, SPECIAL_IN_TEMPLATE, provenance, is_continued, out);
-}
-
-// Reserved special tokens.
-
-static bool is_ascii_punctuation(char c) {
-    return c > ' ' && c < 0x7f && !isalnum((unsigned char)c);
-}
-
-// True if s has the form of a special token, such as <|im_start|> or [INST]: punctuation at both
-// ends and a letter between them.
-static bool is_special_name(Str s) {
-    bool has_letter = false;
-    for (size_t i = 1; i + 1 < s.len; i++)
-        has_letter |= isalpha((unsigned char)s.data[i]) || (s.data[i] & 0x80);
-    return has_letter && is_ascii_punctuation(s.data[0]) && is_ascii_punctuation(s.data[s.len - 1]);
-}
-
-// True if ordinary text can be encoded to this ordinary token, with bytes s. Names that begin with
-// "<|" count as unreachable: no pre-tokenizer makes a piece that begins with "<|" and a letter.
-static bool is_reachable(const Tokenizer *t, int id, Str s) {
-    Ids ids = {0};
-    encode_with_mask(t, s.data, s.len, SPECIAL_NOWHERE, NULL, true, &ids);
-    bool is_same = ids.len == 1 && ids.data[0] == id;
-    free(ids.data);
-    return is_same && memcmp(s.data, "<|", 2);
-}
-
-// Some files list the special tokens of their chat template as user-defined or even as ordinary
-// tokens, which a user could type. Therefore every substring of the template that has the form of a
-// special token is looked up in the vocabulary.
-void tokenizer_reserve_special(Tokenizer *t, Str text) {
-    // User-defined tokens of the vocabulary that look like special tokens.
-    for (int i = 0; i < t->n_specials; i++) {
-        Str s = t->specials[i].text;
-        uint8_t *type = &t->type[t->specials[i].id];
-        if (*type == TOKEN_USER_DEFINED && s.len > 2 && (s.data[0] == '<' || s.data[0] == '[') &&
-            strchr(">]", s.data[s.len - 1]) && is_special_name(s))
-            *type = TOKEN_RESERVED;
-    }
-
-    // Names in the template, such as <think>, that are ordinary or user-defined tokens.
-    for (size_t i = 0; i < text.len; i++) {
-        if (!is_ascii_punctuation(text.data[i])) continue;
-        for (size_t n = 3; n <= MAX_RESERVED_BYTES && n <= text.len - i; n++) {
-            Str s = {text.data + i, n};
-            if (!is_ascii_punctuation(s.data[n - 1]) || !is_special_name(s)) continue;
-
-            int special = vocabulary_find_special(t, s);
-            int ordinary = special < 0 ? vocabulary_find(t, s.data, n) : -1;
-            if (special >= 0 && t->type[special] == TOKEN_USER_DEFINED)
-                t->type[special] = TOKEN_RESERVED;
-            if (ordinary >= 0 && !is_reachable(t, ordinary, s))
-                vocabulary_reserve_token(t, ordinary);
-        }
-    }
-
-    vocabulary_add_known_stops(t);
 }
 
 // The public interface of the vocabulary.

@@ -1,5 +1,6 @@
 // See nfc.h. Order: the tables, decomposition and order of marks, composition.
 #include "base/nfc.h"
+#include "base/unicode.h"
 #include "base/utf8.h"
 
 enum {
@@ -33,19 +34,6 @@ static uint8_t unstable[CODE_END / 8]; // bits: never in form C, or not after ev
 
 extern const char nfc_table[]; // nfc_table.S; scripts/make_nfc.py describes its numbers
 
-static uint32_t next_number(const char **s) {
-    uint32_t number = 0;
-    for (uint32_t power = 1;; power *= 31) {
-        if (**s == '\n') ++*s;
-        uint32_t digit = (uint32_t)(**s - '@') - (**s > '\\');
-        (*s)++;
-        number += digit % 31 * power;
-        if (digit < 31) return number;
-    }
-}
-
-static uint32_t to_signed(uint32_t number) { return number & 1 ? -((number + 1) / 2) : number / 2; }
-
 static void mark_unstable(uint32_t code) { unstable[code / 8] |= (uint8_t)(1 << code % 8); }
 
 static int compare_keys(const void *a, const void *b) {
@@ -56,16 +44,13 @@ static int compare_keys(const void *a, const void *b) {
 void nfc_init(void) {
     if (n_decompositions) return;
     const char *s = nfc_table;
-    Mapping m = {0};
-    uint32_t last_second = 0;
-    for (uint32_t n = next_number(&s); n > 0; n--) {
-        m.code += next_number(&s);
-        m.first += to_signed(next_number(&s));
-        uint32_t number = next_number(&s);
-        if (number) last_second += to_signed(number / 2 - 1);
-        m.second = number ? last_second : 0;
+    for (uint32_t n = unicode_next_number(&s); n > 0; n--) {
+        Mapping m = {0};
+        m.code = unicode_next_number(&s);
+        m.first = unicode_next_number(&s);
+        m.second = unicode_next_number(&s);
+        bool composes = unicode_next_number(&s);
 
-        bool composes = number && number % 2 == 0;
         mark_unstable(composes ? m.second : m.code);
         m.key = m.code;
         decompositions[n_decompositions++] = m;
@@ -74,16 +59,16 @@ void nfc_init(void) {
     }
     qsort(compositions, n_compositions, sizeof *compositions, compare_keys);
 
-    uint32_t code = 0;
-    for (uint32_t n = next_number(&s); n > 0; n--) {
-        code += next_number(&s);
-        uint32_t end = code + next_number(&s), class = next_number(&s);
+    for (uint32_t n = unicode_next_number(&s); n > 0; n--) {
+        uint32_t code = unicode_next_number(&s);
+        uint32_t end = unicode_next_number(&s);
+        uint32_t class = unicode_next_number(&s);
         for (; code < end; code++) {
             classes[code] = (uint8_t) class;
             mark_unstable(code);
         }
     }
-    for (code = JAMO_V; code < JAMO_T + N_T; code++) mark_unstable(code);
+    for (uint32_t code = JAMO_V; code < JAMO_T + N_T; code++) mark_unstable(code);
 }
 
 // The first character of s, or a byte outside of valid UTF-8. Returns its length.

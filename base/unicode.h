@@ -1,5 +1,4 @@
-// Unicode character classes, as far as pre-tokenizers distinguish them. The table in unicode.c is
-// generated.
+// Character classes of Unicode 16.0, as far as pre-tokenizers distinguish them.
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +17,8 @@ enum { UNICODE_END = 0x323b0, UNICODE_SELECTORS = 0xe0100, UNICODE_SELECTORS_END
 extern uint8_t unicode_classes[UNICODE_END];
 // Fills the table. Call once before using it.
 void unicode_init(void);
+// Reads the next decimal number of an embedded table.
+uint32_t unicode_next_number(const char **s);
 
 static inline int unicode_kind(uint32_t code) {
     if (code < UNICODE_END) return unicode_classes[code];

@@ -107,10 +107,7 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
                    .stops_loops = !o->no_loop_stop,
                    .min_tokens = o->min_tokens,
                    .sample = o->sample,
-                   .stops = o->stops,
-                   .n_stops = o->n_stops,
-                   .stop_ids = o->stop_ids.data,
-                   .n_stop_ids = o->stop_ids.len,
+                   .stops = {o->stops, o->n_stops, o->stop_ids.data, o->stop_ids.len},
                    .n_logprobs = o->logprobs};
     r->sample.dry.tokenizer = p->tokenizer;
     if (n >= 0 && o->min_tokens > n)

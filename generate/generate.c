@@ -16,6 +16,7 @@
 #include "generate/generate.h"
 #include "base/clock.h"
 #include "kernels/team.h"
+#include "tokenizer/continuation.h"
 
 #include <math.h>
 
@@ -85,28 +86,6 @@ static void emit_until(Sequence *s, size_t end) {
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
-// Finds stop strings that end after byte `from` of the text. Stop strings are not aligned with
-// tokens: one may begin in the middle of a token and end in a later one.
-//
-//     *stop     offset of the first complete stop string, or SIZE_MAX
-//     *partial  offset of the longest end of the text that begins a stop string, or the length of
-//               the text. With the stop string "END", the text "the EN" is final up to "the ".
-static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size_t *partial) {
-    *stop = SIZE_MAX;
-    *partial = s->text.len;
-    for (int i = 0; i < s->request.n_stops; i++) {
-        Str string = s->request.stops[i];
-        if (!string.len) continue;
-
-        size_t at = from > string.len ? from - string.len + 1 : 0;
-        for (; at < s->text.len; at++) {
-            size_t n_left = s->text.len - at, n = n_left < string.len ? n_left : string.len;
-            size_t *found = n == string.len ? stop : partial;
-            if (at < *found && !memcmp(s->text.data + at, string.data, n)) *found = at;
-        }
-    }
-}
-
 // Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
@@ -116,7 +95,7 @@ static void append_text(Sequence *s, const Generator *g, int token) {
     if (n_open > piece.len) n_open = piece.len;
     s->n_spelled += n_open;
     buffer_put(&s->text, (Str){piece.data + n_open, piece.len - n_open});
-    find_stop_strings(s, n_before, &stop, &partial);
+    stops_find(&s->request.stops, buffer_str(&s->text), n_before, &stop, &partial);
 
     if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
         s->text.len = stop;
@@ -142,56 +121,19 @@ static void end_text(Sequence *s) {
 
 // Tokens.
 
-// True if the request names a token as the end of the text: by its id, or by a stop string. A
-// control token is not part of the text, where stop strings are searched for.
-static bool is_requested_stop(const Request *r, const Tokenizer *t, int token) {
-    for (int i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == token) return true;
-    for (int i = 0; i < r->n_stops && tokenizer_is_control(t, token); i++)
-        if (str_eq(r->stops[i], tokenizer_piece(t, token, true))) return true;
-    return false;
-}
-
-static bool is_stop(const Sequence *s, const Generator *g, int token) {
-    return is_requested_stop(&s->request, g->tokenizer, token) ||
-           tokenizer_is_stop(g->tokenizer, token);
-}
-
-// Bans the stop tokens of the vocabulary, for ignore_eos, or all stop tokens, before min_tokens.
-static void mask_stops(const Request *r, const Tokenizer *t, bool may_stop, float *logits) {
-    int n;
-    const int *ids = tokenizer_stops(t, &n);
-    for (int i = 0; i < n; i++)
-        if (!may_stop || !is_requested_stop(r, t, ids[i])) logits[ids[i]] = -INFINITY;
-    for (int id = 0; id < tokenizer_n_vocab(t) && !may_stop; id++)
-        if (is_requested_stop(r, t, id)) logits[id] = -INFINITY;
-}
-
-// Bans all tokens except those that spell the end of a begun answer, and perhaps more.
-static void mask_start(const Sequence *s, const Tokenizer *t, float *logits) {
-    Str open = s->request.start.open;
-    open = (Str){open.data + s->n_spelled, open.len - s->n_spelled};
-    for (int id = 0; id < tokenizer_n_vocab(t); id++) {
-        Str piece = tokenizer_piece(t, id, false);
-        bool is_begun = str_has_prefix(piece, open) || str_has_prefix(open, piece);
-        if (!piece.len || !is_begun || tokenizer_is_special(t, id)) logits[id] = -INFINITY;
-    }
-}
-
 // Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
 // if no token can be sampled.
 static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Request *r = &s->request;
     const Constraint *c = r->constraint;
     bool may_stop = s->n_generated >= r->min_tokens;
+    Str open = {r->start.open.data + s->n_spelled, r->start.open.len - s->n_spelled};
 
-    bool is_open = s->n_spelled < r->start.open.len;
-
-    if (c || !may_stop || r->ignore_eos || is_open) {
+    if (c || !may_stop || r->ignore_eos || open.len) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
         if (c) c->mask(c->arg, g->masked);
-        if (!may_stop || r->ignore_eos) mask_stops(r, g->tokenizer, may_stop, g->masked);
-        if (is_open) mask_start(s, g->tokenizer, g->masked);
+        if (!may_stop || r->ignore_eos) stops_mask(&r->stops, g->tokenizer, may_stop, g->masked);
+        if (open.len) continuation_mask(g->tokenizer, open, g->masked);
         logits = g->masked;
     }
 
@@ -235,7 +177,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
 
     if (token < 0) {
         s->finish = FINISH_ERROR;
-    } else if (is_stop(s, g, token)) {
+    } else if (stops_at(&r->stops, g->tokenizer, token)) {
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
@@ -313,10 +255,10 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
     if (n == 1 && may_draft)
-        s->pass.n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                              b->n_running + b->n_lookahead, tokens + 1, max);
+        n += speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                               b->n_running + b->n_lookahead, tokens + 1, max);
 
-    feed_tokens(g, b, s, tokens, n + s->pass.n_drafted, 1);
+    feed_tokens(g, b, s, tokens, n, 1);
     b->n_decode += s->pass.n_fed;
     if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
@@ -456,7 +398,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         if (was_decoding) {
             g->n_decode += (uint64_t)n_accepted;
             s->decode_sec += sec;
-            if (s->pass.n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+            speculation_accept(s->drafter, n_accepted - 1);
         } else {
             g->n_prefill += (uint64_t)n_accepted;
             s->prefill_sec += sec;

@@ -17,6 +17,7 @@
 #include "model.h"
 #include "generate/sample.h"
 #include "generate/speculate/speculate.h"
+#include "generate/stops.h"
 #include "tokenizer.h"
 
 typedef enum {
@@ -75,12 +76,7 @@ typedef struct {
     bool ignore_eos;  // the stop tokens of the vocabulary are banned
     bool stops_loops; // a loop ends the text, except within a constraint
     SampleOptions sample;
-    // (n_stops) strings that end the text and are not part of it. One that is the
-    // text of a control token means that token.
-    const Str *stops;
-    int n_stops;
-    const int *stop_ids; // (n_stop_ids) tokens that end the text, beside those of the vocabulary
-    int n_stop_ids;
+    Stops stops;    // beside the stop tokens of the vocabulary
     int min_tokens; // stop tokens, stop strings and loops do not end the text before this many
                     // tokens
     const Constraint *constraint; // NULL: any token may follow
@@ -109,7 +105,6 @@ typedef struct {
 // Tokens are numbered from the first fed token, which is 0.
 typedef struct {
     int n_fed;        // tokens in the pass
-    int n_drafted;    // draft tokens among them, which are fed last
     int first_open;   // first token whose successor is not known before the pass
     int first_logits; // first token whose logits are computed
     int logits_row;   // index of that token's row in the logits of the pass

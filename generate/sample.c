@@ -255,11 +255,6 @@ static bool has_penalty(const SampleOptions *o) {
            (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
 
-// True if the logits are changed before the temperature.
-static bool has_adjustment(const SampleOptions *o) {
-    return o->n_bias || has_penalty(o) || dry_is_on(&o->dry);
-}
-
 // Applies the penalties to s->adjusted. A token of the window is penalized once, at its first
 // occurrence; its count is then reset, which also leaves `counts` zero for the next call.
 static void apply_penalties(Sampler *s, const int *recent, int n_recent) {
@@ -301,7 +296,7 @@ Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     s->options = *o;
     s->n_vocab = n_vocab;
 
-    if (has_adjustment(o)) {
+    if (o->n_bias || has_penalty(o) || dry_is_on(&o->dry)) {
         s->adjusted = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->adjusted);
         s->counts = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->counts);
     }
@@ -327,7 +322,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     const SampleOptions *o = &s->options;
 
     // Bias, penalties, and greedy decoding.
-    if (has_adjustment(o)) logits = adjust_logits(s, logits, recent, n_recent);
+    if (s->adjusted) logits = adjust_logits(s, logits, recent, n_recent);
     if (!(o->temp > 1e-30f)) {
         int id = logits_argmax(logits, s->n_vocab);
         return id >= 0 && logits[id] > -INFINITY ? id : -1;

@@ -139,8 +139,8 @@ static void forced_tokens(void) {
     compare(&r, t, 9, NULL);
     r.max_tokens = 47;
     compare(&r, t, 9, NULL);
-    r.stops = &stop;
-    r.n_stops = 1;
+    r.stops.strings = &stop;
+    r.stops.n_strings = 1;
     compare(&r, t, 9, NULL);
     r.sample.temp = 0;
     compare(&r, t, 9, NULL);

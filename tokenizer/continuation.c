@@ -1,6 +1,8 @@
 // See continuation.h.
 #include "tokenizer/continuation.h"
 
+#include <math.h>
+
 // Encodes the last token's text and the new text together, and drops the ids of the last token.
 // With SentencePiece, which adds a space at the beginning of a text, a line break replaces the last
 // token. False without ids if one token spans both texts.
@@ -67,4 +69,12 @@ void continuation_encode_open(const Tokenizer *t, int last, Str text, Ids *out) 
     }
     for (int i = 0; i + 1 < n; i++) ids_push(out, ids.data[i]);
     free(ids.data);
+}
+
+void continuation_mask(const Tokenizer *t, Str text, float *logits) {
+    for (int id = 0; id < tokenizer_n_vocab(t); id++) {
+        Str piece = tokenizer_piece(t, id, false);
+        bool is_begun = str_has_prefix(piece, text) || str_has_prefix(text, piece);
+        if (!piece.len || !is_begun || tokenizer_is_special(t, id)) logits[id] = -INFINITY;
+    }
 }

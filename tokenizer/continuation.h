@@ -15,3 +15,6 @@ size_t continuation_encode_begun(const Tokenizer *t, Str text, Ids *out);
 // Appends the ids of a text that must come next, but does not end there. The last token is left
 // out, because the text after it may change its tokenization.
 void continuation_encode_open(const Tokenizer *t, int last, Str text, Ids *out);
+// Excludes the logits of all tokens except those that spell the beginning of a text, or all of it
+// and more.
+void continuation_mask(const Tokenizer *t, Str text, float *logits);

@@ -238,19 +238,14 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
     if (!t->is_special_start[(unsigned char)*s]) return -1;
     if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;
 
-    int i = count_specials_upto(t, (Str){s, n}) - 1;
-    if (i < 0) return -1;
-
-    Str last = t->specials[i].text;
-    size_t n_common = 0; // bytes of s that equal those of `last`
-    while (n_common < n && n_common < last.len && s[n_common] == last.data[n_common]) n_common++;
-
     // Try `last` and then its prefixes, the longest first.
+    Str text = {s, n};
+    int i = count_specials_upto(t, text) - 1;
     while (i >= 0) {
         const SpecialToken *special = &t->specials[i];
-        if (special->text.len <= n_common &&
-            (special->text.len <= n_template || t->type[special->id] == TOKEN_USER_DEFINED))
-            return special->id;
+        bool may_match =
+            special->text.len <= n_template || t->type[special->id] == TOKEN_USER_DEFINED;
+        if (may_match && str_has_prefix(text, special->text)) return special->id;
         i = n_template ? special->prefix : special->user_defined_prefix;
     }
 
@@ -502,51 +497,48 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
 
 // The pre-tokenizer of a file that does not name it: that of Llama 3, whose first files had no such
 // key, if four of its special tokens are there. Otherwise NULL.
-static const Pretokenizer *infer_pretokenizer(const Tokenizer *t, const Gguf *g) {
+static const Pretokenizer *infer_pretokenizer(const Tokenizer *t) {
     static const struct {
-        uint64_t id;
+        int id;
         const char *text;
     } known[] = {{128000, "<|begin_of_text|>"},
                  {128001, "<|end_of_text|>"},
                  {128006, "<|start_header_id|>"},
                  {128009, "<|eot_id|>"}};
-    Error ignored;
-    const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &ignored);
-    size_t n_found = 0, n_known = sizeof known / sizeof *known;
-
-    const uint8_t *cursor = tokens ? tokens->data : NULL;
-    for (uint64_t id = 0; tokens && id < tokens->count && n_found < n_known; id++) {
-        Str text = gguf_next_string(&cursor);
-        if (id == known[n_found].id && !str_is(text, known[n_found].text)) return NULL;
-        n_found += id == known[n_found].id;
-    }
-
-    if (n_found < n_known) return NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].id >= t->n || !str_is(token_text(t, known[i].id), known[i].text)) return NULL;
     warn("%s: tokenizer.ggml.pre: missing key; the tokens are those of Llama 3", t->path);
     return pretokenizer_find(str_of("llama-bpe"));
+}
+
+// Finds the pre-tokenizer of byte-level BPE. Runs after load_token(), because files may not name
+// it.
+static bool load_pretokenizer(Tokenizer *t, const Gguf *g, Error *err) {
+    Str name;
+    if (!gguf_find_value(g, "tokenizer.ggml.pre")) t->pretokenizer = infer_pretokenizer(t);
+    if (!t->pretokenizer) {
+        if (!gguf_get_string(g, "tokenizer.ggml.pre", &name, err)) return false;
+        t->pretokenizer = pretokenizer_find(name);
+    }
+    if (!t->pretokenizer)
+        return vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(name));
+    if (t->pretokenizer->normalizes) nfc_init();
+    return true;
 }
 
 // The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
 // their bytes.
 bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
-    Str model, pre;
+    Str model;
 
     byte_letters_init(byte_of);
     if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
     t->is_sentencepiece = str_is(model, "llama");
 
-    if (!t->is_sentencepiece) {
-        if (!str_is(model, "gpt2"))
-            return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
-                                    SHOWN(model));
-        if (!gguf_find_value(g, "tokenizer.ggml.pre")) t->pretokenizer = infer_pretokenizer(t, g);
-        if (!t->pretokenizer && !gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
-        if (!t->pretokenizer) t->pretokenizer = pretokenizer_find(pre);
-        if (!t->pretokenizer)
-            return vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
-        if (t->pretokenizer->normalizes) nfc_init();
-    }
+    if (!t->is_sentencepiece && !str_is(model, "gpt2"))
+        return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
+                                SHOWN(model));
 
     const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
     if (!tokens) return false;
@@ -570,6 +562,6 @@ bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
 
-    return fill_tables(t, err) && load_defaults(t, g, err) &&
-           (t->is_sentencepiece || load_merges(t, g, byte_of, err));
+    return (t->is_sentencepiece || load_pretokenizer(t, g, err)) && fill_tables(t, err) &&
+           load_defaults(t, g, err) && (t->is_sentencepiece || load_merges(t, g, byte_of, err));
 }

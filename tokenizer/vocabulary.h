@@ -1,5 +1,5 @@
 // The tokenizer's vocabulary: the metadata tokenizer.ggml.* of a GGUF file, in the form that
-// encoding needs. Internal to tokenizer.c and vocabulary.c; all other files include tokenizer.h.
+// encoding needs. Internal to tokenizer.c and tokenizer/; all other files include tokenizer.h.
 //
 // A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table;
 // merging produces only ordinary tokens. Special tokens (control, user-defined, unknown, reserved)

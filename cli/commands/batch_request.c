@@ -642,8 +642,8 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
         return false;
     r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
     if (r->stop_ids.len) {
-        r->request.stop_ids = r->stop_ids.data;
-        r->request.n_stop_ids = r->stop_ids.len;
+        r->request.stops.ids = r->stop_ids.data;
+        r->request.stops.n_ids = r->stop_ids.len;
     }
     return true;
 }

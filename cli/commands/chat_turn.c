@@ -248,8 +248,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
         return;
     }
 
-    r.stops = stops;
-    r.n_stops = n_stops;
+    r.stops.strings = stops;
+    r.stops.n_strings = n_stops;
     r.emit = show_piece;
     r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;

@@ -66,6 +66,7 @@ struct PrefixCache {
     Hash128 model;
     int chunk;    // prompt tokens per forward pass
     int n_refeed; // see cache_open
+    size_t page_bytes;
     bool is_batch_invariant;
     bool is_read_only; // a write has failed
     int n_writes;
@@ -173,12 +174,13 @@ static size_t head_bytes(size_t n_tokens) {
     return size_round_up(sizeof(PageHead) + n_tokens * sizeof(int), PAGE_ALIGN);
 }
 
-// Builds the head of a file: head_bytes(n) bytes.
-static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const int *tokens, size_t n,
-                         size_t page_bytes) {
+// Builds the head of the file of a page: head_bytes(n) bytes.
+static Buffer build_head(const PrefixCache *c, Hash128 name, const char *page, const int *tokens,
+                         size_t n) {
     Buffer head = {0};
     static const char zeros[PAGE_ALIGN];
-    PageHead h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 2}, model, name, checksum, n, page_bytes};
+    PageHead h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 2}, c->model, name,
+                  page_checksum(page, c->page_bytes),     n,        c->page_bytes};
     buffer_append(&head, &h, sizeof h);
     buffer_append(&head, tokens, n * sizeof *tokens);
     buffer_append(&head, zeros, head_bytes(n) - head.len);
@@ -223,14 +225,13 @@ static MappedPage map_page(const char *path) {
 }
 
 // True if a mapped file is this page, undamaged.
-static bool is_page(MappedPage map, Hash128 model, Hash128 name, const int *tokens, size_t n,
-                    size_t page_bytes) {
+static bool is_page(const PrefixCache *c, MappedPage map, Hash128 name, const int *tokens,
+                    size_t n) {
     size_t at = head_bytes(n);
-    if (!map.data || map.bytes != at + page_bytes ||
+    if (!map.data || map.bytes != at + c->page_bytes ||
         memcmp(map.data + sizeof(PageHead), tokens, n * sizeof *tokens))
         return false;
-    Buffer head =
-        build_head(model, name, page_checksum(map.data + at, page_bytes), tokens, n, page_bytes);
+    Buffer head = build_head(c, name, map.data + at, tokens, n);
     bool is_same = !memcmp(map.data, head.data, at);
     buffer_free(&head);
     return is_same;
@@ -305,6 +306,7 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
                        .max_bytes = max_bytes,
                        .model = model_hash(m),
                        .chunk = chunk,
+                       .page_bytes = KV_PAGE * kv_position_bytes(&m->kv),
                        .is_batch_invariant = m->is_batch_invariant};
 
     // If a prompt ends with a cached page, its last n_refeed tokens are fed again, because the
@@ -342,8 +344,8 @@ static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
 static bool load_page(PrefixCache *c, Session *s, const int *tokens, Hash128 name) {
     char *path = page_path(c->dir, name);
     MappedPage map = map_page(path);
-    size_t n = (size_t)s->n_tokens + KV_PAGE, page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
-    bool is_good = is_page(map, c->model, name, tokens, n, page_bytes);
+    size_t n = (size_t)s->n_tokens + KV_PAGE;
+    bool is_good = is_page(c, map, name, tokens, n);
     if (is_good)
         session_append_mapped(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data,
                               map.bytes);
@@ -402,21 +404,20 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
 // Writes a page under a temporary name and renames it. False, after a warning, if that fails. A
 // page that does not fit in the cache is skipped without an error.
 static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash128 name) {
-    size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
     size_t n = ((size_t)page + 1) * KV_PAGE; // tokens up to the end of the page
     const char *data = session_page(s, page);
-    Buffer head =
-        build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
+    Buffer head = build_head(c, name, data, s->tokens, n);
     char *temporary = text_format("%s/%s", c->dir, ".page-XXXXXX");
     bool is_done = true;
 
-    if (evict_pages(c, head.len + page_bytes)) {
+    if (evict_pages(c, head.len + c->page_bytes)) {
         int fd = mkstemp(temporary);
-        is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
+        is_done =
+            fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, c->page_bytes);
         if (fd >= 0) is_done = close(fd) == 0 && is_done && rename(temporary, path) == 0;
 
         if (is_done)
-            c->bytes += head.len + page_bytes;
+            c->bytes += head.len + c->page_bytes;
         else
             warn("%s: %s; continuing without writing to the cache", c->dir, strerror(errno));
         if (!is_done && fd >= 0) unlink(temporary);
