@@ -41,18 +41,14 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its kind, modes and source. Unset texts are empty.
+// Appends the cache key of a constraint: its modes and sources. Unset texts are empty.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    const char *kind = "schema";
-    if (s->grammar.data) kind = "grammar";
-    if (s->regex.data) kind = "regex";
-    if (s->n_choices) kind = "choices";
-    buffer_printf(key, "%s %d%d%d ", kind, s->is_ordered, s->is_checked, s->is_closed);
+    buffer_printf(key, "%d%d%d", s->is_ordered, s->is_checked, s->is_closed);
 
     if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
-    buffer_put(key, s->schema_text);
-    buffer_put(key, s->grammar);
-    buffer_put(key, s->regex);
+    json_quote(key, s->schema_text);
+    json_quote(key, s->grammar);
+    json_quote(key, s->regex);
     for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
 

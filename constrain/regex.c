@@ -167,10 +167,8 @@ static int read_item(PatternReader *r) {
     return 0;
 }
 
-static const PatternSyntax regex_syntax = {
-    .read_item = read_item,
-    .read_member = read_class_member,
-};
+static const PatternSyntax regex_syntax = {.read_item = read_item,
+                                           .read_member = read_class_member};
 
 static int parse(PatternReader *r) {
     r->nfa.budget->err->code = 0;

@@ -95,13 +95,6 @@ struct SchemaCompiler {
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
 
-// How other parts of the compiler treat a keyword.
-typedef enum {
-    KEYWORD_ASSERTION,  // it restricts the value
-    KEYWORD_ANNOTATION, // it has no effect by itself
-    KEYWORD_UNSUPPORTED // its presence is an error
-} KeywordRole;
-
 // What the value of a keyword must be.
 typedef enum {
     VALUE_ANY, // any value, or the keyword's functions check it
@@ -141,7 +134,8 @@ struct SchemaKeyword {
     SchemaSplit *split;
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
-    KeywordRole role;
+    bool is_annotation;        // it has no effect by itself
+    bool is_unsupported;       // its presence is an error
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
 };
@@ -179,4 +173,3 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa);
 // Adds an alternative to the value that is being compiled, unless the value already has it.
 void schema_add_alt(SchemaCompiler *c, int def);
-void schema_compiler_free(SchemaCompiler *c);
