@@ -125,16 +125,15 @@ static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
     return o->n_required <= o->max && (has_others || n_possible >= o->min);
 }
 
-static bool array_is_possible(const Grammar *g, const ArrayDef *a) {
-    for (int i = 0; i <= a->n_prefix && (uint32_t)i < a->min; i++)
-        if (!g->values[a->items[i]].is_possible) return false;
-    return true;
-}
-
 static bool alt_is_possible(const Grammar *g, int alt) {
     const Def *def = &g->defs[alt];
     if (def->kind == DEF_OBJECT) return object_is_possible(g, &def->object);
-    return def->kind != DEF_ARRAY || array_is_possible(g, &def->array);
+    if (def->kind != DEF_ARRAY) return true;
+
+    const ArrayDef *a = &def->array;
+    for (int i = 0; i <= a->n_prefix && (uint32_t)i < a->min; i++)
+        if (!g->values[a->items[i]].is_possible) return false;
+    return true;
 }
 
 static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {

@@ -162,7 +162,7 @@ static int read_item(PatternReader *r) {
     default: ok = read_class_member(r, &set, &code);
     }
 
-    if (ok) return pattern_add_set(r, &set);
+    if (ok) return pattern_add(r, PATTERN_SET, nfa_set(&r->nfa, &set));
     charset_free(&set);
     return 0;
 }

@@ -36,15 +36,6 @@ static const SchemaPart other_part = {.keywords = other_keywords};
 static const SchemaPart *const parts[] = {&logic_part, &value_part,  &number_part, &string_part,
                                           &array_part, &object_part, &other_part,  NULL};
 
-static void emit(SchemaCompiler *c, const Conjunction *f) {
-    if (f->n_values != ANY_VALUE) {
-        value_emit_listed(c, f);
-        return;
-    }
-    for (int i = 0; parts[i] && !c->failed; i++)
-        if (parts[i]->types & f->types) parts[i]->emit(c, f);
-}
-
 static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
     int i = intern_add(&c->keywords, name, strlen(name), NULL);
     c->keywords.values[i] = k;
@@ -67,7 +58,6 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .is_checked = modes & SCHEMA_CHECKED,
                         .is_closed = modes & SCHEMA_CLOSED,
                         .parts = parts,
-                        .emit = emit,
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};
@@ -82,7 +72,8 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     g->is_ordered = modes & SCHEMA_ORDERED;
     intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);
-    if (schema_index(&c)) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
+    if (schema_index(&c, schema, schema))
+        g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
 
     if (!c.failed && !grammar_finish(g, &c.languages.budget))

@@ -79,8 +79,7 @@ struct SchemaCompiler {
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
     bool is_closed;       // see SCHEMA_CLOSED
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
-    const SchemaPart *const *parts;                        // ends with NULL
-    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
+    const SchemaPart *const *parts; // ends with NULL
     Languages languages;
     Error *err;
     bool failed;         // the first failure is in err
@@ -142,8 +141,9 @@ struct SchemaKeyword {
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
-// Checks the values of all keywords, and finds the schemas to which references are relative.
-bool schema_index(SchemaCompiler *c);
+// Checks the values of all keywords of a schema and the schemas inside it, and finds the schemas to
+// which references are relative. `resource` is the one around the schema.
+bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all
 // others.
