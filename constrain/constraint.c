@@ -41,14 +41,16 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its modes and sources. Unset texts are empty.
+// Appends the cache key of a constraint: its modes, the lengths of its lists and texts, and its
+// sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    buffer_printf(key, "%d%d%d", s->is_ordered, s->is_checked, s->is_closed);
+    buffer_printf(key, "%d%d%d %zu %zu %zu %d ", s->is_ordered, s->is_checked, s->is_closed,
+                  s->schema_text.len, s->grammar.len, s->regex.len, s->n_choices);
 
     if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
-    json_quote(key, s->schema_text);
-    json_quote(key, s->grammar);
-    json_quote(key, s->regex);
+    buffer_put(key, s->schema_text);
+    buffer_put(key, s->grammar);
+    buffer_put(key, s->regex);
     for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
 
@@ -60,15 +62,6 @@ static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
     if (s->grammar.data) return grammar_gbnf(s->grammar, err);
     return s->regex.data ? grammar_regex(s->regex, err)
                          : grammar_choices(s->choices, s->n_choices, err);
-}
-
-static void drop(CompiledConstraint **link) {
-    CompiledConstraint *old = *link;
-    *link = old->next;
-    matcher_free(old->tables);
-    grammar_free(old->grammar);
-    buffer_free(&old->key);
-    free(old);
 }
 
 // While the cache is above its limits, frees the least recently requested constraint without users.
@@ -86,7 +79,12 @@ static bool keep_within_limits(ConstraintCache *cache) {
         }
 
         if (oldest && (n > MAX_COMPILED || n_bytes > MAX_BYTES)) {
-            drop(oldest);
+            CompiledConstraint *old = *oldest;
+            *oldest = old->next;
+            matcher_free(old->tables);
+            grammar_free(old->grammar);
+            buffer_free(&old->key);
+            free(old);
             continue;
         }
 
