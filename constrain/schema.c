@@ -36,6 +36,15 @@ static const SchemaPart other_part = {.keywords = other_keywords};
 static const SchemaPart *const parts[] = {&logic_part, &value_part,  &number_part, &string_part,
                                           &array_part, &object_part, &other_part,  NULL};
 
+static void emit(SchemaCompiler *c, const Conjunction *f) {
+    if (f->n_values != ANY_VALUE) {
+        value_emit_listed(c, f);
+        return;
+    }
+    for (int i = 0; parts[i] && !c->failed; i++)
+        if (parts[i]->types & f->types) parts[i]->emit(c, f);
+}
+
 static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
     int i = intern_add(&c->keywords, name, strlen(name), NULL);
     c->keywords.values[i] = k;
@@ -58,6 +67,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .is_checked = modes & SCHEMA_CHECKED,
                         .is_closed = modes & SCHEMA_CLOSED,
                         .parts = parts,
+                        .emit = emit,
                         .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
                         .err = err,
                         .unknown = unknown};

@@ -79,7 +79,8 @@ struct SchemaCompiler {
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
     bool is_closed;       // see SCHEMA_CLOSED
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
-    const SchemaPart *const *parts; // ends with NULL
+    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
+    const SchemaPart *const *parts;                        // ends with NULL
     Languages languages;
     Error *err;
     bool failed;         // the first failure is in err

@@ -1,6 +1,6 @@
 // See schema_expand.h.
 // Order: values, conjunctions and their expansion, bounds, checks of known values.
-#include "constrain/schema_keywords.h"
+#include "constrain/schema_expand.h"
 
 enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
 
@@ -223,19 +223,17 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
     // values are checked against all assertions, so they need no branches.
     bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
     if (!c->failed && !is_empty) {
-        if (f.n_values != ANY_VALUE) {
-            value_emit_listed(c, &f);
-        } else if (f.branches) {
+        bool is_listed = f.n_values != ANY_VALUE;
+        if (f.branches && !is_listed) {
             const PendingBranch *p = f.branches;
             f.branches = p->next;
             p->split(c, f, &p->use);
-        } else if (++c->target.n_alts > MAX_ALTS) {
+        } else if (!is_listed && ++c->target.n_alts > MAX_ALTS) {
             const Json *schema = c->target.n_assertions ? c->target.assertions[0].json : NULL;
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
         } else {
-            for (int i = 0; c->parts[i] && !c->failed; i++)
-                if (c->parts[i]->types & f.types) c->parts[i]->emit(c, &f);
+            c->emit(c, &f);
         }
     }
     c->expand_depth--;

@@ -94,7 +94,7 @@ void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
 // Excludes the n values from v on. Values that are arrays or objects become pending branches.
 void conjunction_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v,
                          int n);
-// Expands all assertions and choices of a conjunction and emits each branch, which adds
+// Expands all assertions and choices of a conjunction and passes each branch to c->emit, which adds
 // alternatives to the value c->target.
 void schema_expand(SchemaCompiler *c, Conjunction f);
 // schema_expand() with one more assertion.
