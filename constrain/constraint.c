@@ -41,13 +41,11 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its kind, modes and source. Unset texts are empty.
+// Appends the cache key of a constraint: its modes, the lengths of its lists and texts, and its
+// sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    const char *kind = "schema";
-    if (s->grammar.data) kind = "grammar";
-    if (s->regex.data) kind = "regex";
-    if (s->n_choices) kind = "choices";
-    buffer_printf(key, "%s %d%d%d ", kind, s->is_ordered, s->is_checked, s->is_closed);
+    buffer_printf(key, "%d%d%d %zu %zu %zu %d ", s->is_ordered, s->is_checked, s->is_closed,
+                  s->schema_text.len, s->grammar.len, s->regex.len, s->n_choices);
 
     if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
     buffer_put(key, s->schema_text);
@@ -66,15 +64,6 @@ static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
                          : grammar_choices(s->choices, s->n_choices, err);
 }
 
-static void drop(CompiledConstraint **link) {
-    CompiledConstraint *old = *link;
-    *link = old->next;
-    matcher_free(old->tables);
-    grammar_free(old->grammar);
-    buffer_free(&old->key);
-    free(old);
-}
-
 // While the cache is above its limits, frees the least recently requested constraint without users.
 // All constraints have equal shares of the memory for tables. False if the constraints in use
 // exceed the limit.
@@ -90,7 +79,12 @@ static bool keep_within_limits(ConstraintCache *cache) {
         }
 
         if (oldest && (n > MAX_COMPILED || n_bytes > MAX_BYTES)) {
-            drop(oldest);
+            CompiledConstraint *old = *oldest;
+            *oldest = old->next;
+            matcher_free(old->tables);
+            grammar_free(old->grammar);
+            buffer_free(&old->key);
+            free(old);
             continue;
         }
 

@@ -22,12 +22,6 @@ void dfa_free(Dfa *d) {
     *d = (Dfa){0};
 }
 
-size_t dfa_bytes(const Dfa *d) {
-    size_t n = (size_t)d->n_states * ((size_t)d->n_classes + 1) * sizeof *d->next +
-               (size_t)d->n_bounds * (sizeof *d->bounds + sizeof *d->class_of);
-    return n + (size_t)d->call_begin[d->n_states] * sizeof *d->calls;
-}
-
 // Returns the DFA state of a key, which is a set of NFA states or a pair of DFA states. Keys and
 // states have the same numbers. A new key adds a state whose transitions all lead to the dead
 // state. Returns -1 if a limit is exceeded.
@@ -99,23 +93,6 @@ static const CodeRange *set_ranges(const Nfa *n, int set, int *n_ranges) {
     return intern_key(&n->sets, set);
 }
 
-// Cuts the code points at the bounds of all sets.
-static void make_intervals(SubsetBuilder *b) {
-    size_t n = 1;
-    int n_ranges;
-    for (int i = 0; i < b->nfa->sets.n; i++) n += 2 * b->nfa->sets.len[i] / sizeof(CodeRange);
-    uint32_t *bounds = xalloc(n, sizeof *bounds);
-    n = 1;
-    for (int i = 0; i < b->nfa->sets.n; i++) {
-        const CodeRange *set = set_ranges(b->nfa, i, &n_ranges);
-        for (int r = 0; r < n_ranges; r++) {
-            bounds[n++] = set[r].lo;
-            if (set[r].hi < CODE_MAX) bounds[n++] = set[r].hi + 1;
-        }
-    }
-    set_bounds(b->dfa, bounds, n);
-}
-
 // Assigns a class to each interval. Two intervals have the same class if they are in the same sets.
 static bool make_classes(SubsetBuilder *b) {
     Dfa *d = b->dfa;
@@ -126,7 +103,19 @@ static bool make_classes(SubsetBuilder *b) {
     InternTable classes = {0};
     bool is_new, ok = true;
 
-    make_intervals(b);
+    // Cut the code points at the bounds of all sets.
+    size_t n_bounds = 1;
+    for (int s = 0; s < n_sets; s++) n_bounds += 2 * b->nfa->sets.len[s] / sizeof(CodeRange);
+    uint32_t *bounds = xalloc(n_bounds, sizeof *bounds);
+    n_bounds = 1;
+    for (int s = 0; s < n_sets; s++) {
+        const CodeRange *set = set_ranges(b->nfa, s, &n_ranges);
+        for (int r = 0; r < n_ranges; r++) {
+            bounds[n_bounds++] = set[r].lo;
+            if (set[r].hi < CODE_MAX) bounds[n_bounds++] = set[r].hi + 1;
+        }
+    }
+    set_bounds(d, bounds, n_bounds);
 
     for (int i = 0; i < d->n_bounds && ok; i++) {
         memset(in, 0, n_words * sizeof *in);
@@ -184,15 +173,6 @@ static int state_of_set(SubsetBuilder *b) {
     return state_of_key(b->dfa, &b->subsets, b->set.at, (size_t)b->set.n * sizeof(int));
 }
 
-static int bucket_state(SubsetBuilder *b, const IntList *bucket) {
-    close_set(b, bucket->at, bucket->n, NFA_EMPTY);
-    return budget_spend(b->nfa->budget, 12L * b->set.n) ? state_of_set(b) : -1;
-}
-
-static bool is_same_list(const IntList *a, const IntList *b) {
-    return a->n == b->n && !memcmp(a->at, b->at, (size_t)a->n * sizeof *a->at);
-}
-
 // Fills the row, the calls and the label of a state.
 static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     Dfa *d = b->dfa;
@@ -228,8 +208,12 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
         const IntList *bucket = &b->buckets[i];
         if (!bucket->n) continue;
 
-        bool is_same = last && is_same_list(bucket, last); // frequent; saves the closure
-        if (!is_same) to = bucket_state(b, bucket);
+        bool is_same = last && bucket->n == last->n && // frequent; saves the closure
+                       !memcmp(bucket->at, last->at, (size_t)bucket->n * sizeof *bucket->at);
+        if (!is_same) {
+            close_set(b, bucket->at, bucket->n, NFA_EMPTY);
+            to = budget_spend(nfa->budget, 12L * b->set.n) ? state_of_set(b) : -1;
+        }
         if (to < 0) return false;
         last = bucket;
 

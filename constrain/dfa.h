@@ -43,7 +43,6 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);
-size_t dfa_bytes(const Dfa *d); // approximate memory use
 static inline bool dfa_is_empty(const Dfa *d) { return d->start == 0; }
 
 // Index of the interval that contains a code point.

@@ -112,11 +112,7 @@ static bool read_rule(PatternReader *r) {
     return true;
 }
 
-static const PatternSyntax gbnf_syntax = {
-    .is_grammar = true,
-    .read_item = read_item,
-    .read_member = read_class_member,
-};
+static const PatternSyntax gbnf_syntax = {true, read_item, read_class_member};
 
 // Left recursion.
 //

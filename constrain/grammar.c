@@ -17,8 +17,11 @@ void grammar_free(Grammar *g) {
 size_t grammar_bytes(const Grammar *g) {
     size_t n = sizeof *g + g->arena.n_bytes + (size_t)g->n_tries * sizeof *g->tries +
                (size_t)g->n_defs * sizeof *g->defs;
-    for (int i = 0; i < g->n_defs; i++)
-        if (g->defs[i].kind == DEF_TEXT) n += dfa_bytes(&g->defs[i].dfa);
+    for (int i = 0; i < g->n_defs; i++) {
+        const Dfa *d = &g->defs[i].dfa;
+        if (g->defs[i].kind == DEF_TEXT)
+            n += (size_t)d->n_states * ((size_t)d->n_classes + 1) * sizeof *d->next;
+    }
     for (int i = 0; i < g->n_values; i++)
         n += sizeof *g->values + (size_t)g->values[i].n_alts * sizeof(int);
     return n;
@@ -106,7 +109,7 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
 // Finishing.
 //
 // A value is possible (some text matches) if one of its alternatives is possible. An object or
-// array is possible if its required parts are. find_possible() computes the least fixed point: at
+// array is possible if its required parts are. grammar_finish() computes the least fixed point: at
 // first nothing is possible. Schemas such as {"$ref":"#"}, which need an infinite text, therefore
 // stay impossible.
 
@@ -122,27 +125,14 @@ static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
     return o->n_required <= o->max && (has_others || n_possible >= o->min);
 }
 
-static bool array_is_possible(const Grammar *g, const ArrayDef *a) {
-    for (int i = 0; i <= a->n_prefix && (uint32_t)i < a->min; i++)
-        if (!g->values[a->items[i]].is_possible) return false;
-    return true;
-}
-
 static bool alt_is_possible(const Grammar *g, int alt) {
     const Def *def = &g->defs[alt];
     if (def->kind == DEF_OBJECT) return object_is_possible(g, &def->object);
-    return def->kind != DEF_ARRAY || array_is_possible(g, &def->array);
-}
+    if (def->kind != DEF_ARRAY) return true;
 
-static bool find_possible(Grammar *g, Budget *budget) {
-    for (bool changed = true; changed;) {
-        changed = false;
-        if (!budget_spend(budget, 5L * g->n_values + 20)) return false;
-        for (int i = g->n_values; i-- > 0;)
-            for (int k = 0; k < g->values[i].n_alts && !g->values[i].is_possible; k++)
-                if (alt_is_possible(g, g->values[i].alts[k]))
-                    g->values[i].is_possible = changed = true;
-    }
+    const ArrayDef *a = &def->array;
+    for (int i = 0; i <= a->n_prefix && (uint32_t)i < a->min; i++)
+        if (!g->values[a->items[i]].is_possible) return false;
     return true;
 }
 
@@ -166,7 +156,16 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
 }
 
 bool grammar_finish(Grammar *g, Budget *budget) {
-    if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
+    // Find the possible values.
+    for (bool changed = true; changed;) {
+        changed = false;
+        if (!budget_spend(budget, 5L * g->n_values + 20))
+            return error_set(budget->err, EXIT_USAGE, "too complex");
+        for (int i = g->n_values; i-- > 0;)
+            for (int k = 0; k < g->values[i].n_alts && !g->values[i].is_possible; k++)
+                if (alt_is_possible(g, g->values[i].alts[k]))
+                    g->values[i].is_possible = changed = true;
+    }
 
     // Remove impossible alternatives.
     for (int i = 0; i < g->n_values; i++) {

@@ -35,8 +35,3 @@ int language_combine(Languages *l, int a, DfaOp op, int b) {
 int language_narrow(Languages *l, int a, DfaOp op, Str pattern) {
     return language_combine(l, a, op, language_regex(l, pattern, REGEX_WHOLE));
 }
-
-void languages_free(Languages *l) {
-    intern_free(&l->keys);
-    free(l->defs);
-}

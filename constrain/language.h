@@ -21,4 +21,3 @@ int language_regex(Languages *l, Str pattern, RegexMode mode);
 // whole.
 int language_combine(Languages *l, int a, DfaOp op, int b);
 int language_narrow(Languages *l, int a, DfaOp op, Str pattern);
-void languages_free(Languages *l);

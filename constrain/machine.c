@@ -5,9 +5,8 @@
 #include "constrain/stack.h"
 
 enum {
-    ROW_BYTES = 1024,         // the 256 steps of a configuration
-    DEFAULT_LIMIT = 32 << 20, // bytes of tables
-    CHUNK = 64                // rows per allocation; rows never move
+    ROW_BYTES = 1024, // the 256 steps of a configuration
+    CHUNK = 64        // rows per allocation; rows never move
 };
 
 // The states that machine.h draws.
@@ -244,16 +243,20 @@ static void end_value(Machine *m, State s) {
 static void begin_string(Machine *m, State s, int alternative) {
     const StringDef *d = &m->grammar->defs[alternative].string;
 
+    State string = state_new(d->trie != NONE ? IN_LISTED : IN_STRING, s.stack, s.style);
+
     if (d->trie != NONE) {
-        State listed = state_new(IN_LISTED, s.stack, s.style);
-        listed.node = d->trie;
-        put(m, listed);
+        string.node = d->trie;
     } else {
-        State string = state_new(IN_STRING, s.stack, s.style);
         string.string.def = alternative;
         string.string.state = m->grammar->defs[d->dfa].dfa.start;
-        put(m, string);
     }
+    put(m, string);
+}
+
+static void open_container(Machine *m, State s, FrameKind kind, int alternative) {
+    Stack stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
+    put(m, state_new(AT_OPEN, stack, s.style));
 }
 
 // Reads the first byte of one of the alternatives of a value.
@@ -267,14 +270,11 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
         if (b == '"') begin_string(m, s, alternative);
         break;
     case DEF_OBJECT:
-    case DEF_ARRAY: {
-        bool is_object = alt->kind == DEF_OBJECT;
-        if (b != (is_object ? '{' : '[')) break;
-        FrameKind kind = is_object ? FRAME_OBJECT : FRAME_ARRAY;
-        Stack stack = stack_push(&m->stacks, s.stack, kind, alternative, 0);
-        put(m, state_new(AT_OPEN, stack, s.style));
+        if (b == '{') open_container(m, s, FRAME_OBJECT, alternative);
         break;
-    }
+    case DEF_ARRAY:
+        if (b == '[') open_container(m, s, FRAME_ARRAY, alternative);
+        break;
     }
 }
 
@@ -537,7 +537,7 @@ bool machine_is_partial(const Machine *m, uint32_t config) {
 
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
-    *m = (Machine){.grammar = g, .limit = DEFAULT_LIMIT};
+    *m = (Machine){.grammar = g};
     stacks_init(&m->stacks, g);
     memset(machine_row(m, intern_config(m)), 0, ROW_BYTES); // DEAD leads to itself
     return m;

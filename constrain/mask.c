@@ -110,16 +110,6 @@ static void end_subtrees(ByteTrie *t, const uint32_t *path, uint32_t begin, uint
     for (uint32_t k = begin; k < end; k++) t->nodes[path[k]].size = (t->n - path[k]) & 0xffffff;
 }
 
-// Sets the groups of all subtrees, children before their parents.
-static void set_groups(ByteTrie *t) {
-    t->groups = xalloc(t->n + 1, sizeof *t->groups);
-    for (uint32_t i = t->n; i-- > 0;) {
-        t->groups[i] = byte_group((int)t->nodes[i].byte);
-        for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size)
-            t->groups[i] |= t->groups[k];
-    }
-}
-
 // Builds the trie of sorted keys (n), none of them empty. The keys "a", "at" and "to" become
 //
 //     node     0    1    2    3
@@ -156,7 +146,14 @@ static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
 
     end_subtrees(t, path, 0, n_path);
     free(path);
-    set_groups(t);
+
+    // Set the groups of all subtrees, children before their parents.
+    t->groups = xalloc(t->n + 1, sizeof *t->groups);
+    for (uint32_t i = t->n; i-- > 0;) {
+        t->groups[i] = byte_group((int)t->nodes[i].byte);
+        for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size)
+            t->groups[i] |= t->groups[k];
+    }
 }
 
 // Length in bytes of the longest prefix that a JSON string can contain without escapes. A character
@@ -441,17 +438,6 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
 
 // Matchers.
 
-static MaskTables *tables_new(const Grammar *g, const TokenTable *v) {
-    MaskTables *s = xalloc(1, sizeof *s);
-    uint32_t depth = v->trie.depth > v->tails.depth ? v->trie.depth : v->tails.depth;
-    s->machine = machine_new(g);
-    s->tokens = v;
-    s->path = xalloc((size_t)depth + 2, sizeof *s->path);
-    s->n_masks = N_MASKS;
-    s->masks = xrealloc(NULL, N_MASKS * v->n_words, sizeof *s->masks);
-    return s;
-}
-
 void matcher_set_limit(Matcher *m, size_t bytes) {
     enum { MIN_MASKS = 8 };
     MaskTables *s = m->tables;
@@ -466,8 +452,19 @@ void matcher_set_limit(Matcher *m, size_t bytes) {
 }
 
 Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared) {
+    enum { DEFAULT_LIMIT = 64 << 20 }; // bytes of tables
     Matcher *m = xalloc(1, sizeof *m);
-    m->tables = shared ? shared->tables : tables_new(g, v);
+    if (shared) {
+        m->tables = shared->tables;
+    } else {
+        uint32_t depth = v->trie.depth > v->tails.depth ? v->trie.depth : v->tails.depth;
+        m->tables = xalloc(1, sizeof *m->tables);
+        m->tables->machine = machine_new(g);
+        m->tables->tokens = v;
+        m->tables->path = xalloc((size_t)depth + 2, sizeof *m->tables->path);
+        matcher_set_limit(m, DEFAULT_LIMIT);
+    }
+
     m->next = m->tables->matchers;
     m->tables->matchers = m;
     m->config = machine_start(m->tables->machine);

@@ -86,7 +86,7 @@ int pattern_read_class(PatternReader *r) {
         return 0;
     }
     if (is_negated) charset_invert(&set);
-    return pattern_add_set(r, &set);
+    return pattern_add(r, PATTERN_SET, nfa_set(&r->nfa, &set));
 }
 
 static bool read_number(PatternReader *r, int *n) {
@@ -229,10 +229,6 @@ int pattern_add(PatternReader *r, PatternKind kind, int arg) {
     r->nodes = list_grow(r->nodes, r->n_nodes, sizeof *r->nodes);
     r->nodes[r->n_nodes] = (PatternNode){.kind = kind, .arg = arg, .at = r->at};
     return r->n_nodes++;
-}
-
-int pattern_add_set(PatternReader *r, CharSet *set) {
-    return pattern_add(r, PATTERN_SET, nfa_set(&r->nfa, set));
 }
 
 void pattern_append(PatternReader *r, int parent, int child, int *last) {

@@ -96,9 +96,8 @@ size_t pattern_escape(Str s, uint32_t *code);
 // Reads n hexadecimal digits at offset `from`. Returns the offset after them, or 0.
 size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code);
 
-// Adds a node, or a PATTERN_SET node for a set, which is freed.
+// Adds a node.
 int pattern_add(PatternReader *r, PatternKind kind, int arg);
-int pattern_add_set(PatternReader *r, CharSet *set);
 // Appends a child to a node; *last is the child before it, 0 at first.
 void pattern_append(PatternReader *r, int parent, int child, int *last);
 

@@ -162,15 +162,13 @@ static int read_item(PatternReader *r) {
     default: ok = read_class_member(r, &set, &code);
     }
 
-    if (ok) return pattern_add_set(r, &set);
+    if (ok) return pattern_add(r, PATTERN_SET, nfa_set(&r->nfa, &set));
     charset_free(&set);
     return 0;
 }
 
-static const PatternSyntax regex_syntax = {
-    .read_item = read_item,
-    .read_member = read_class_member,
-};
+static const PatternSyntax regex_syntax = {.read_item = read_item,
+                                           .read_member = read_class_member};
 
 static int parse(PatternReader *r) {
     r->nfa.budget->err->code = 0;
@@ -186,20 +184,19 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = &budget}};
     int root = parse(&r);
     const PatternNode *nodes = r.nodes;
-    const PatternNode *part[3] = {NULL}; // the first items of the only branch
     size_t length = 0;
 
-    int k = 0, n = 0;
-    if (root && !nodes[nodes[root].child].next) k = nodes[nodes[root].child].child;
-    for (; k; k = nodes[k].next, n++)
-        if (n < 3) part[n] = &nodes[k];
+    // The items of the only branch.
+    int begin = root && !nodes[nodes[root].child].next ? nodes[nodes[root].child].child : 0;
+    int repeat = begin ? nodes[begin].next : 0;
+    int end = repeat ? nodes[repeat].next : 0;
 
-    if (n == 3 && part[0]->kind == PATTERN_BEGIN && part[1]->kind == PATTERN_REPEAT &&
-        nodes[part[1]->child].kind == PATTERN_SET && part[1]->max >= 0 &&
-        part[2]->kind == PATTERN_END) {
-        *min = part[1]->min;
-        *max = part[1]->max;
-        length = part[1]->at;
+    if (end && !nodes[end].next && nodes[begin].kind == PATTERN_BEGIN &&
+        nodes[end].kind == PATTERN_END && nodes[repeat].kind == PATTERN_REPEAT &&
+        nodes[repeat].max >= 0 && nodes[nodes[repeat].child].kind == PATTERN_SET) {
+        *min = nodes[repeat].min;
+        *max = nodes[repeat].max;
+        length = nodes[repeat].at;
     }
 
     pattern_free(&r);

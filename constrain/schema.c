@@ -3,30 +3,30 @@
 #include "constrain/schema_keywords.h"
 
 static const SchemaKeyword other_keywords[] = {
-    {"contains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 6},
-    {"minContains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
-    {"maxContains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
-    {"unevaluatedItems", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
-    {"unevaluatedProperties", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
-    {"dependentSchemas", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
-    {"$dynamicRef", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED},
-    {"$recursiveRef", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED},
-    {"extends", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .last = 4},
-    {"disallow", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .last = 4},
-    {"divisibleBy", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .last = 4},
+    {"contains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 6},
+    {"minContains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
+    {"maxContains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
+    {"unevaluatedItems", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
+    {"unevaluatedProperties", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
+    {"dependentSchemas", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
+    {"$dynamicRef", TYPE_ANY, VALUE_ANY, .is_unsupported = true},
+    {"$recursiveRef", TYPE_ANY, VALUE_ANY, .is_unsupported = true},
+    {"extends", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
+    {"disallow", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
+    {"divisibleBy", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
     // implemented by "if"
-    {"then", TYPE_ANY, VALUE_SCHEMA, .role = KEYWORD_ANNOTATION, .first = 7},
-    {"else", TYPE_ANY, VALUE_SCHEMA, .role = KEYWORD_ANNOTATION, .first = 7},
-    {"$id", TYPE_ANY, VALUE_STRING, .role = KEYWORD_ANNOTATION, .first = 6},
-    {"id", TYPE_ANY, VALUE_STRING, .role = KEYWORD_ANNOTATION, .last = 4},
-    {"$anchor", TYPE_ANY, VALUE_STRING, .role = KEYWORD_ANNOTATION},
-    {"$dynamicAnchor", TYPE_ANY, VALUE_STRING, .role = KEYWORD_ANNOTATION},
-    {"$schema", TYPE_ANY, VALUE_STRING, .role = KEYWORD_ANNOTATION},
-    {"$defs", TYPE_ANY, VALUE_SCHEMA_MAP, .role = KEYWORD_ANNOTATION},
-    {"definitions", TYPE_ANY, VALUE_SCHEMA_MAP, .role = KEYWORD_ANNOTATION},
+    {"then", TYPE_ANY, VALUE_SCHEMA, .is_annotation = true, .first = 7},
+    {"else", TYPE_ANY, VALUE_SCHEMA, .is_annotation = true, .first = 7},
+    {"$id", TYPE_ANY, VALUE_STRING, .is_annotation = true, .first = 6},
+    {"id", TYPE_ANY, VALUE_STRING, .is_annotation = true, .last = 4},
+    {"$anchor", TYPE_ANY, VALUE_STRING, .is_annotation = true},
+    {"$dynamicAnchor", TYPE_ANY, VALUE_STRING, .is_annotation = true},
+    {"$schema", TYPE_ANY, VALUE_STRING, .is_annotation = true},
+    {"$defs", TYPE_ANY, VALUE_SCHEMA_MAP, .is_annotation = true},
+    {"definitions", TYPE_ANY, VALUE_SCHEMA_MAP, .is_annotation = true},
     {.name = NULL},
 };
-static const SchemaKeyword annotation = {.role = KEYWORD_ANNOTATION};
+static const SchemaKeyword annotation = {.is_annotation = true};
 static const char *const annotations[] = {
     "title",      "description",      "default",          "examples",     "example",
     "$comment",   "$recursiveAnchor", "$vocabulary",      "readOnly",     "writeOnly",
@@ -82,7 +82,8 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     g->is_ordered = modes & SCHEMA_ORDERED;
     intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);
-    if (schema_index(&c)) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
+    if (schema_index(&c, schema, schema))
+        g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
 
     if (!c.failed && !grammar_finish(g, &c.languages.budget))
@@ -90,7 +91,12 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     if (!c.failed && !g->values[g->root].is_possible)
         schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
 
-    schema_compiler_free(&c);
+    arena_free(&c.arena);
+    intern_free(&c.languages.keys);
+    free(c.languages.defs);
+    intern_free(&c.values);
+    intern_free(&c.keywords);
+    intern_free(&c.indexed);
     if (!c.failed) return g;
     grammar_free(g);
     return NULL;

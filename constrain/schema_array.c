@@ -96,7 +96,6 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
 }
 
 static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
-    enum { MAX_PREFIX = 10000 };
     ArrayDef d = {.min = f->items.min, .max = f->items.max};
     size_t n_conjuncts = 0;
     if (d.min > d.max) return;
@@ -109,14 +108,10 @@ static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
         if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
         if (n > d.n_prefix) d.n_prefix = n;
     }
-    if (d.n_prefix > MAX_PREFIX) {
-        schema_fail(c, NULL, NULL, "too complex: more than %d items are described", MAX_PREFIX);
-        return;
-    }
-
     SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
     d.items = arena_alloc(&c->grammar->arena, (size_t)d.n_prefix + 1, sizeof(int));
-    for (int i = 0; i <= d.n_prefix; i++) d.items[i] = item_value(c, f, i, assertions);
+    for (int i = 0; i <= d.n_prefix && schema_spend(c, i); i++)
+        d.items[i] = item_value(c, f, i, assertions);
     free(assertions);
 
     schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));

@@ -10,14 +10,6 @@ void schema_add_alt(SchemaCompiler *c, int def) {
     grammar_add_alt(c->grammar, c->target.value, def);
 }
 
-void schema_compiler_free(SchemaCompiler *c) {
-    arena_free(&c->arena);
-    languages_free(&c->languages);
-    intern_free(&c->values);
-    intern_free(&c->keywords);
-    intern_free(&c->indexed);
-}
-
 // Messages.
 
 // Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.

@@ -79,8 +79,8 @@ struct SchemaCompiler {
     bool is_checked;      // see SCHEMA_CHECKED in constrain.h
     bool is_closed;       // see SCHEMA_CLOSED
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
-    const SchemaPart *const *parts;                        // ends with NULL
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
+    const SchemaPart *const *parts;                        // ends with NULL
     Languages languages;
     Error *err;
     bool failed;         // the first failure is in err
@@ -94,13 +94,6 @@ struct SchemaCompiler {
     const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
-
-// How other parts of the compiler treat a keyword.
-typedef enum {
-    KEYWORD_ASSERTION,  // it restricts the value
-    KEYWORD_ANNOTATION, // it has no effect by itself
-    KEYWORD_UNSUPPORTED // its presence is an error
-} KeywordRole;
 
 // What the value of a keyword must be.
 typedef enum {
@@ -141,15 +134,17 @@ struct SchemaKeyword {
     SchemaSplit *split;
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
-    KeywordRole role;
+    bool is_annotation;        // it has no effect by itself
+    bool is_unsupported;       // its presence is an error
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
 };
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
-// Checks the values of all keywords, and finds the schemas to which references are relative.
-bool schema_index(SchemaCompiler *c);
+// Checks the values of all keywords of a schema and the schemas inside it, and finds the schemas to
+// which references are relative. `resource` is the one around the schema.
+bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all
 // others.
@@ -179,4 +174,3 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa);
 // Adds an alternative to the value that is being compiled, unless the value already has it.
 void schema_add_alt(SchemaCompiler *c, int def);
-void schema_compiler_free(SchemaCompiler *c);

@@ -21,7 +21,7 @@ struct PendingBranch {
 static bool has_annotations_only(SchemaCompiler *c, const Json *schema, const Json *other) {
     for (const Json *k = schema->child; k; k = k->next) {
         const SchemaKeyword *keyword = schema_keyword(c, k->key);
-        if (k != other && (!keyword || keyword->role != KEYWORD_ANNOTATION)) return false;
+        if (k != other && (!keyword || !keyword->is_annotation)) return false;
     }
     return schema->kind == JSON_OBJECT;
 }
@@ -156,7 +156,7 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
 static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     KeywordUse part = {.schema = u->schema, .is_negated = true};
     while (schema_next(c, &part) && !c->failed) {
-        if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
+        if (!part.keyword || part.keyword->is_annotation) continue;
 
         Conjunction branch = f;
         branch.types &= part.keyword->types;
@@ -179,7 +179,7 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
     while (schema_next(c, &u) && !c->failed) {
         if (!u.keyword)
             schema_note_unknown(c, schema, u.value->key);
-        else if (u.keyword->role == KEYWORD_UNSUPPORTED)
+        else if (u.keyword->is_unsupported)
             schema_refuse(c, &u, "");
         else if (u.keyword->split)
             conjunction_postpone(c, f, &u, u.keyword->split);
@@ -314,7 +314,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
     while (holds && schema_next(c, &u) && !c->failed) {
         if (!u.keyword) continue;
 
-        if (u.keyword->role == KEYWORD_UNSUPPORTED)
+        if (u.keyword->is_unsupported)
             holds = schema_refuse(c, &u, "");
         else if (u.keyword->check && u.keyword->types & schema_type_of(c, value))
             holds = u.keyword->check(c, &u, value);

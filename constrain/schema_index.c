@@ -19,8 +19,6 @@ static bool is_resource(const SchemaCompiler *c, const Json *schema) {
     return id && !is_hidden && id->string.len && id->string.data[0] != '#';
 }
 
-static bool index_schema(SchemaCompiler *c, const Json *schema, const Json *resource);
-
 // Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
 static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
                         KeywordValue expected, const Json *resource) {
@@ -49,7 +47,7 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
     if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
-        return index_schema(c, value, resource);
+        return schema_index(c, value, resource);
 
     bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
@@ -65,7 +63,7 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 }
 
 // Indexes a schema inside a resource, and all schemas inside it.
-static bool index_schema(SchemaCompiler *c, const Json *schema, const Json *resource) {
+bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     bool is_new;
     int i = intern_add(&c->indexed, &schema, sizeof schema, &is_new);
     if (!is_new) return true;
@@ -82,8 +80,6 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, const Json *reso
 
     return true;
 }
-
-bool schema_index(SchemaCompiler *c) { return index_schema(c, c->root, c->root); }
 
 // $ref.
 
@@ -141,5 +137,5 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
                     SHOWN(ref->string));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
-    return found && index_schema(c, found, resource) ? found : NULL;
+    return found && schema_index(c, found, resource) ? found : NULL;
 }

@@ -120,7 +120,6 @@ static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *
 }
 
 static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)c;
     for (const Json *name = u->value->child; name; name = name->next)
         if (!schema_member(c, value, name->string)) return false;
     return true;

@@ -178,7 +178,6 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
             language = other;
         else
             language = language_combine(l, language, is_not ? DFA_SUBTRACT : DFA_INTERSECT, other);
-        schema_language(c, NULL, NULL, language);
     }
 
     if (excluded.len) language = language_narrow(l, language, DFA_SUBTRACT, buffer_str(&excluded));

@@ -53,19 +53,17 @@ static void add_text(SchemaCompiler *c, Str pattern) {
 }
 
 // Adds an alternative for those of null, true and false that are among the types.
-static void emit_words(SchemaCompiler *c, unsigned types) {
+static void emit_words(SchemaCompiler *c, const Conjunction *f) {
     Buffer words = {0};
-    if (types & TYPE_NULL) buffer_puts(&words, "null");
-    if (types & TYPE_TRUE) buffer_puts(&words, words.len ? "|true" : "true");
-    if (types & TYPE_FALSE) buffer_puts(&words, words.len ? "|false" : "false");
+    if (f->types & TYPE_NULL) buffer_puts(&words, "null");
+    if (f->types & TYPE_TRUE) buffer_puts(&words, words.len ? "|true" : "true");
+    if (f->types & TYPE_FALSE) buffer_puts(&words, words.len ? "|false" : "false");
     add_text(c, buffer_str(&words));
     buffer_free(&words);
 }
 
-static void emit_allowed_words(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
-
-const SchemaPart value_part = {keywords, TYPE_NULL | TYPE_TRUE | TYPE_FALSE, emit_allowed_words,
-                               NULL, NULL};
+const SchemaPart value_part = {keywords, TYPE_NULL | TYPE_TRUE | TYPE_FALSE, emit_words, NULL,
+                               NULL};
 
 static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
@@ -82,7 +80,7 @@ static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
 
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     Buffer numbers = {0};
-    unsigned words = 0;
+    Conjunction words = {0};
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
     const Json *v = f->values;
@@ -98,7 +96,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
 
         switch (v->kind) {
         case JSON_NULL:
-        case JSON_BOOL: words |= schema_type_of(c, v); break;
+        case JSON_BOOL: words.types |= schema_type_of(c, v); break;
         case JSON_STRING: strings[n_strings++] = v->string; break;
         case JSON_ARRAY:
         case JSON_OBJECT: schema_part(c, schema_type_of(c, v))->emit_value(c, v); break;
@@ -109,7 +107,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         }
     }
 
-    emit_words(c, words);
+    emit_words(c, &words);
     add_text(c, buffer_str(&numbers));
     add_listed_strings(c, strings, n_strings);
 

@@ -153,10 +153,6 @@ static bool has_room(const StackFrame *f, const ObjectDef *o) {
     return o->max == NO_LIMIT || f->count + 1 + f->missing <= o->max;
 }
 
-static bool property_is_possible(const Grammar *g, const PropertyDef *p) {
-    return g->values[p->value].is_possible;
-}
-
 // True if a property may come next if properties must be in the schema's order: it is not too late,
 // no required property is skipped, and enough properties for the minimum remain.
 static bool fits_order(const Grammar *g, const StackFrame *f, const ObjectDef *o,
@@ -166,7 +162,7 @@ static bool fits_order(const Grammar *g, const StackFrame *f, const ObjectDef *o
     for (int i = 0; i < o->n_names; i++) {
         const PropertyDef *q = &o->properties[i];
         if (q->is_required && !is_seen(f, i) && q->order < p->order) return false;
-        n_later += property_is_possible(g, q) && q->order > p->order;
+        n_later += g->values[q->value].is_possible && q->order > p->order;
     }
     return o->other != NONE || f->count + 1 + n_later >= o->min;
 }
@@ -175,8 +171,8 @@ bool frame_allows_name(const StackTable *t, const StackFrame *f, int name) {
     const Grammar *g = t->grammar;
     const ObjectDef *o = &g->defs[f->def].object;
     const PropertyDef *p = &o->properties[name];
-    return property_is_possible(g, p) && !is_seen(f, name) && (p->is_required || has_room(f, o)) &&
-           (!g->is_ordered || fits_order(g, f, o, p));
+    return g->values[p->value].is_possible && !is_seen(f, name) &&
+           (p->is_required || has_room(f, o)) && (!g->is_ordered || fits_order(g, f, o, p));
 }
 
 bool frame_allows_other(const StackTable *t, const StackFrame *f) {
