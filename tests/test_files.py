@@ -288,9 +288,10 @@ def text_files(tmp):
     """One byte order mark of a text file is skipped; UTF-16 and NUL bytes are named. -sys @@TEXT is a text."""
     path = os.path.join(tmp, "text")
     for data, found in (b"\xef\xbb\xbfin", b"in"), (b"\xef\xbb\xbf\xef\xbb\xbfin", b"\xef\xbb\xbfin"):
-        same(run("tokenize", "-f", write(path, data))[0], run("tokenize", stdin=b"\xef\xbb\xbf" + found)[0])
+        answer = run("run", "-n", "3", "-s", "1", "-f", write(path, data))[0]
+        same(answer, run("run", "-n", "3", "-s", "1", found.decode())[0])
     for data, found in ("in".encode("utf-16"), "UTF-16"), (b"a\0b", "NUL"):
-        for args in ("tokenize", "-f"), ("run", "--template"), ("run", "--tools"), ("score", "--perplexity"):
+        for args in ("run", "-f"), ("run", "--template"), ("run", "--tools"), ("score", "--perplexity"):
             name = write(path + ".jinja", data)
             _, err = run(*args, name, *(["x"] if args[0] == "run" else []), code=2 if "--template" in args else 1)
             check(found in err, args, err)
