@@ -262,7 +262,8 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
         !size_add(bytes, n + 1, &bytes))
         return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
     if (doc->cap < bytes) {
-        json_free(doc);
+        free(doc->arena);
+        doc->cap = 0;
         doc->arena = malloc(bytes);
         if (!doc->arena) return error_set(err, EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
         doc->cap = bytes;

@@ -801,6 +801,14 @@ def resume_changed_requests(cli):
 
 
 @test
+def lone_surrogates(cli):
+    """They become U+FFFD, and one warning counts them. The second line is longer than the memory of the first."""
+    lines = [b'{"prompt": "\\ud800 a", "max_tokens": 1, "echo": true}', b'{"prompt": "\\udc00 %s", "max_tokens": 1}' % (b"a " * 60)]
+    out, err = cli.run("batch", "--raw", stdin=b"\n".join(lines))
+    check("\ufffd a" in json.loads(out.splitlines()[0])["text"] and "2 lone surrogates of the input" in err, out, err)
+
+
+@test
 def lock_file(cli):
     """OUT.lock of another host is refused by name; that of a process which has not locked OUT is taken over."""
     source, out = cli.write("in", requests(2)), cli.path_of("out")

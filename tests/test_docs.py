@@ -115,7 +115,7 @@ def run_page(page, folder):
             for name in models[:1] if " quantize " in command else models:
                 if not os.path.exists(os.path.join(folder, name)):
                     os.symlink(MODEL, os.path.join(folder, name))
-            if " chat" in command and "|" not in command:
+            if "llama31 chat" in command and "|" not in command:
                 command = "echo Hi | " + command
 
             before = set(os.listdir(folder))
