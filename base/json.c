@@ -315,6 +315,7 @@ Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
 
     if (is_array && !json_parse(doc, text, strlen(text), err)) {
         err->code = EXIT_USAGE;
+        json_free(doc);
         return NULL;
     }
 
@@ -333,6 +334,7 @@ Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
     if (ok && *n) return items;
     error_set(err, EXIT_USAGE, "expected A,B,... or a JSON array of strings, found \"%s\"", text);
     free(items);
+    json_free(doc);
     return NULL;
 }
 

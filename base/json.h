@@ -43,8 +43,8 @@ const Json *json_get_string(const Json *obj, const char *key);
 bool json_is(const Json *j, const char *text);
 
 // The items (n, at least one) of a list "A,B,..." or, for texts with commas, of a JSON array of
-// strings. The caller frees the list, then `doc`. NULL with err (exit 2) if an item is empty or not
-// a string.
+// strings. The caller frees the list, then `doc`. NULL with err (exit 2) and an empty `doc` if an
+// item is empty or not a string.
 Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err);
 
 // Appends JSON without white space to a buffer: `JsonWriter w = {&buffer};`, or json_object() to

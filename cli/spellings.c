@@ -160,10 +160,11 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                             Error *err) {
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
 
-    // "--top_p" is --top-p.
-    bool has_underscore = (*name)[0] == '-' && strchr(*name, '_');
-    if (has_underscore) *name = text_format("%s", *name);
-    for (char *c = (char *)*name; has_underscore && *c; c++)
+    // "--top_p" is --top-p. No option has a longer name.
+    static char dashed[64];
+    bool has_underscore = (*name)[0] == '-' && strchr(*name, '_') && strlen(*name) < sizeof dashed;
+    if (has_underscore) *name = strcpy(dashed, *name);
+    for (char *c = dashed; has_underscore && *c; c++)
         if (*c == '_') *c = '-';
 
     for (; i < n; i++) {
