@@ -40,6 +40,7 @@ def ids_once(path, expected):
 @test
 def loops(cli):
     """A loop ends an answer, except with "stop_loops": false and within a constraint."""
+    requires("constrain")
     loop = {"prompt": "a", "ignore_eos": True, "logit_bias": {"300": 100}, "max_tokens": 530}
     chat = {"messages": [{"role": "user", "content": "a"}], **{k: v for k, v in loop.items() if k != "prompt"}}
     lines = [loop, dict(loop, stop_loops=False), dict(loop, stop_loops=1), dict(loop, regex="a{900}", ignore_eos=False),
@@ -574,6 +575,7 @@ def several_prompts():
 @test
 def continued_answers(cli):
     """With "continue_final_message", the last message is the beginning of the answer."""
+    requires("constrain")
     ask = {"messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 20, "temperature": 0}
     whole = batch([ask], "--deterministic")[0]["text"]
     begin = dict(ask, messages=ask["messages"] + [{"role": "assistant", "content": whole[:21]}], continue_final_message=True)

@@ -583,6 +583,7 @@ def ends():
 @test
 def cut_character():
     """A text that is cut within a character ends before it."""
+    requires("constrain")
     for n in (1, 2, 3):
         args = ("run", "--raw", "--regex", "\u20ac+", "-n", str(n), "Once")
         code = 0 if n == 3 else 6
@@ -594,6 +595,7 @@ def cut_character():
 @test
 def begun_answers():
     """An answer that begins with a part of the greedy answer continues it, wherever the border is."""
+    requires("constrain")
     how = "-q", "--json", "--temp", "0", "--deterministic"
     ask = "Tell a story about a dog."
     whole = json.loads(call("run", *how, "-n", "40", ask)[0])["text"]

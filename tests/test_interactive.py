@@ -103,7 +103,7 @@ def score_progress(tmp):
     """score shows the progress through a long prompt, the windows of a text, or lines, and erases it before the result."""
     name, lines = os.path.join(tmp, "long"), os.path.join(tmp, "long.jsonl")
     with open(name, "w") as f:
-        f.write("a long story about a dog and a cat\n" * 150)
+        f.write("a long story about a dog and a cat\n" * 400)
     with open(lines, "w") as f:
         f.write('{"text":"a story about a dog and a cat"}\n' * 20)
     for args, progress in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"0/1 records, 1 running, \d+ tokens"),
