@@ -1,9 +1,9 @@
 // The evaluator: opening a template, then scopes, calls, loops, operators, expressions, statements.
 //
 // Scoping follows Jinja. These have a scope: the template, each iteration of a loop, each call of a
-// macro, each body whose text is captured, and each "with". "if" has none. An assignment changes
-// only the innermost scope. A loop therefore cannot change variables outside it; templates use
-// namespace() for that. A macro sees the scope of its definition, not the scope of its call.
+// macro, and each body whose text is captured. "if" has none. An assignment changes only the
+// innermost scope. A loop therefore cannot change variables outside it; templates use namespace()
+// for that. A macro sees the scope of its definition, not the scope of its call.
 #include "chat/jinja/jinja.h"
 #include "base/unicode.h"
 #include "chat/jinja/jinja_library.h"
@@ -501,7 +501,7 @@ static Value capture(Heap *h, const JinjaNode *n) {
 }
 
 static Flow exec_one(Heap *h, const JinjaNode *n) {
-    Scope *before = h->scope, *inner;
+    Scope *before = h->scope;
     Value v;
 
     switch (n->kind) {
@@ -524,13 +524,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
             value_put(h, v, NULL, 0);
         break;
     case STMT_MACRO: declare(h, h->scope, n->name, new_macro(h, n)); break;
-    case STMT_WITH:
-        inner = new_scope(h, before);
-        for (const JinjaNode *set = n->a; set; set = set->next)
-            assign(h, inner, set->a, eval(h, set->b));
-        h->scope = inner;
-        exec(h, n->body);
-        break;
     case STMT_BREAK: return FLOW_BREAK;
     case STMT_CONTINUE: return FLOW_CONTINUE;
     default: break;

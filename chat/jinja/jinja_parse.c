@@ -651,15 +651,6 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         expect(p, "(");
         n->a = parse_params(p);
         n->body = parse_until(p, "endmacro");
-    } else if (accept(p, "with")) {
-        n->kind = STMT_WITH;
-        for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {
-            if (n->a) expect(p, ",");
-            *tail = new_node(p, STMT_SET, parse_primary(p), NULL);
-            expect(p, "=");
-            (*tail)->b = parse_expression(p);
-        }
-        n->body = parse_until(p, "endwith");
     } else if (accept(p, "filter")) {
         n->kind = STMT_CAPTURE;
         n->b = parse_filter(p, NULL);

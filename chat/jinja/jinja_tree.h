@@ -14,7 +14,6 @@ typedef enum {
     STMT_SET,     // a = b
     STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
     STMT_MACRO,   // name(parameters a): body
-    STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
     // expressions

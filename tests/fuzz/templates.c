@@ -45,7 +45,7 @@ static const char *const statements[] = {
     "{% for a in l if @ recursive %}#{% endfor %}", "{% for a in l %}#{% break %}{% endfor %}",
     "{% for a in l %}{% set ns.c = loop %}#{% endfor %}", "{% macro m(a, b=@) %}#{% endmacro %}",
     "{% macro m(a=ns) %}#{{ @ }}{% set ns.a = m %}{% endmacro %}",
-    "{% filter upper %}#{% endfilter %}", "{% with a = @, b = @ %}#{% endwith %}",
+    "{% filter upper %}#{% endfilter %}",
 };
 // clang-format on
 
