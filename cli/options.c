@@ -236,8 +236,6 @@ const Option option_table[] = {
     {{"--instruction"}, CMD_SCORE, STRING(instruction, "TEXT"),
      "with --rerank: the task, for templates of Qwen3-Reranker"},
     {{"--sort"}, CMD_SCORE, FLAG(is_sorted), "with --rerank: the most relevant first"},
-    {{"--kl"}, COMMON(CMD_SCORE), INPUT(kl),
-     "KL divergence from another model (or, with --ids, from logits)"},
     {{"--imatrix"}, COMMON(CMD_QUANTIZE), OUTPUT(imatrix),
      "importance matrix to use (with --calibrate: to write)"},
     {{"--calibrate"}, COMMON(CMD_QUANTIZE), VALUE(OPTION_INPUT, calibrate, "TEXT"),

@@ -110,7 +110,7 @@ typedef struct {
     bool is_lines, is_ordered, is_resume, is_strict, progress, progress_json;
     int parallel; // maximum concurrent sequences; 0: default
     // score
-    const char *choices, *perplexity, *kl, *rerank, *instruction;
+    const char *choices, *perplexity, *rerank, *instruction;
     bool is_sorted;
     // quantize
     const char *imatrix, *calibrate;
