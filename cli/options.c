@@ -171,7 +171,6 @@ const Option option_table[] = {
     {{"--decode"}, COMMON(CMD_TOKENIZE), FLAG(is_decode), "convert ids to text"},
     {{"--chat"}, COMMON(CMD_TOKENIZE), INPUT(chat_file),
      "tokenize a conversation: {\"role\",\"content\"} per line"},
-    {{"--stats"}, CMD_TOKENIZE, FLAG(has_stats), "with a constraint: print timings as the last JSON line"},
     {{"--last"}, COMMON(CMD_LOGITS), FLAG(last_only), "only the last position"},
     {{"--tensors"}, COMMON(CMD_SHOW), FLAG(show_tensors), "list the tensors"},
     {{"--bandwidth"}, CMD_SHOW, DOUBLE(bandwidth, 0.01, 1e6, "GB/S"),

@@ -79,7 +79,7 @@ typedef struct {
 
     // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;
-    bool any_order, extra_properties, has_stats;
+    bool any_order, extra_properties;
 
     // Reasoning. At most one of may_think and no_think is set.
     bool may_think, no_think;
