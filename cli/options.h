@@ -58,8 +58,6 @@ typedef struct {
 
     // The prompt. A value of system, json_schema or ids that begins with '@' names a file.
     const char *prompt, *file, *system, *template_name, *tools;
-    Str *template_vars; // (n_template_vars) "NAME=JSON"
-    int n_template_vars;
     const char *answer;                                             // its beginning; NULL: none
     bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
 

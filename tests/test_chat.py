@@ -758,7 +758,7 @@ def replaced_messages():
     before = transcript("replaced.jsonl")
     same((len(before), before[2]["content"]), (4, "There was"), err)
     piped(BUILT_IN, ["/edit", "/regen"], "-c", "30", "--session", session, code=4)
-    piped(BUILT_IN, ["/regen"], *refuse, "--template-var", "fails=true", "--session", session, code=1)
+    piped(BUILT_IN, ["/regen"], *refuse, "--chat-template-kwargs", '{"fails": true}', "--session", session, code=1)
     same(transcript("replaced.jsonl"), before)
     piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
     after = transcript("replaced.jsonl")
