@@ -665,29 +665,6 @@ def warned_once():
 
 
 @test
-def leftovers():
-    """Temporary files that a killed chat left are removed; young ones and other names stay."""
-    folder = os.path.join(STATE, "llama31")
-    os.makedirs(folder, exist_ok=True)
-    for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
-                 "other.0123456789abcdef"):
-        with open(os.path.join(folder, "history.%s.tmp" % name), "w"):
-            pass
-        if name[-1] != "e":
-            os.utime(os.path.join(folder, "history.%s.tmp" % name), (0, 0))
-    os.utime(os.path.join(folder, "history.last-chat.0123456789abcde.tmp"), (0, 0))
-    chat(BUILT_IN).close()
-    same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
-         "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
-    session, left = path("left.jsonl"), path("left.jsonl.0123456789abcdef.tmp")
-    with open(left, "w"):
-        pass
-    os.utime(left, (0, 0))
-    piped(BUILT_IN, [], "--session", session)
-    assert not os.path.exists(left), "a temporary file of --session is left"
-
-
-@test
 def system_prompt_and_files():
     with open(path("note.txt"), "w") as f:
         f.write("a file")

@@ -81,7 +81,6 @@ static void chat_open(Chat *c, const Options *o) {
     if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
     c->path = o->session_file;
     if (!c->path && (c->is_terminal || o->is_continued)) c->path = history_beside(o, ".last-chat");
-    if (c->path) outfile_remove_leftovers(c->path);
 
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
