@@ -441,7 +441,7 @@ static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     if (accept(p, "(")) {
         n->b = parse_args(p);
     } else if (t->kind == TOKEN_NUMBER || t->kind == TOKEN_QUOTED || is_word(t, "[ {") ||
-               (t->kind == TOKEN_NAME && !is_word(t, "else or and is if recursive"))) {
+               (t->kind == TOKEN_NAME && !is_word(t, "else or and is if"))) {
         n->b = new_node(p, EXPR_ARG, NULL, NULL);
         n->b->a = parse_postfix(p, parse_primary(p));
     }
@@ -603,9 +603,8 @@ static JinjaNode *parse_if(JinjaParser *p) {
 static JinjaNode *parse_for(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_FOR, parse_target(p), NULL);
     expect(p, "in");
-    n->b = parse_tuple(p, false, ") recursive");
+    n->b = parse_tuple(p, false, ")");
     if (accept(p, "if")) n->c = parse_expression(p);
-    n->op = accept(p, "recursive");
     n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
     return n;
