@@ -4,14 +4,12 @@
 #include "base/clock.h"
 #include "base/os/os.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_STREAM_BYTES = 1 << 30, READ_BYTES = 1 << 16 };
@@ -323,30 +321,6 @@ void outfile_discard(OutFile *f) {
     free(f->target);
     free(f->directory);
     *f = (OutFile){.fd = -1};
-}
-
-void outfile_remove_leftovers(const char *path) {
-    enum { MIN_AGE_SEC = 60 };
-    const char *name = file_name(path);
-    size_t n = strlen(name);
-    char *directory = file_directory(path);
-    int64_t newest_ns = ((int64_t)time(NULL) - MIN_AGE_SEC) * 1000000000;
-    DIR *d = opendir(directory);
-
-    for (struct dirent *e; d && (e = readdir(d));) {
-        struct stat st;
-        if (strncmp(e->d_name, name, n)) continue;
-        const char *end = e->d_name + n; // expected: a dot, 16 digits, ".tmp"
-        if (*end != '.' || strspn(end + 1, "0123456789abcdef") != 16 || strcmp(end + 17, ".tmp"))
-            continue;
-
-        char *leftover = text_format("%.*s%s", (int)(name - path), path, e->d_name);
-        if (stat(leftover, &st) == 0 && os_mtime_ns(&st) < newest_ns) unlink(leftover);
-        free(leftover);
-    }
-
-    if (d) closedir(d);
-    free(directory);
 }
 
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {

@@ -61,9 +61,6 @@ bool outfile_is_same(const OutFile *a, const OutFile *b);
 // exists now, it is not replaced. False with err; the file is then discarded.
 bool outfile_close(OutFile *f, Error *err);
 void outfile_discard(OutFile *f);
-// Removes temporary files of `path` that killed runs have left. Files younger than a minute stay:
-// they may belong to a run that is writing them.
-void outfile_remove_leftovers(const char *path);
 // Adds a file to the temporary files, which are removed however the program ends, except by
 // SIGKILL. `path` must stay valid. False if there are too many.
 bool files_remove_at_exit(char *path);

@@ -1,5 +1,5 @@
 // Chooses a template, derives its properties, and renders it.
-// Order: choosing a template, facts about it, opening, variables, rendering to tokens.
+// Order: choosing a template, facts about it, opening, rendering to tokens.
 #include "chat/template.h"
 #include "base/files.h"
 
@@ -249,34 +249,8 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
 void template_close(Template *tpl) {
     if (tpl->with_tools != tpl->plain) jinja_close(tpl->with_tools);
     jinja_close(tpl->plain);
-    buffer_free(&tpl->variables);
     buffer_free(&tpl->missing);
     free(tpl->stop);
-}
-
-bool template_set(Template *tpl, const char *text, Error *err) {
-    const char *value = strchr(text, '=');
-    Buffer *all = &tpl->variables;
-    JsonDoc doc = {0};
-    Error why = {0};
-
-    if (!value || value == text)
-        return error_set(err, EXIT_USAGE, "--template-var: expected NAME=JSON, found \"%s\"", text);
-    Str name = {text, (size_t)(value++ - text)};
-    bool ok = json_parse(&doc, value, strlen(value), &why) ||
-              error_set(err, EXIT_USAGE,
-                        "--template-var %.*s: %s; a string needs quotes, as in NAME='\"text\"'",
-                        SHOWN(name), why.text);
-
-    if (all->len) all->len--; // removes the closing brace
-    buffer_puts(all, all->len ? "," : "{");
-    json_quote(all, name);
-    buffer_printf(all, ":%s}", value);
-    ok = ok && (json_parse(&doc, all->data, all->len, &why) ||
-                error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name)));
-    json_free(&doc);
-
-    return ok;
 }
 
 // Rendering
@@ -358,7 +332,7 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     bool ok = true;
 
     write_input(&input, in);
-    Str sources[3] = {buffer_str(&input), buffer_str(&tpl->variables), in->variables};
+    Str sources[3] = {buffer_str(&input), tpl->variables, in->variables};
     for (int i = 0; ok && i < 3; i++) {
         ok = !sources[i].len || json_parse(&docs[i], sources[i].data, sources[i].len, err);
         objects[i] = docs[i].root;

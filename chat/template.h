@@ -32,7 +32,7 @@ typedef struct {
     bool is_none;       // the template "none" for base models, which writes no roles
     Jinja *plain;       // for dialogues without tools
     Jinja *with_tools;  // for dialogues with tools; equals `plain` unless the model file has both
-    Buffer variables;   // --template-var: a JSON object, or empty
+    Str variables;      // --chat-template-kwargs: a JSON object; data NULL: none. Not owned
     bool takes_tools;   // mentions "tools"
     bool takes_calls;   // mentions "tool_calls"
     bool has_reasoning; // mentions "</think>": replies may begin with reasoning
@@ -53,9 +53,6 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
 void template_close(Template *tpl);
 // The name of the i-th built-in template; NULL after the last.
 const char *template_builtin_name(int i);
-
-// Sets a variable from "NAME=JSON". False with err (exit 2).
-bool template_set(Template *tpl, const char *text, Error *err);
 
 typedef struct {
     const Message *messages; // (n_messages)

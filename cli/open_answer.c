@@ -29,23 +29,13 @@ bool template_kwargs_read(Options *o, const Json *kwargs, Error *err) {
 }
 
 void template_kwargs_apply(Options *o) {
-    const Option *variable = option_find(o, CMD_RUN, "--template-var", NULL);
     JsonDoc doc = {0};
     Error err;
     if (!o->template_kwargs) return;
     if (!json_parse(&doc, o->template_kwargs, strlen(o->template_kwargs), &err) ||
         !template_kwargs_read(o, doc.root, &err))
         die(EXIT_USAGE, "--chat-template-kwargs: %s", err.text);
-
-    for (const Json *m = doc.root->child; m; m = m->next) {
-        Buffer text = {0}; // stays, as the value of the option
-        buffer_put(&text, m->key);
-        buffer_puts(&text, "=");
-        json_write_value(&(JsonWriter){.out = &text}, NULL, m, NULL);
-        option_set(o, variable, "--template-var", text.data, &err);
-    }
     json_free(&doc);
-    o->template_kwargs = NULL;
 }
 
 // Constraints.

@@ -10,7 +10,7 @@ Reasoning reasoning_from_options(const Options *o);
 // Checks an object of template variables, and applies those that concern reasoning to the options:
 // enable_thinking, thinking, thinking_budget and similar names. False with err (exit 2).
 bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
-// Replaces --chat-template-kwargs by the variables that it contains. Dies if it is invalid.
+// template_kwargs_read() of --chat-template-kwargs. Dies if it is invalid.
 void template_kwargs_apply(Options *o);
 
 // Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.

@@ -2,15 +2,16 @@
 #include "cli/open_generator.h"
 #include "cli/output.h"
 
-// Compares the stored token lists, not only their sizes: draft tokens and logits are compared by
-// id, so an id must be the same token in both models.
-void same_vocabulary_check(const Model *other, const Model *m, const char *option) {
+// Dies unless a draft model has the vocabulary of m. Compares the stored token lists, not only
+// their sizes: draft tokens are compared by id, so an id must be the same token in both models.
+static void check_vocabulary(const Model *draft, const Model *m) {
     const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
-    const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
-    if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
+    const GgufValue *others = gguf_find_value(&draft->file, "tokenizer.ggml.tokens");
+    if (!tokens || !others || draft->config.vocab_size != m->config.vocab_size ||
         tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
-        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
-            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
+        die(EXIT_USAGE,
+            "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            draft->file.path, m->file.path, m->config.vocab_size, draft->config.vocab_size);
 }
 
 // --cache-size: "500M", "8G"; a number alone is in GiB. False if it is invalid.
@@ -46,7 +47,7 @@ static const Model *draft_open(const Pipeline *p) {
     if (!p->options->draft) return NULL;
     if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
         die_error(&err);
-    same_vocabulary_check(&m, &p->model, "--draft");
+    check_vocabulary(&m, &p->model);
     mapping_prefetch(m.file.shards, m.file.n_shards, true);
     return &m;
 }

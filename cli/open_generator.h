@@ -7,5 +7,3 @@
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
-// Dies unless `other`, the model of `option`, has the same vocabulary as m.
-void same_vocabulary_check(const Model *other, const Model *m, const char *option);

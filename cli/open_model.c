@@ -43,8 +43,7 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
     Error err;
     bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
     if (!template_open(out, is_unused ? "none" : o->template_name, g, t, &err)) die_error(&err);
-    for (int i = 0; i < o->n_template_vars; i++)
-        if (!template_set(out, o->template_vars[i].data, &err)) die_error(&err);
+    if (o->template_kwargs) out->variables = str_of(o->template_kwargs);
 }
 
 void template_warn_missing(const Options *o, const Template *tpl) {

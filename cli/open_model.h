@@ -23,8 +23,8 @@ typedef struct {
 void pipeline_open(Pipeline *p, const Options *o);
 // Opens model and tokenizer. Warns if -c exceeds the context size that the model was trained for.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
-// The chat template of --template or of the model file, with the variables of --template-var.
+// The chat template of --template or of the model file, with the variables of
+// --chat-template-kwargs.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
-// Warns about special tokens of the template that the vocabulary lacks. pipeline_open() does not:
-// chat warns once per model file.
+// Warns about special tokens of the template that the vocabulary lacks.
 void template_warn_missing(const Options *o, const Template *tpl);

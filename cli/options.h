@@ -58,8 +58,6 @@ typedef struct {
 
     // The prompt. A value of system, json_schema or ids that begins with '@' names a file.
     const char *prompt, *file, *system, *template_name, *tools;
-    Str *template_vars; // (n_template_vars) "NAME=JSON"
-    int n_template_vars;
     const char *answer;                                             // its beginning; NULL: none
     bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
 
@@ -79,7 +77,7 @@ typedef struct {
 
     // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;
-    bool any_order, extra_properties, has_stats;
+    bool any_order, extra_properties;
 
     // Reasoning. At most one of may_think and no_think is set.
     bool may_think, no_think;
@@ -110,7 +108,7 @@ typedef struct {
     bool is_lines, is_ordered, is_resume, is_strict, progress, progress_json;
     int parallel; // maximum concurrent sequences; 0: default
     // score
-    const char *choices, *perplexity, *kl, *rerank, *instruction;
+    const char *choices, *perplexity, *rerank, *instruction;
     bool is_sorted;
     // quantize
     const char *imatrix, *calibrate;

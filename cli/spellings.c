@@ -84,7 +84,9 @@ static const struct {
      "*image *audio *video -dev -devd -sm -ts -mg -ot -otd -kvo -bs -mm -mmu -mmdev",
      "llama31 runs text models on the CPU only"},
 
-    {SPELLING_REFUSED, "-hf -hfr --hf-repo", NULL}, // value: REPO or REPO:TYPE
+    {SPELLING_REFUSED, "-hf -hfr --hf-repo",
+     "llama31 does not download models; run: hf download REPO --include '*Q4_K_M.gguf' "
+     "--local-dir ."},
     {SPELLING_REFUSED,
      "pull *hf- *draft-hf -hff -hft -hfd -hfrd -hfv -hfrv -hffv -mu --model-url -dr --docker-repo "
      "*-default",
@@ -179,19 +181,8 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
     const char *text = spellings[i].text;
     double number;
 
-    // -hf is refused with a command that downloads the model, other options with the text of their
-    // row.
-    if (kind == SPELLING_REFUSED && !text) {
-        const char *repo = *value ? *value : "REPO";
-        const char *type = repo + strcspn(repo, ":");
-        error_set(err, EXIT_USAGE,
-                  "%s: llama31 does not download models; run: hf download %.*s --include "
-                  "'*%s.gguf' --local-dir .",
-                  *name, (int)(type - repo), repo, *type ? type + 1 : "Q4_K_M");
-    } else if (kind == SPELLING_REFUSED || kind == SPELLING_SAMPLER) {
+    if (kind == SPELLING_REFUSED || kind == SPELLING_SAMPLER)
         error_set(err, EXIT_USAGE, "%s: %s", *name, text);
-    }
-
     if (kind > SPELLING_VALUE) return kind; // nothing to replace
 
     if (!strcmp(text, "--kv") && *value) { // llama.cpp: -ctk sets keys, -ctv values

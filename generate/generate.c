@@ -376,7 +376,6 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
     double sec = now_sec() - start;
-    g->logits = logits;
     if (!logits) return true; // interrupted: the next step cancels the sequences
 
     // A pass with decoding sequences counts as decode, even if it also has prompt tokens.

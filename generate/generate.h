@@ -91,7 +91,7 @@ typedef struct {
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
     // NULL. Returning false cancels the sequence.
     bool (*emit)(void *arg, const char *text, size_t n);
-    void *arg; // of emit, or free for use without it
+    void *arg; // of emit
 } Request;
 
 // A scored token, or a generated token of a request with n_logprobs > 0.
@@ -152,7 +152,6 @@ typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    const float *logits;      // of the last forward pass; SequencePass has a sequence's rows
     int chunk_size;           // prompt tokens per forward pass
     float *masked;            // (n_vocab) logits that a constraint has masked
     PrefixCache *cache;       // NULL: none

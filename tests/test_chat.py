@@ -639,52 +639,23 @@ def show_fits_the_terminal():
 
 
 @test
-def warned_once():
-    """A terminal shows the warning about a template once per model file and breaks no name; a pipe always shows it."""
-    shutil.rmtree(STATE, ignore_errors=True)
-    shutil.copy(random31(), path("copy.gguf"))
+def warned_in_lines():
+    """The warning about a template breaks no name on a terminal; a pipe shows it in one line."""
     names = "<|user|>", "<|assistant|>", "<|an_unusually_long_name|>"
     with open(path("plain.jinja"), "w") as f:
         f.write("{% for m in messages %}" + names[2] + "{{ m.content }}" + "".join(names[:2]) + "{% endfor %}")
     options = ["--template", path("plain.jinja")]
     warnings = []
-    for model, more, columns in ((random31(), ["-q"], 60), (random31(), [], 60), (random31(), [], 60),
-                                 (path("copy.gguf"), [], 50), (random31(), ["--no-history"], 80),
-                                 (random31(), ["--template", "zephyr"], 80)):
-        t = chat(model, *options, *more, columns=columns)
+    for more, columns in ((["-q"], 60), ([], 50), (["--template", "zephyr"], 80)):
+        t = chat(random31(), *options, *more, columns=columns)
         lines = t.text().split("\n")
         warnings.append("imitate:" in t.text())
         if warnings[-1] and "zephyr" not in more:
             assert all(any(name in line for line in lines) for name in names), lines
         t.close()
-    same(warnings, [True, True, False, True, True, True])
-    same(os.stat(os.path.join(STATE, "llama31", "history.warned")).st_mode & 0o777, 0o600)
-    for _ in range(2):
-        err = piped(random31(), [], *options)[1]
-        assert err.startswith("llama31: warning: template ") and err.count("\n") == 1, err
-
-
-@test
-def leftovers():
-    """Temporary files that a killed chat left are removed; young ones and other names stay."""
-    folder = os.path.join(STATE, "llama31")
-    os.makedirs(folder, exist_ok=True)
-    for name in ("last-chat.0123456789abcdef", "last-chat.0123456789abcdee", "last-chat.0123456789abcde",
-                 "other.0123456789abcdef"):
-        with open(os.path.join(folder, "history.%s.tmp" % name), "w"):
-            pass
-        if name[-1] != "e":
-            os.utime(os.path.join(folder, "history.%s.tmp" % name), (0, 0))
-    os.utime(os.path.join(folder, "history.last-chat.0123456789abcde.tmp"), (0, 0))
-    chat(BUILT_IN).close()
-    same(sorted(f for f in os.listdir(folder) if f.endswith(".tmp")), ["history.last-chat.0123456789abcde.tmp",
-         "history.last-chat.0123456789abcdee.tmp", "history.other.0123456789abcdef.tmp"])
-    session, left = path("left.jsonl"), path("left.jsonl.0123456789abcdef.tmp")
-    with open(left, "w"):
-        pass
-    os.utime(left, (0, 0))
-    piped(BUILT_IN, [], "--session", session)
-    assert not os.path.exists(left), "a temporary file of --session is left"
+    same(warnings, [True, True, True])
+    err = piped(random31(), [], *options)[1]
+    assert err.startswith("llama31: warning: template ") and err.count("\n") == 1, err
 
 
 @test
@@ -758,7 +729,7 @@ def replaced_messages():
     before = transcript("replaced.jsonl")
     same((len(before), before[2]["content"]), (4, "There was"), err)
     piped(BUILT_IN, ["/edit", "/regen"], "-c", "30", "--session", session, code=4)
-    piped(BUILT_IN, ["/regen"], *refuse, "--template-var", "fails=true", "--session", session, code=1)
+    piped(BUILT_IN, ["/regen"], *refuse, "--chat-template-kwargs", '{"fails": true}', "--session", session, code=1)
     same(transcript("replaced.jsonl"), before)
     piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
     after = transcript("replaced.jsonl")

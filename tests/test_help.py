@@ -295,8 +295,7 @@ def llama_cpp_options(tmp):
         check(option + ": use the command chat" in program("run", option, "x", code=2)[1], option)
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
-                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download a/b --include '*Q4_K_M.gguf' "),
-                        (("-hf", "a/b:Q8_0"), "a/b --include '*Q8_0.gguf' "),
+                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download REPO --include '*Q4_K_M.gguf' "),
                         (("-o", "out.txt"), "> FILE"), (("--reasoning-format", "none"), "--reasoning off"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]

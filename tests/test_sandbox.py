@@ -42,7 +42,7 @@ COMMANDS = [
     "batch -q -m {model} -i {one} --raw -o [out2] --json-schema @{schema}",
     "batch -q -m {model} -i {one} --raw -o [out3] --grammar {grammar} --ordered --shard 1/1",
     "score -q -m {model} -f {text} --choices a,b --cache [cache] --lora {lora}",
-    "score -q -m {model} --perplexity {text} -c 64 --kl {draft}",
+    "score -q -m {model} --perplexity {text} -c 64",
     "score -q -m {model} --perplexity {texts.jsonl}",
     "score -q -m {model} --ids @{ids}",
     "score -q -m {model} --jsonl -i {texts.jsonl} -o [scores] --resume",

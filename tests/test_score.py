@@ -24,10 +24,10 @@ def encode(cli, text):
     return list(map(int, cli.run("tokenize", "--ids", "--template", "none", "--chat", "-", stdin=message)[0].split()))
 
 
-def rows(cli, ids, *args):
-    """The path of a file with the logits of some tokens, and its rows as log-probabilities."""
-    path = cli.path_of("logits%d" % len(args))
-    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force", *args)
+def rows(cli, ids):
+    """The log-probabilities of all tokens after each of some tokens, from the output of logits."""
+    path = cli.path_of("logits")
+    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force")
     logits, out = array.array("f"), []
     with open(path, "rb") as f:
         logits.frombytes(f.read())
@@ -37,12 +37,12 @@ def rows(cli, ids, *args):
         top = max(row)
         total = math.log(sum(math.exp(x - top) for x in row))
         out.append([x - top - total for x in row])
-    return path, out
+    return out
 
 
 def logprobs(cli, ids):
     """log P(ids[i] | ids[:i]) for i >= 1"""
-    return [row[target] for row, target in zip(rows(cli, ids)[1], ids[1:])]
+    return [row[target] for row, target in zip(rows(cli, ids), ids[1:])]
 
 
 def near(found, expected, what=""):
@@ -163,46 +163,13 @@ def refusals(cli):
         cli.refuses(code, says, "score", *args)
 
 
-OTHER = ["--rope-scaling", "linear", "--rope-scale", "1.5"]  # the same file as another model
-
-
 @test
-def kl(cli):
-    """Divergences from a file of logits and from a model, against sums computed here."""
+def tokens(cli):
+    """--ids: all tokens after the first are scored."""
     ids = encode(cli, STORY)
-    path, own = rows(cli, ids)
-    others = rows(cli, ids, *OTHER)[1]
-    divergences = sorted(sum(math.exp(p) * (p - q) for p, q in zip(a, b)) for a, b in zip(own[:-1], others[:-1]))
-    agreed = sum(a.index(max(a)) == b.index(max(b)) for a, b in zip(own[:-1], others[:-1]))
-    listed = ",".join(map(str, ids))
-    found = score(cli, "--ids", listed, "--kl", path, "--deterministic", *OTHER)
-    n = len(ids) - 1
-    same((found["n_tokens"], found["kl"]["n_positions"]), (n, n))
-    check(divergences[-1] > 0.1, "the two are the same")
-    near(found["kl"]["mean"], sum(divergences) / n, "mean")
-    near(found["kl"]["max"], divergences[-1], "max")
-    near(found["kl"]["p99"], divergences[math.ceil(0.99 * n) - 1], "p99")
-    near(found["kl"]["top1_agreement"], agreed / n, "agreement")
-    near(found["nll"], -sum(row[t] for row, t in zip(others, ids[1:])), "nll")
-    same(score(cli, "--ids", listed, "--kl", path, "--deterministic")["kl"],
-         {"mean": 0, "p99": 0, "max": 0, "top1_agreement": 1, "n_positions": n})
-
-    model = cli.model or os.path.join(ROOT, "stories", "stories.gguf")
-    lines = cli.write("texts.jsonl", [{"text": STORY}])
-    for args in ([], ["--chunk", 7]):
-        same(score(cli, "--perplexity", lines, "--kl", model, "--deterministic", *OTHER, *args)["kl"], found["kl"], args)
-    source = cli.write("text", [STORY * 3])
-    windows = score(cli, "--perplexity", source, "-c", 32, "--kl", model, *OTHER)
-    same(windows["kl"]["n_positions"], windows["n_tokens"])
-    out, _ = cli.run("score", "--perplexity", source, "-c", 32, "--kl", model, *OTHER)
-    check(out.count(b"\n") == 2 and b"\nKL divergence %.6f nats" % windows["kl"]["mean"] in out, out)
-
-    cli.refuses(2, "expected the logits of %d tokens, found %d rows" % (n, n + 1), "score", "--ids", listed.rpartition(",")[0],
-                "--kl", path)
-    cli.refuses(2, "logits need --ids", "score", "--perplexity", source, "-c", 32, "--kl", path)
-    cli.refuses(2, "expected a model, or logits", "score", "--ids", listed, "--kl", lines)
-    cli.refuses(1, "no-such-file", "score", "--ids", listed, "--kl", "no-such-file")
-    cli.refuses(2, "needs --perplexity or --ids", "score", "--choices", "a,b", "--kl", path, "Once")
+    found = score(cli, "--ids", ",".join(map(str, ids)), "--deterministic")
+    same(found["n_tokens"], len(ids) - 1)
+    near(found["nll"], -sum(logprobs(cli, ids)), "nll")
     cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
@@ -262,7 +229,7 @@ def requests(cli):
                 ids, first, n_over = pair(cli, context, continuation, n_ctx)
                 if first < 1:
                     continue
-                table = rows(cli, ids)[1][first - 1:-1]
+                table = rows(cli, ids)[first - 1:-1]
                 expected = [row[t] for row, t in zip(table, ids[first:])]
                 same((a["n_tokens"], a.get("n_truncated", 0)), (len(expected), n_over), (context, continuation))
                 near(a["logprob"], sum(expected), (model, context, continuation))

@@ -122,15 +122,14 @@ def variables(tmp):
 
     lines = os.path.join(tmp, "lines.jsonl")
     with open(lines, "w") as f:
-        f.write('{"role":"user","content":"hi"}\n')
+        f.write('{"messages":[{"role":"user","content":"hi"}],"bos_token":"B"}')
 
     args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
-    same(call(*args, "--template-var", 'x="a b"', "--template-var", 'y={"k":[1,2.0]}', "--template-var", "bos_token=\"B\"")[0],
-         b'a b{"k": [1, 2.0]}Bhi')
+    same(call(*args, "--chat-template-kwargs", '{"x":"a b","y":{"k":[1,2.0]}}')[0], b'a b{"k": [1, 2.0]}Bhi')
 
     # Invalid variables, and templates that do not exist.
-    for message, value in (("NAME=JSON", "x"), ("a string needs quotes", "x=y"), ("NAME=JSON", "=1")):
-        refuses(2, message, *args, "--template-var", value)
+    for message, value in (("byte 0: expected a JSON value", "x"), ("expected a JSON object", "[]"), ("duplicate key", '{"x":1,"x":2}')):
+        refuses(2, message, *args, "--chat-template-kwargs", value)
     refuses(2, "llama3.1", "tokenize", "--chat", lines, "--template", "nosuch")
     refuses(2, "No such file", "tokenize", "--chat", lines, "--template", "/nonexistent.jinja")
 
@@ -177,18 +176,6 @@ def messages(tmp):
             f.write(json.dumps(bad) + "\n")
         refuses(1, message, *args)
 
-
-@test
-def repeated_variable(tmp):
-    template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
-    with open(template, "w") as f:
-        f.write("{{ x }}")
-    with open(lines, "w") as f:
-        f.write('{"role":"user","content":"hi"}\n')
-    args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
-    same(call(*args, "--template-var", "x=1", "--template-var", "y=2")[0], b"1")
-    refuses(2, "--template-var x is given twice", *args, "--template-var", "x=1", "--template-var", "x=2")
-    refuses(2, "--template-var x: byte 1: expected a quoted key", *args, "--template-var", "x={")
 
 if __name__ == "__main__":
     main("templates")

@@ -1,9 +1,9 @@
 // The evaluator: opening a template, then scopes, calls, loops, operators, expressions, statements.
 //
 // Scoping follows Jinja. These have a scope: the template, each iteration of a loop, each call of a
-// macro, each body whose text is captured, and each "with". "if" has none. An assignment changes
-// only the innermost scope. A loop therefore cannot change variables outside it; templates use
-// namespace() for that. A macro sees the scope of its definition, not the scope of its call.
+// macro, and each body whose text is captured. "if" has none. An assignment changes only the
+// innermost scope. A loop therefore cannot change variables outside it; templates use namespace()
+// for that. A macro sees the scope of its definition, not the scope of its call.
 #include "chat/jinja/jinja.h"
 #include "base/unicode.h"
 #include "chat/jinja/jinja_library.h"
@@ -81,7 +81,6 @@ struct Loop {
     List *items;
     int n_fetched;                   // items fetched so far
     int64_t index;                   // of the current item, from 0
-    int depth;                       // of recursion, from 0
     bool is_fetching;                // the condition of the loop is being evaluated
     Value previous, item, following; // VALUE_ABSENT: no such item, or not fetched
 };
@@ -230,8 +229,6 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     if (str_is(name, "length")) return value_int(loop_length(h, l));
     if (str_is(name, "revindex")) return value_int(loop_length(h, l) - l->index);
     if (str_is(name, "revindex0")) return value_int(loop_length(h, l) - l->index - 1);
-    if (str_is(name, "depth")) return value_int(l->depth + 1);
-    if (str_is(name, "depth0")) return value_int(l->depth);
 
     bool is_next = str_is(name, "nextitem");
     if (!is_next && !str_is(name, "previtem"))
@@ -246,14 +243,16 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     return v.kind == VALUE_ABSENT ? value_undefined(name, NULL) : v;
 }
 
-static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int depth) {
+static void exec_for(Heap *h, const JinjaNode *n) {
+    Scope *outer = h->scope;
+    List *items = value_iterate(h, eval(h, n->b));
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // not on the stack: the template can store it
     Flow flow = FLOW_NEXT;
     bool is_complete = false; // an iteration has reached the end of the body
     Value v;
 
     heap_enter(h);
-    *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
+    *l = (struct Loop){n, outer, items, .index = -1};
 
     // Each iteration has its own scope.
     while (flow != FLOW_BREAK && (v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
@@ -277,14 +276,6 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     h->depth--;
 }
 
-static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
-    size_t start = h->out.len;
-    if (!l->node->op || a->n != 1)
-        heap_fail(h, "only a recursive loop can be called, with one argument");
-    exec_for(h, l->node, value_iterate(h, a->values[0]), l->outer, l->depth + 1);
-    return heap_pop_string(h, start);
-}
-
 // Evaluates a call, a filter or a test. Leaves its arguments on the argument stack; eval() removes
 // them.
 static Value eval_call(Heap *h, const JinjaNode *n) {
@@ -299,7 +290,6 @@ static Value eval_call(Heap *h, const JinjaNode *n) {
 
     Value f = eval(h, n->a);
     if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a);
-    if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
     return library_call(h, f, &a);
 }
 
@@ -501,7 +491,7 @@ static Value capture(Heap *h, const JinjaNode *n) {
 }
 
 static Flow exec_one(Heap *h, const JinjaNode *n) {
-    Scope *before = h->scope, *inner;
+    Scope *before = h->scope;
     Value v;
 
     switch (n->kind) {
@@ -514,7 +504,7 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
             n = n->other;
         }
         return exec(h, n->body);
-    case STMT_FOR: exec_for(h, n, value_iterate(h, eval(h, n->b)), h->scope, 0); break;
+    case STMT_FOR: exec_for(h, n); break;
     case STMT_SET: assign(h, before, n->a, eval(h, n->b)); break;
     case STMT_CAPTURE:
         v = capture(h, n);
@@ -524,13 +514,6 @@ static Flow exec_one(Heap *h, const JinjaNode *n) {
             value_put(h, v, NULL, 0);
         break;
     case STMT_MACRO: declare(h, h->scope, n->name, new_macro(h, n)); break;
-    case STMT_WITH:
-        inner = new_scope(h, before);
-        for (const JinjaNode *set = n->a; set; set = set->next)
-            assign(h, inner, set->a, eval(h, set->b));
-        h->scope = inner;
-        exec(h, n->body);
-        break;
     case STMT_BREAK: return FLOW_BREAK;
     case STMT_CONTINUE: return FLOW_CONTINUE;
     default: break;

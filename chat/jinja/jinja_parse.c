@@ -161,33 +161,6 @@ static void lex_tag(JinjaParser *p, bool is_block) {
     }
 }
 
-// If the tag {% word %} is at `at`, returns the offset of its end and sets *sign to the sign before
-// %}, or to 0. Otherwise returns 0.
-static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char *sign) {
-    if (!is_at(p, at, "{%")) return 0;
-    at += 2;
-    at = skip_spaces(p, at + (is_at(p, at, "-") || is_at(p, at, "+")));
-    if (!is_at(p, at, word)) return 0;
-    at = skip_spaces(p, at + strlen(word));
-
-    bool has_sign = is_at(p, at, "-%}") || is_at(p, at, "+%}");
-    *sign = 0;
-    if (has_sign) *sign = p->source[at++];
-    return is_at(p, at, "%}") ? at + 2 : 0;
-}
-
-// Adds the text between {% raw %}, which ends at `at`, and {% endraw %}.
-static void lex_raw(JinjaParser *p, size_t at, char sign) {
-    p->at = sign == '-' ? skip_spaces(p, at) : at;
-
-    size_t end = p->at, after = 0;
-    while (end < p->n && !(after = match_tag(p, end, "endraw", &sign))) end++;
-    if (!after) heap_fail(p->heap, "expected 'endraw'");
-
-    push_text(p, end, true);
-    skip_close(p, after, sign, true);
-}
-
 static void lex_template(JinjaParser *p) {
     for (;;) {
         // Text, up to the next tag.
@@ -199,15 +172,11 @@ static void lex_template(JinjaParser *p) {
         p->at = at;
         if (at == p->n) break;
 
-        char sign;
-        size_t after = match_tag(p, at, "raw", &sign);
         if (p->source[at + 1] == '#') {
             size_t end = at + 2;
             while (end < p->n && !is_at(p, end, "#}")) end++;
             if (end == p->n) heap_fail(p->heap, "a comment has no end");
             skip_close(p, end + 2, p->source[end - 1], true);
-        } else if (after) {
-            lex_raw(p, after, sign);
         } else {
             push_token(p, is_block ? TOKEN_OPEN_BLOCK : TOKEN_OPEN_OUTPUT, at, at + 2);
             p->at += is_at(p, p->at, "-") || is_at(p, p->at, "+");
@@ -472,7 +441,7 @@ static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     if (accept(p, "(")) {
         n->b = parse_args(p);
     } else if (t->kind == TOKEN_NUMBER || t->kind == TOKEN_QUOTED || is_word(t, "[ {") ||
-               (t->kind == TOKEN_NAME && !is_word(t, "else or and is if recursive"))) {
+               (t->kind == TOKEN_NAME && !is_word(t, "else or and is if"))) {
         n->b = new_node(p, EXPR_ARG, NULL, NULL);
         n->b->a = parse_postfix(p, parse_primary(p));
     }
@@ -634,9 +603,8 @@ static JinjaNode *parse_if(JinjaParser *p) {
 static JinjaNode *parse_for(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_FOR, parse_target(p), NULL);
     expect(p, "in");
-    n->b = parse_tuple(p, false, ") recursive");
+    n->b = parse_tuple(p, false, ")");
     if (accept(p, "if")) n->c = parse_expression(p);
-    n->op = accept(p, "recursive");
     n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
     return n;
@@ -682,15 +650,6 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         expect(p, "(");
         n->a = parse_params(p);
         n->body = parse_until(p, "endmacro");
-    } else if (accept(p, "with")) {
-        n->kind = STMT_WITH;
-        for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {
-            if (n->a) expect(p, ",");
-            *tail = new_node(p, STMT_SET, parse_primary(p), NULL);
-            expect(p, "=");
-            (*tail)->b = parse_expression(p);
-        }
-        n->body = parse_until(p, "endwith");
     } else if (accept(p, "filter")) {
         n->kind = STMT_CAPTURE;
         n->b = parse_filter(p, NULL);

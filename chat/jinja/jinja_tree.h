@@ -10,11 +10,10 @@ typedef enum {
     STMT_TEXT,    // value
     STMT_OUTPUT,  // {{ a }}
     STMT_IF,      // if a: body, else: other
-    STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
+    STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other
     STMT_SET,     // a = b
     STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
     STMT_MACRO,   // name(parameters a): body
-    STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
     // expressions

@@ -217,15 +217,11 @@ static bool parse_choices(Record *r, const Json *v, Error *err) {
     return true;
 }
 
+// A grammar or, as the name of the field says, a regular expression.
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
+    Str *source = str_ends_with(v->key, "regex") ? &r->spec.regex : &r->spec.grammar;
     if (!may_set_source(r, err)) return false;
-    r->spec.grammar = v->string;
-    return v->kind == JSON_STRING || field_mismatch(err, v, "a string");
-}
-
-static bool parse_regex(Record *r, const Json *v, Error *err) {
-    if (!may_set_source(r, err)) return false;
-    r->spec.regex = v->string;
+    *source = v->string;
     return v->kind == JSON_STRING || field_mismatch(err, v, "a string");
 }
 
@@ -273,7 +269,7 @@ static bool parse_structured_outputs(Record *r, const Json *v, Error *err) {
         bool (*parse)(Record *r, const Json *v, Error *err);
     } members[] = {{"json", parse_json_schema},
                    {"json_object", parse_json_object},
-                   {"regex", parse_regex},
+                   {"regex", parse_grammar},
                    {"choice", parse_choices},
                    {"grammar", parse_grammar}};
     bool ok = check_members(v, "json json_object regex choice grammar", err);
@@ -342,8 +338,8 @@ static const struct {
     {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", record_parse_logprobs}, {"top_logprobs", record_parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
-    {"grammar", parse_grammar}, {"regex", parse_regex}, {"choices", parse_choices},
-    {"guided_json", parse_json_schema}, {"guided_grammar", parse_grammar}, {"guided_regex", parse_regex},
+    {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
+    {"guided_json", parse_json_schema}, {"guided_grammar", parse_grammar}, {"guided_regex", parse_grammar},
     {"guided_choice", parse_choices}, {"structured_outputs", parse_structured_outputs}, {"format", parse_format},
     {"ordered_properties", parse_flag}, {"chat_template_kwargs", parse_template_kwargs},
     {"continue_final_message", parse_flag}, {"think", parse_flag}, {"enable_thinking", parse_flag},

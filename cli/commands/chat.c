@@ -36,32 +36,6 @@ static void open_transcript(Chat *c) {
     if (c->path != path) chat_save(c, false); // begins its own file with a copy
 }
 
-// Warns about a template that messages can imitate. On a terminal, a file beside the history holds
-// the models that the user was warned about.
-static void warn_once(const Chat *c) {
-    const Options *o = &c->options;
-    const Template *tpl = &c->pipeline.tpl;
-    const FileMapping *file = c->pipeline.model.file.shards;
-    Buffer line = {0}, known = {0};
-    Error err;
-    Journal j;
-
-    char *path = c->is_terminal ? history_beside(o, ".warned") : NULL;
-    buffer_printf(&line, "%zu %lld %s\n", file->bytes, (long long)file->mtime_ns,
-                  tpl->missing.data);
-    if (path) file_read(path, &known, &err); // may not exist yet
-    bool is_known = known.len && str_contains(buffer_str(&known), line.data);
-    if (!is_known) template_warn_missing(o, tpl);
-    if (!is_known && path && !o->is_quiet && journal_open(&j, path, FILE_PRIVATE, &err)) {
-        journal_append(&j, buffer_str(&line), &err);
-        journal_close(&j, &err);
-    }
-
-    buffer_free(&line);
-    buffer_free(&known);
-    free(path);
-}
-
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     Error err;
@@ -81,12 +55,11 @@ static void chat_open(Chat *c, const Options *o) {
     if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
     c->path = o->session_file;
     if (!c->path && (c->is_terminal || o->is_continued)) c->path = history_beside(o, ".last-chat");
-    if (c->path) outfile_remove_leftovers(c->path);
 
     if (o->session_file || o->is_continued) open_transcript(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
-    if (c->pipeline.tpl.missing.len) warn_once(c);
+    template_warn_missing(o, &c->pipeline.tpl);
 }
 
 // Names the model, tells a new user what to type, and shows where a resumed dialogue ended.

@@ -157,21 +157,10 @@ static bool chat_fits(Chat *c) {
 
 typedef struct {
     Chat *chat;
-    const Sequence *sequence;
     bool has_text, in_reasoning;
     Markdown markdown;
     AnswerState *state; // NULL: any answer is allowed
 } Answer;
-
-// True if the answer begins with the control token of a tool call.
-static bool begins_with_call(const Answer *a) {
-    Ids ids = {0};
-    completion_ids(a->sequence, &ids);
-    bool is_call =
-        ids.len && reply_is_call(tokenizer_piece(a->chat->pipeline.tokenizer, *ids.data, true));
-    free(ids.data);
-    return is_call;
-}
 
 // On a terminal, Markdown is styled and words are wrapped. Reasoning is plain dim text.
 static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
@@ -202,10 +191,8 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     }
     if (!n) return true;
 
-    if (!a->has_text) {
-        if (begins_with_call(a)) note(&a->chat->options, "tool call:");
+    if (!a->has_text)
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
-    }
     a->has_text = true;
     if (a->chat->options.is_json) return true;
 
@@ -340,7 +327,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 // Generates an answer and adds it to the dialogue. False if generation gives no answer.
 static bool chat_answer(Chat *c) {
     Sequence s = {0};
-    Answer a = {.chat = c, .sequence = &s};
+    Answer a = {.chat = c};
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
 

@@ -23,7 +23,7 @@ const Command command_table[] = {
      "llama31 batch -m model.gguf -i prompts.jsonl -o answers.jsonl --resume"},
     {"score", CMD_SCORE, INT_MAX, prompt_prepare, command_score, MODULE_CORE,
      "[-m MODEL] --choices A,B TEXT | --jsonl | --perplexity FILE",
-     "log-probabilities, reranking, perplexity, KL divergence",
+     "log-probabilities, reranking, perplexity",
      "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
     {"tokenize", CMD_TOKENIZE, INT_MAX, prompt_prepare, command_tokenize, MODULE_CORE,
      "[-m MODEL] [TEXT | -f FILE | < stdin]", "convert text to token ids and back",

@@ -67,7 +67,6 @@ int command_score(const Options *o) {
         (!o->choices && (o->n_args || o->prompt)))
         die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY, "
                         "--perplexity FILE and --ids LIST");
-    if (o->kl && !is_tokens) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
     if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
 

@@ -3,12 +3,12 @@
 //
 // Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
 // in a forward pass. They do not run on the scheduler of batch, because it would fork common
-// prefixes, and --kl runs each pass on a second model as well.
+// prefixes.
 #include "cli/commands/score.h"
-#include "cli/commands/score_kl.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "cli/lines.h"
+#include "cli/open_model.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/prompt.h"
@@ -26,9 +26,8 @@ typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 typedef struct {
     Pipeline pipeline;
     Generator generator;
-    KlReference *reference; // of --kl; NULL: none
-    int parallel;           // sequences per forward pass
-    double start;           // now_sec() at the beginning
+    int parallel; // sequences per forward pass
+    double start; // now_sec() at the beginning
 
     TextSource source;
     int n_ctx;        // IDS: all tokens
@@ -89,7 +88,6 @@ static void run_sequences(Perplexity *p, Sequence *const *sequences, int n) {
         // One forward pass for the next sequences.
         int n_running = n - first < p->parallel ? n - first : p->parallel;
         generate_step(g, sequences + first, n_running);
-        if (p->reference) kl_compare(p->reference, g, sequences + first, n_running);
 
         for (; first < n && sequences[first]->finish != FINISH_NONE; first++) {
             if (sequences[first]->finish != FINISH_ERROR) continue;
@@ -128,8 +126,6 @@ static void run_all(Perplexity *p, int max_sequences) {
 
             request.prompt = ids.data;
             request.n_prompt = ids.len;
-            if (p->reference && p->reference->workspace)
-                request.arg = session_new(&p->reference->model.kv);
             sequences[n] = xalloc(1, sizeof **sequences);
             sequence_start(sequences[n], &p->generator, &request,
                            session_new(&p->pipeline.model.kv));
@@ -139,7 +135,6 @@ static void run_all(Perplexity *p, int max_sequences) {
         for (int i = 0; i < n; i++) {
             add_result(p, sequences[i]);
             session_free(sequences[i]->session);
-            session_free(sequences[i]->request.arg);
             free((int *)sequences[i]->request.prompt);
             sequence_free(sequences[i]);
             free(sequences[i]);
@@ -172,11 +167,6 @@ static void read_tokens(Perplexity *p) {
         p->n_ctx = p->ids.len;
     }
     buffer_free(&text);
-
-    // A file of logits must have a row for each token of --ids.
-    if (p->reference && !p->reference->workspace && p->reference->n_rows != p->ids.len)
-        die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
-            p->ids.len, p->reference->n_rows);
 }
 
 // The standard error of the perplexity as in llama-perplexity: the perplexity times the standard
@@ -201,23 +191,20 @@ static void print_result(Perplexity *p) {
         json_write_int(&w, "n_tokens", (int64_t)p->n_tokens);
         json_write_int(&w, "n_bytes", (int64_t)p->n_bytes);
         json_write_int(&w, "n_ctx", p->n_ctx);
-        if (p->reference) kl_report(p->reference, &w, true);
         text_print_json(&w);
     } else {
         buffer_printf(&out, "perplexity %.4f +/- %.5f (%llu tokens, %.4f nats per byte)\n",
                       perplexity, standard_error(p), (unsigned long long)p->n_tokens,
                       p->n_bytes ? p->nll / (double)p->n_bytes : 0);
-        if (p->reference) kl_report(p->reference, &w, false);
         text_print(&out);
     }
 
     note(o, "%llu tok %.1f tok/s", (unsigned long long)p->n_fed, (double)p->n_fed / sec);
 }
 
-// Opens the model, the reference of --kl, and a generator whose passes compute as many rows of
-// logits as fit MAX_LOGITS_BYTES.
-static void open_models(Perplexity *p, const Options *o) {
-    static KlReference reference;
+// Opens the model, and a generator whose passes compute as many rows of logits as fit
+// MAX_LOGITS_BYTES.
+static void open_model(Perplexity *p, const Options *o) {
     Model *m = &p->pipeline.model;
 
     pipeline_open(&p->pipeline, o);
@@ -229,10 +216,6 @@ static void open_models(Perplexity *p, const Options *o) {
     if (max_logits > chunk) max_logits = chunk;
     generator_init(&p->generator, m, p->pipeline.tokenizer, chunk, max_logits);
     p->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-
-    if (!o->kl) return;
-    p->reference = &reference;
-    kl_open(&reference, o, m, p->generator.chunk_size, max_logits + GENERATE_LOOKAHEAD);
 }
 
 void score_perplexity(const Options *o) {
@@ -241,7 +224,7 @@ void score_perplexity(const Options *o) {
         o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
 
     p.start = now_sec();
-    open_models(&p, o);
+    open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
     p.source = o->ids ? IDS : WINDOWS;
@@ -249,8 +232,6 @@ void score_perplexity(const Options *o) {
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
-    if (p.reference && !p.reference->workspace && p.source != IDS)
-        die(EXIT_USAGE, "--kl %s: logits need --ids, the tokens they belong to", o->kl);
 
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);

@@ -148,13 +148,8 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
         max = us[n - 1];
     }
 
-    if (o->has_stats)
-        printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,"
-               "\"mask_max_us\":%.2f}\n",
-               compile_sec * 1e6, n, mean, p99, max);
-    else
-        note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
-             compile_sec * 1e6, n, mean, p99, max);
+    note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
+         compile_sec * 1e6, n, mean, p99, max);
 }
 
 // Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the

@@ -269,7 +269,6 @@ void fuzz_argv(const uint8_t *data, size_t n) {
     free(o.args);
     free(o.stops);
     free(o.biases);
-    free(o.template_vars);
     free(o.sample.dry.breakers);
     free(o.sample.bias);
     free(o.model_options.adapters);

@@ -41,11 +41,10 @@ static const char *const statements[] = {
     "{% if @ %}#{% endif %}", "{% if @ %}#{% elif @ %}#{% else %}#{% endif %}",
     "{% for a in @ %}#{% endfor %}", "{% for a in l %}#{% else %}#{% endfor %}",
     "{% for a in l if @ %}#{% endfor %}", "{% for a, b in @ %}#{% endfor %}",
-    "{% for a in l recursive %}#{{ loop(@) if loop.depth < 3 }}{% endfor %}",
-    "{% for a in l if @ recursive %}#{% endfor %}", "{% for a in l %}#{% break %}{% endfor %}",
+    "{% for a in l %}#{% break %}{% endfor %}",
     "{% for a in l %}{% set ns.c = loop %}#{% endfor %}", "{% macro m(a, b=@) %}#{% endmacro %}",
     "{% macro m(a=ns) %}#{{ @ }}{% set ns.a = m %}{% endmacro %}",
-    "{% filter upper %}#{% endfilter %}", "{% with a = @, b = @ %}#{% endwith %}",
+    "{% filter upper %}#{% endfilter %}",
 };
 // clang-format on
 
