@@ -60,13 +60,28 @@ bool constraint_read_files(const Options *o, Error *err) {
            read_once(o->grammar, &grammar_file, err);
 }
 
+static Str text_of(const char *text, const Buffer *file) {
+    return file->data ? buffer_str(file) : str_of(text ? text : "");
+}
+
+void constraint_put_settings(const Options *o, Buffer *out) {
+    Error err;
+    if (!constraint_read_files(o, &err)) die_error(&err);
+    Str texts[] = {text_of(o->json_schema, &schema_file), text_of(o->grammar, &grammar_file),
+                   str_of(o->regex ? o->regex : ""),
+                   str_of(o->constraint_choices ? o->constraint_choices : "")};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].len)
+            buffer_printf(out, "|constraint %zu, %d %d %.*s|", i, o->any_order, o->extra_properties,
+                          (int)texts[i].len, texts[i].data);
+}
+
 // Sets the constraint of the options. Their files have been read.
 static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
     Error why;
-    if (o->json_schema)
-        spec->schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
-    if (o->grammar)
-        spec->grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
+    if (o->json_schema) spec->schema_text = text_of(o->json_schema, &schema_file);
+    if (o->grammar) spec->grammar = text_of(o->grammar, &grammar_file);
     if (o->regex) spec->regex = str_of(o->regex);
     if (!o->constraint_choices) return true;
     spec->choices = json_list(doc, o->constraint_choices, &spec->n_choices, &why);

@@ -779,6 +779,24 @@ def resume_checks_first(cli):
 
 
 @test
+def resume_checks_constraint(cli):
+    """A constraint with its file's text and the template's variables are options: --resume with others is refused."""
+    requires("constrain")
+    source, out, schema = cli.write("in", requests(2)), cli.path_of("out"), cli.path_of("schema.json")
+    cli.write("schema.json", [{"enum": [1, 2]}])
+    cli.run("batch", "-q", "-i", source, "-o", out, "--json-schema", schema)
+
+    others = [["--json-schema", '{"enum": [1, 3]}'], [], ["--json-schema", schema, "--extra-properties"],
+              ["--json-schema", schema, "--chat-template-kwargs", '{"date_string": "today"}']]
+    for args in others:
+        err = cli.run("batch", "-i", source, "-o", out, "--resume", *args, code=2)[1]
+        check("other options" in err, args, err)
+    cli.run("batch", "-i", source, "-o", out, "--resume", "--json-schema", schema)
+    cli.write("schema.json", [{"enum": [1, 4]}])
+    check("other options" in cli.run("batch", "-i", source, "-o", out, "--resume", "--json-schema", schema, code=2)[1])
+
+
+@test
 def resume_changed_requests(cli):
     """Changed requests are completed again, in one line each, also from a copy; --strict and another shard are refused."""
     records = requests(12)

@@ -2,6 +2,7 @@
 // Order: earlier results, opening, the fingerprint and --resume, writing.
 #include "cli/commands/batch_output.h"
 #include "gguf/checksum.h"
+#include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/lines.h"
 
@@ -276,6 +277,9 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
         buffer_printf(&input, "|echo %d, min %d|", o->has_echo, o->min_tokens);
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
+    constraint_put_settings(o, &input);
+    if (o->template_kwargs) buffer_printf(&input, "|kwargs %s|", o->template_kwargs);
+    if (p->tools.len) buffer_printf(&input, "|tools %.*s|", (int)p->tools.len, p->tools.data);
 
     // The model and its adapters.
     put_file(&input, &p->model.file);
