@@ -329,7 +329,7 @@ def read_meta(directory, options):
         c.norm_eps, c.rope_theta = params["norm_eps"], params.get("rope_theta", c.rope_theta)
         c.head_dim = c.dim // c.n_heads
         wq = parts["blk.0.attn_q.weight"][0].shape
-        if wq[0] * len(files) != c.dim:
+        if c.dim > 0 and wq[0] * len(files) != c.dim:
             raise Failure("%s: expected %d files consolidated.NN.pth, found %d" % (directory, c.dim // wq[0], len(files)))
         if len(files) > c.n_kv_heads:  # then KV heads are repeated, one per file
             c.n_kv_heads = len(files)

@@ -2,6 +2,7 @@
 """scripts/export.py: equal tensors from every source format, the golden logits in the program, and invalid sources."""
 import array
 import base64
+import collections
 import contextlib
 import io
 import json
@@ -21,7 +22,7 @@ import time
 import types
 import zipfile
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, requires, same, slow, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, call, check, main, requires, same, slow, test
 
 sys.path.insert(0, SCRIPTS)
 import export
@@ -89,8 +90,9 @@ def read_gguf(path):
 
 # Writers of source files
 
-def write_pth(path, tensors, pickled=None, extra=()):
-    """Writes {name: (type, shape, bytes)} as torch.save does; or another pickle in place of its own."""
+def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=False):
+    """Writes {name: (type, shape, bytes)} as torch.save does; as parameters of a module, and under a key beside the state
+    of a trainer; or another pickle in place of its own."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage"):
         setattr(torch, name, type(name, (), {"__module__": "torch"}))
@@ -98,8 +100,12 @@ def write_pth(path, tensors, pickled=None, extra=()):
     def _rebuild_tensor_v2(*_):
         pass
 
-    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
-    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
+    def _rebuild_parameter(*_):
+        pass
+
+    for f in (_rebuild_tensor_v2, _rebuild_parameter):
+        f.__module__, f.__qualname__ = "torch._utils", f.__name__
+        setattr(utils, f.__name__, f)
     kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
              "i64": torch.LongStorage}
 
@@ -119,13 +125,22 @@ def write_pth(path, tensors, pickled=None, extra=()):
         def __reduce__(self):
             return _rebuild_tensor_v2, self.args
 
+    class Parameter(Tensor):
+        def __reduce__(self):
+            tensor = Tensor.__new__(Tensor)
+            tensor.args = self.args
+            return _rebuild_parameter, (tensor, True, collections.OrderedDict())
+
     class Pickler(pickle._Pickler):
         def persistent_id(self, obj):
             return obj.id if isinstance(obj, Storage) else None
 
     state, out = {}, io.BytesIO()
     for i, (name, (kind, shape, data, *stride)) in enumerate(tensors.items()):
-        state[name] = Tensor(str(i), kind, shape, len(data), stride[0] if stride else None)
+        state[name] = (Parameter if is_parameter else Tensor)(str(i), kind, shape, len(data), stride[0] if stride else None)
+    if nested:
+        optimizer = {"state": {}, "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.95), "foreach": None, "params": [0, 1]}]}
+        state = {nested: state, "optimizer": optimizer, "step": 70000, "is_done": False}
     sys.modules["torch"], sys.modules["torch._utils"] = torch, utils
     try:
         Pickler(out, 2).dump(state)
@@ -161,6 +176,10 @@ def copy(name, to):
     path = os.path.join(to, "source")
     shutil.copytree(os.path.join(GOLDEN, name), path)
     return path
+
+
+def json_lines(values):
+    return "".join(json.dumps(v) + "\n" for v in values).encode()
 
 
 def edit_json(path, change):
@@ -457,8 +476,8 @@ PIECES = ([("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)] + [("<0x%02X>" 
           [(p.replace("_", "\u2581"), -float(i), 1) for i, p in enumerate("_t he _the e h t _ __".split())])
 
 
-def sentencepiece_model(kind=2):
-    pieces = [(1, message((1, p.encode()), (2, score), (3, t))) for p, score, t in PIECES]
+def sentencepiece_model(kind=2, pieces=PIECES):
+    pieces = [(1, message((1, p.encode()), (2, score), (3, t))) for p, score, t in pieces]
     return message(*pieces, (2, message((3, kind), (40, 0), (41, 1), (42, 2))), (3, message((1, b"identity"), (3, 1))))
 
 
@@ -859,28 +878,180 @@ def refuses_values(tmp):
             f.write(good)
 
 
+def variant_source(case, sources, folder):
+    """The directory of a case of export_variants.jsonl, and the path to export."""
+    place = os.path.join(folder, case.get("place", "source"))
+    shutil.copytree(sources[case.get("source", "small31-hf")], place)
+
+    # The weights under other names, or in other files.
+    if "weights" in case:
+        names, w = os.listdir(place), case["weights"]
+        files = [f for f in names if f.endswith((".safetensors", ".pth", ".index.json"))]
+        state = {}
+        for f in files:
+            if not f.endswith(".json"):
+                read = export.read_safetensors if f.endswith(".safetensors") else export.read_pth
+                state.update((n, (x.type, x.shape, b"".join(x.pieces()))) for n, x in read(os.path.join(place, f)).items())
+            os.remove(os.path.join(place, f))
+        for old, new in w.get("rename", []):
+            state = {re.sub(old, new, name): x for name, x in state.items()}
+        for name in w.get("without", []):
+            del state[name]
+        write = write_safetensors if w["file"].endswith(".safetensors") else write_pth
+        write(os.path.join(place, w["file"]), state, **w.get("how", {}))
+        if "index" in w:
+            edit = {"weight_map": {name: w["file"] for name in state}}
+            with open(os.path.join(place, w["index"]), "w") as f:
+                json.dump(edit, f)
+
+    # Other files, and values of files.
+    if "config" in case or "absent" in case:
+        edit_json(os.path.join(place, "config.json"), lambda c: {
+            key: v for key, v in dict(c, **case.get("config", {})).items() if key not in case.get("absent", ())})
+    for name, at, value in case.get("edits", ()):
+        edit_json(os.path.join(place, name), lambda content: changed(content, at, value, False))
+    for name, content in case.get("files", {}).items():
+        path = os.path.join(place, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if content is None:
+            os.remove(path)
+        elif "copy_of" in content:
+            shutil.copy(os.path.join(GOLDEN, content["copy_of"]), path)
+        else:
+            text = content if type(content) is str else json.dumps(content)
+            with open(path, "wb") as f:
+                f.write(content["latin1"].encode("latin-1") if "latin1" in content else text.encode())
+
+    # The links of a Hugging Face cache.
+    if case.get("has_links"):
+        blobs = os.path.join(os.path.dirname(os.path.dirname(place)), "blobs")
+        os.rename(place, blobs)
+        os.mkdir(place)
+        for name in os.listdir(blobs):
+            os.symlink(os.path.join("..", "..", "blobs", name), os.path.join(place, name))
+    return place, os.path.join(folder, case.get("argument", case.get("place", "source")))
+
+
+def variant_sources(tmp):
+    """The directories that the cases change: golden ones, and one of 8 dimensions with a SentencePiece vocabulary."""
+    tiny_sources(tmp)
+    pieces = os.path.join(tmp, "pieces")
+    with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
+        f.write(sentencepiece_model(pieces=PIECES[:-1]))
+    edit_json(os.path.join(pieces, "config.json"), lambda c: c.update(rope_scaling=None, eos_token_id=2, bos_token_id=1))
+    return dict({name: find(name) for name in ("small31", "small31-hf")}, pieces=pieces)
+
+
+def variant_cases():
+    with open(os.path.join(ROOT, "tests", "export_variants.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
 @test
 def variants(tmp):
-    """Each case of export_variants.jsonl changes or adds files of a directory: the keys of the output and what is said,
-    or the refusal."""
-    with open(os.path.join(ROOT, "tests", "export_variants.jsonl")) as f:
-        cases = [json.loads(line) for line in f]
-    for i, case in enumerate(cases):
-        source, out, err = copy("small31-hf", os.path.join(tmp, str(i))), os.path.join(tmp, "%d.gguf" % i), io.StringIO()
-        edit_json(os.path.join(source, "config.json"), lambda c: c.update(case.get("config", {})))
-        for name, content in case.get("files", {}).items():
-            with open(os.path.join(source, name), "w") as f:
-                json.dump(content, f)
+    """Each case of export_variants.jsonl changes or adds files of a directory: the keys of the output, its ids of some texts
+    and what is said, or the refusal. The tensors remain those of the unchanged directory."""
+    sources = variant_sources(tmp)
+    plain = {name: exported(source, tmp, "--force")[1] for name, source in sources.items()}
+
+    for i, case in enumerate(variant_cases()):
+        folder, err = os.path.join(tmp, "case%d" % i), io.StringIO()
+        out = os.path.join(folder, "out.gguf")
+        _, path = variant_source(case, sources, folder)
         if "refused" in case:
-            refused(source, tmp, case["refused"])
+            try:
+                refused(path, tmp, case["refused"], code=case.get("code", 3))
+            except AssertionError as e:
+                raise AssertionError("%s: %s" % (case["why"], e))
             continue
 
         with contextlib.redirect_stderr(err):
-            status = export.main([source, "-o", out])
-        check(status == 0 and case.get("says", "") in err.getvalue(), case["why"], err.getvalue())
-        metadata, _ = read_gguf(out)
+            status = export.main([path, "-o", out])
+        lines = err.getvalue().splitlines()
+        says = [case["says"]] if type(case.get("says")) is str else case.get("says", [])
+        check(status == 0 and len(lines) == 1 + len(says) and all(map(str.__contains__, lines, says)), case["why"], lines)
+
+        metadata, tensors = read_gguf(out)
         for key, v in case["keys"].items():
             same(metadata.get(key), v, case["why"])
+        expected = plain[case.get("source", "small31-hf")]
+        for name in set(expected) | set(tensors) - {"rope_freqs.weight", "output.weight"}:
+            check(name not in tensors and name in ("rope_freqs.weight", "output.weight") or
+                  tensors.get(name) == expected.get(name), case["why"], name)
+        if "ids" in case:
+            found = call("tokenize", "-m", out, "--special", "--jsonl", stdin=json_lines(case["ids"]))[0]
+            same([json.loads(line) for line in found.splitlines()], list(case["ids"].values()), case["why"])
+        shutil.rmtree(folder)
+
+
+PEER = r"""
+const fs = require("fs"), path = require("path");
+const { Tokenizer } = require(path.resolve(process.argv[1], "node_modules", "@anush008", "tokenizers"));
+(async () => {
+  for (const line of fs.readFileSync(0, "utf8").split("\n").filter(l => l)) {
+    const { file, texts } = JSON.parse(line), t = Tokenizer.fromFile(file), ids = [];
+    for (const text of texts) ids.push(Array.from((await t.encode(text, null, { addSpecialTokens: false })).getIds()));
+    console.log(JSON.stringify(ids));
+  }
+})();
+"""
+
+
+def read_optional(directory, name):
+    path = os.path.join(directory, name)
+    if not os.path.exists(path):
+        return {}
+    with open(path) as f:
+        return json.load(f)
+
+
+def peer_tokenizer(directory, source):
+    """A tokenizer.json that has all the tokens of a directory, for Hugging Face's library: added to the vocabulary as
+    transformers does, which reads added_tokens.json and tokenizer_config.json for them."""
+    settings, t = read_optional(directory, "tokenizer_config.json"), read_optional(directory, "tokenizer.json")
+    if not t and source == "pieces":
+        words = [w for w, _, _ in PIECES[:-1]]
+        merges = [(words.index(w), [w[:i], w[i:]]) for w in words[259:] for i in range(1, len(w))
+                  if w[:i] in words and w[i:] in words]
+        spaces = [{"type": "Prepend", "prepend": "\u2581"}] if settings.get("add_prefix_space") is not False else []
+        spaces.append({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})
+        t = {"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": spaces},
+             "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                       "vocab": {w: i for i, w in enumerate(words)}, "merges": [m for _, m in sorted(merges)]}}
+    t = t or read_optional(os.path.join(GOLDEN, "small31-hf"), "tokenizer.json")
+
+    # The library numbers added tokens itself, except those of the vocabulary.
+    listed = [(i, text, False) for text, i in read_optional(directory, "added_tokens.json").items()]
+    listed += [(int(i), a["content"], a.get("special", False)) for i, a in settings.get("added_tokens_decoder", {}).items()]
+    listed += [(a["id"], a["content"], a["special"]) for a in t["added_tokens"]]
+    listed, model, flags = {i: rest for i, *rest in listed}, t["model"], ("single_word", "lstrip", "rstrip", "normalized")
+    replaced = {w for w, i in model["vocab"].items() if i in listed}
+    model["merges"] = [m for m in model["merges"] if not replaced & {"".join(m if type(m) is list else m.split(" "))}]
+    model["vocab"] = dict({w: i for w, i in model["vocab"].items() if w not in replaced},
+                          **{text: i for i, (text, _) in listed.items()})
+    t["added_tokens"] = [dict({flag: False for flag in flags}, id=i, content=text, special=special)
+                         for i, (text, special) in sorted(listed.items())]
+    return t
+
+
+@test
+def variants_against_tokenizers(tmp):
+    """The ids of export_variants.jsonl are those of Hugging Face's tokenizers library."""
+    modules = os.path.join(os.environ.get("LLAMA31_PEER") or os.devnull, "node_modules")
+    if not os.path.isdir(os.path.join(modules, "@anush008")) or not shutil.which("node"):
+        raise Skip("no @anush008/tokenizers in $LLAMA31_PEER")
+    sources, lines = variant_sources(tmp), []
+    cases = [case for case in variant_cases() if "ids" in case]
+    for i, case in enumerate(cases):
+        folder = os.path.join(tmp, str(i))
+        directory, _ = variant_source(case, sources, folder)
+        with open(os.path.join(folder, "peer.json"), "w") as f:
+            json.dump(peer_tokenizer(directory, case.get("source")), f)
+        lines.append({"file": f.name, "texts": list(case["ids"])})
+    out = subprocess.run(["node", "-e", PEER, os.environ["LLAMA31_PEER"]], input=json_lines(lines), stdout=subprocess.PIPE,
+                         check=True).stdout
+    for case, line in zip(cases, out.splitlines()):
+        same(list(case["ids"].values()), json.loads(line), case["why"])
 
 
 @test
@@ -1316,8 +1487,8 @@ def refuses_mutations(tmp):
 
         # One line of output: the name of the file, or the error.
         lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
-        check(status in (0, 1, 3) and len(lines) == 1 and lines[0].startswith(out if status == 0 else "error: "),
-              "mutation", i, "of", name, "status", status, lines)
+        check(status in (0, 1, 3) and len(lines) == 1 and lines[0].startswith(out if status == 0 else "error: ") and
+              "bug" not in lines[0], "mutation", i, "of", name, "status", status, lines)
         same(os.listdir(directory_of_output), [] if status else ["out.gguf"], "mutation %d of %s: files" % (i, name))
 
         if status == 0:
@@ -1329,6 +1500,61 @@ def refuses_mutations(tmp):
             f.write(good)
 
     check(n < 300 or n // 50 < n_accepted < n // 2, n_accepted, "of", n, "mutations are valid")
+
+
+WRONG = ..., None, "x", ["x"], 10 ** 30, {}, [[]], True, 0.5, -1
+FILES = {  # beside config.json and tokenizer.json of small31-hf
+    "tokenizer_config.json": {
+        "chat_template": [{"name": "default", "template": "A"}], "bos_token": {"content": "<|begin_of_text|>"},
+        "added_tokens_decoder": {"393": {"content": "<|eot_id|>", "special": True}}, "eos_token": "<|eot_id|>",
+        "additional_special_tokens": ["<|eot_id|>"], "add_bos_token": True, "add_prefix_space": False},
+    "special_tokens_map.json": {"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|eot_id|>"}},
+    "generation_config.json": {
+        "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1,
+        "eos_token_id": [385, 393], "bos_token_id": 384, "num_beams": 1, "stop_strings": []},
+    "added_tokens.json": {"<|eot_id|>": 393}, "chat_template.json": {"chat_template": "A"}}
+
+
+def places(v, at=()):
+    """The paths of all values of a JSON value; of a vocabulary, of four."""
+    inner = list(v.items() if type(v) is dict else enumerate(v) if type(v) is list else ())
+    for key, x in inner if len(inner) < 60 else inner[:4]:
+        yield [*at, key]
+        yield from places(x, (*at, key))
+
+
+@test
+def refuses_wrong_values(tmp):
+    """Every value of every JSON file removed, or replaced by null, a text, a list, a huge number ...: a valid output, or one
+    line that is not an exception of Python. One random replacement of each value, all of them with LLAMA31_CI."""
+    face, meta, out = copy("small31-hf", tmp), copy("small31", os.path.join(tmp, "meta")), os.path.join(tmp, "out.gguf")
+    for name, content in FILES.items():
+        with open(os.path.join(face, name), "w") as f:
+            json.dump(content, f)
+    edit_json(os.path.join(face, "tokenizer.json"), lambda t: t.update(
+        normalizer={"type": "Sequence", "normalizers": []},
+        post_processor={"type": "Sequence", "processors": [{"type": "TemplateProcessing", "single": [
+            {"SpecialToken": {"id": "<|begin_of_text|>"}}, {"Sequence": {"id": "A"}}]}]}))
+    files = [(face, name) for name in (*FILES, "config.json", "tokenizer.json", "model.safetensors.index.json")]
+    files += [(meta, "params.json"), (write_adapter(os.path.join(tmp, "lora")), "adapter_config.json")]
+    files += [(source, "config.json") for _, source, _ in published_sources(tmp)]
+
+    rng = random.Random(1)
+    for directory, name in files:
+        path, args = os.path.join(directory, name), ["--base", face] if name.startswith("adapter") else []
+        with open(path) as f:
+            good = f.read()
+        for at in places(json.loads(good)):
+            for value in WRONG if os.environ.get("LLAMA31_CI") else [rng.choice(WRONG)]:
+                with open(path, "w") as f:
+                    json.dump(changed(json.loads(good), at, value, False), f)
+                err = io.StringIO()
+                with contextlib.redirect_stderr(err):
+                    status = export.main([directory, "-o", out, "--force"] + args)
+                lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
+                check(status in (0, 1, 3) and len(lines) == 1 and "bug" not in lines[0], path, at, value, status, lines)
+        with open(path, "w") as f:
+            f.write(good)
 
 
 # Disk, signals, memory
@@ -1404,7 +1630,7 @@ def expert_tensors(case):
         shapes.update((full_name(i, name), shape) for name, shape in layer.items())
 
     shapes.update({"output_norm.weight": [dim], "token_embd.weight": [c["vocab_size"], dim]})
-    if not c["tie_word_embeddings"]:
+    if not case.get("is_tied", c.get("tie_word_embeddings")):
         shapes["output.weight"] = [c["vocab_size"], dim]
     return {name: ("f32", shape, array.array("f", [rng.gauss(0, 1) for _ in range(math.prod(shape))]).tobytes())
             for name, shape in shapes.items()}
@@ -1478,6 +1704,123 @@ def write_experts(source, case, state):
 def expert_cases():
     with open(os.path.join(ROOT, "tests", "export_experts.jsonl")) as f:
         return [json.loads(line) for line in f]
+
+
+# Sizes of the published configurations, without those that say where the experts are.
+SIZES = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1,
+         "head_dim": 16, "vocab_size": 300}
+PLACES = ("first_k_dense_replace", "moe_layer_start_index", "moe_layer_interval", "decoder_sparse_step", "moe_layer_freq",
+          "num_nextn_predict_layers", "max_position_embeddings", "rope_theta")
+
+
+def smaller(config, case):
+    """A published configuration with the sizes of a case of export_experts.jsonl, or SIZES."""
+    sizes, small = {**SIZES, **case.get("config", {})}, {}
+    for key, v in config.items():
+        if key.endswith("_token_id"):
+            v = list(range(len(v))) if type(v) is list else 1
+        elif key in ("layer_types", "no_rope_layers"):
+            v = v[:sizes["num_hidden_layers"]]
+        elif type(v) is int and key in sizes and key not in PLACES:
+            v = sizes[key]
+        small[key] = v
+    if not case and config["num_key_value_heads"] == config["num_attention_heads"]:
+        small["num_key_value_heads"] = small["num_attention_heads"]
+    return small
+
+
+def published_sources(tmp):
+    """Yields each row of export_families.jsonl, a directory with exactly the keys of its config.json and small sizes, and the
+    tensors that it was made from."""
+    with open(os.path.join(ROOT, "tests", "export_families.jsonl")) as f:
+        rows = [json.loads(line) for line in f]
+    cases = {case["config"]["model_type"]: case for case in reversed(expert_cases())}
+    for i, row in enumerate(rows):
+        published, has_parts = row["config"].get("text_config", row["config"]), "text_config" in row["config"]
+        case = cases.get(published["model_type"], {"tensors": {}})
+        config = smaller(published, case)
+        case = dict(case, **dict(row, config=config))
+        case["n_dense"] = max(config.get("first_k_dense_replace", 0), config.get("moe_layer_start_index", 0))
+        if published["model_type"] in export.FAMILIES:
+            case["n_dense"] = config["num_hidden_layers"]
+
+        tensors, source = expert_tensors(case), os.path.join(tmp, "published%d" % i)
+        state = {"language_model." * has_parts + name: w for name, w in checkpoint_of(case, tensors).items()}
+        write_experts(source, dict(case, config=dict(row["config"], text_config=config) if has_parts else config), state)
+        yield row, source, tensors
+
+
+@test
+def published_configurations(tmp):
+    """Each row of export_families.jsonl is the config.json of a published model of the families of docs/models.md. A model of
+    small sizes with exactly its keys becomes the tensors that it was made from, and these keys."""
+    types = set()
+    for row, source, tensors in published_sources(tmp):
+        out, err = os.path.join(tmp, "out.gguf"), io.StringIO()
+        types.add(row["config"].get("text_config", row["config"])["model_type"])
+        with contextlib.redirect_stderr(err):
+            status = export.main([source, "-o", out, "--force"])
+        notes = [line for line in err.getvalue().splitlines() if not line.startswith(out)]
+        check(status == 0 and len(notes) == ("says" in row) and row.get("says", "") in err.getvalue(), row["family"], notes)
+
+        metadata, found = read_gguf(out)
+        for key, v in row["keys"].items():
+            value = metadata.get("%s.%s" % (metadata["general.architecture"], key))
+            same(value, v if type(v) is not float else struct.unpack("f", struct.pack("f", v))[0], row["family"] + " " + key)
+        found.pop("rope_freqs.weight", None)
+        same({name: t[1:] for name, t in found.items()}, {name: (list(t[1]), t[2]) for name, t in tensors.items()}, row["family"])
+        call("show", "-m", out)
+    same(types, set(export.FAMILIES) | set(export.MOE_FAMILIES) - {"granitemoeshared", "bailing_moe_v2"}, "model types")
+
+
+LLAMA_CPP = r"""
+const path = require("path"), { pathToFileURL } = require("url"), [peer, n, prompt, ...models] = process.argv.slice(1);
+(async () => {
+  const entry = require.resolve("node-llama-cpp", { paths: [path.resolve(peer)] });
+  const { getLlama } = await import(pathToFileURL(entry).href);
+  const llama = await getLlama({ gpu: false, build: "never", logLevel: "error" });
+  for (const file of models) {
+    const model = await llama.loadModel({ modelPath: file }), ids = [];
+    const context = await model.createContext({ contextSize: 64, threads: 2 });
+    const options = { temperature: 0, yieldEogToken: true };
+    for await (const id of context.getSequence().evaluate(prompt.split(",").map(Number), options))
+      if (ids.push(id) >= +n) break;
+    console.log(JSON.stringify(ids));
+    await model.dispose();
+  }
+  process.exit(0);
+})();
+"""
+
+
+@test
+@slow
+def greedy_against_llama_cpp(tmp):
+    """Exports of all families and forms give the greedy ids of llama.cpp, except where two logits are equal but for the
+    rounding of activations."""
+    peer = os.environ.get("LLAMA31_PEER") or os.devnull
+    if not os.path.isdir(os.path.join(peer, "node_modules", "node-llama-cpp")) or not shutil.which("node"):
+        raise Skip("no node-llama-cpp: LLAMA31_PEER=FOLDER, after `npm install --omit=optional node-llama-cpp@3.22.1 "
+                   "@node-llama-cpp/linux-x64@3.22.1` there")
+    sources = {row["family"]: source for row, source, _ in published_sources(tmp)}
+    sources.update((name, find(name)) for name in ("small31", "small31-hf"))
+    models, n, prompt = [], 16, [1, 5, 17, 40, 33, 9, 120, 77]
+    for name, source in sources.items():
+        models.append(os.path.join(tmp, name.replace(" ", "-") + ".gguf"))
+        same(run_export(source, models[-1]).returncode, 0, name)
+
+    p = subprocess.run(["node", "-e", LLAMA_CPP, peer, str(n), ",".join(map(str, prompt)), *models], stdout=subprocess.PIPE,
+                       check=True)
+    same(p.stdout.count(b"\n"), len(models))
+    for model, line in zip(models, p.stdout.splitlines()):
+        ids, logits = json.loads(line), array.array("f")
+        call("logits", "-q", "-m", model, "--ids", ",".join(map(str, prompt + ids[:-1])), "-o", model + ".f32")
+        with open(model + ".f32", "rb") as f:
+            logits.frombytes(f.read())
+        n_vocab = len(logits) // (len(prompt) + n - 1)
+        for i, id in enumerate(ids, len(prompt) - 1):
+            row = logits[i * n_vocab:(i + 1) * n_vocab]
+            check(row[id] >= max(row) - 1e-3 * max(map(abs, row)), model, "id", i - len(prompt) + 1, id, row[id], max(row))
 
 
 @test

@@ -3,7 +3,9 @@
 The files are untrusted. A pickle is interpreted, never executed; whatever torch.save does not write is rejected."""
 import io
 import json
+import os
 import pickletools
+import re
 import zipfile
 
 from .gguf_writer import Failure, TYPES, product
@@ -28,7 +30,7 @@ TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
 # Where trainers keep the weights in a dictionary of more than weights, and prefixes of all names.
 NESTED = "model", "state_dict", "model_state_dict", "module"
-PREFIXES = "module.", "_orig_mod."
+PREFIXES = re.compile(r"(?:module\.|_orig_mod\.)*")
 
 
 def unpickle(data, storage):
@@ -200,10 +202,8 @@ def read_pth(path):
         if type(w) is not Weight:
             raise Failure("%s: %s: expected a tensor, found %s" % (file.name, ascii(name), type(w).__name__))
         w.name = name
-    for prefix in PREFIXES:
-        if state and all(name.startswith(prefix) for name in state):
-            state = {name[len(prefix):]: w for name, w in state.items()}
-    return state
+    n = PREFIXES.match(os.path.commonprefix(list(state))).end()
+    return {name[n:]: w for name, w in state.items()}
 
 
 # JSON and safetensors

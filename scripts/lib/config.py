@@ -6,7 +6,7 @@ import sys
 
 from .checkpoints import read_json
 from .gguf_writer import Failure
-from .shapes import ROPE, ROPE_BY_LAYER_TYPE, ROPE_UNUSED
+from .shapes import NUMBERS, ROPE, ROPE_BY_LAYER_TYPE, ROPE_UNUSED
 from .weights import inside, read_bytes
 
 # Defaults of keys that a config.json leaves out, by model_type. Source: the signatures of the configuration classes of
@@ -54,10 +54,13 @@ WINDOWS = {"mistral": (None, False), "mixtral": (None, False), "ministral3": (No
 ROPE_RULES = {"default": "", "linear": "factor", "yarn": "factor", "llama3": "factor low_freq_factor high_freq_factor"}
 SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
             "repetition_penalty": "penalty_repeat"}
-# Settings that change what is generated, and the values without effect. No others can be stored in a GGUF file.
-NEUTRAL = {"num_beams": 1, "typical_p": 1, "epsilon_cutoff": 0, "eta_cutoff": 0, "no_repeat_ngram_size": 0,
-           "penalty_alpha": 0, "min_new_tokens": 0, "min_length": 0, "encoder_repetition_penalty": 1,
-           "bad_words_ids": [], "suppress_tokens": [], "begin_suppress_tokens": [], "sequence_bias": {}}
+# Settings that a GGUF file cannot hold, and the values of them without effect. None: any that is not false.
+NEUTRAL = {
+    "generation_config.json": {
+        "num_beams": 1, "typical_p": 1, "guidance_scale": 1, "encoder_repetition_penalty": 1, **dict.fromkeys(
+            """epsilon_cutoff eta_cutoff no_repeat_ngram_size penalty_alpha min_new_tokens min_length bad_words_ids
+            suppress_tokens begin_suppress_tokens sequence_bias stop_strings forced_bos_token_id forced_eos_token_id""".split())},
+    "tokenizer_config.json": {"add_eos_token": None}}
 
 
 def note(form, *values):
@@ -70,6 +73,15 @@ def read_optional(directory, name, *limit):
     return read_json(directory, name, *limit) if os.path.lexists(os.path.join(directory, name)) else {}
 
 
+def read_settings(directory, name):
+    """The same. Names the settings that cannot be exported."""
+    settings = read_optional(directory, name)
+    for key, neutral in NEUTRAL[name].items():
+        if settings.get(key) and settings[key] != neutral:
+            note("%s: %s %s is not supported", name, key, ascii(settings[key])[:60])
+    return settings
+
+
 def read_config(directory):
     """config.json, or the part that describes its text model, with the defaults of its class."""
     config = read_json(directory, "config.json")
@@ -77,7 +89,8 @@ def read_config(directory):
         outer = {key: config[key] for key in ("tie_word_embeddings",) if config.get(key) is not None}
         config = dict(config["text_config"], has_other_parts=True, **outer)
 
-    config = {key: v for key, v in config.items() if v is not None or key not in ("rope_theta", "tie_word_embeddings")}
+    has_null_as_absent = NUMBERS.split() + ["tie_word_embeddings"]  # sliding_window: null is no window
+    config = {key: v for key, v in config.items() if v is not None or key not in has_null_as_absent}
     model_type = config.get("model_type")
     defaults = dict(zip(KEYS, DEFAULTS.get(model_type, ())), **MORE_DEFAULTS.get(model_type, {}))
     if config.get("rope_scaling") or "rope_theta" in config:
@@ -155,11 +168,7 @@ def window_of(config):
 def read_sampling(directory):
     """generation_config.json as metadata: the defaults of the options for sampling."""
     name = "generation_config.json"
-    settings = read_optional(directory, name)
-    for key, neutral in NEUTRAL.items():
-        if settings.get(key) and settings[key] != neutral:
-            note("%s: %s %s is not supported", name, key, ascii(settings[key])[:60])
-
+    settings = read_settings(directory, name)
     values = {to: settings[key] if key == "top_k" else float(settings[key]) for key, to in SAMPLING.items()
               if settings.get(key) is not None}
     if settings.get("do_sample") is False:

@@ -8,6 +8,7 @@ import signal
 import struct
 import sys
 import time
+import traceback
 
 ALIGNMENT = 32
 TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2), "q8_0": (8, 34 / 32), "q4_k": (12, 144 / 256),
@@ -206,7 +207,7 @@ def write_all(f, piece):
 
 def run(output, work, source=None):
     """Runs a command that writes one file. Prints the result as one line on stderr and returns the exit code. With an
-    untrusted source, any exception is a fault of the source."""
+    untrusted source, an exception of Python is one line, too: a missing check, which a user can report."""
     for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(s, lambda n, _: sys.exit(128 + n))
 
@@ -222,7 +223,9 @@ def run(output, work, source=None):
     except Exception as e:
         if not source:
             raise
-        code, message = 3, "%s: invalid checkpoint: unexpected values (%s)" % (source, e)
+        place = traceback.extract_tb(e.__traceback__)[-1]
+        code, message = 3, "%s: unexpected values; please report this bug: %s, line %d: %s: %s" % (
+            source, os.path.basename(place.filename), place.lineno, type(e).__name__, e)
     else:
         sys.stderr.write("%s: %.2f GB in %.1f s\n" % (output, os.path.getsize(output) / 1e9, time.time() - start))
         return 0

@@ -28,7 +28,7 @@ SPECIAL_TOKENS = dict({"additional_special_tokens": [TOKEN]}, **{
 IDS = (int, [int])
 STEP = {"type": str, "pattern": {"Regex": str, "String": str}, "content": str, "prepend": str, "prepend_scheme": str,
         "add_prefix_space": bool, "use_regex": bool, "individual_digits": bool}
-STEP.update(normalizers=[STEP], pretokenizers=[STEP])
+STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], single=[dict])
 
 CONFIG = {"model_type": str, "architectures": [str], "hidden_act": str, "layer_types": [str], "no_rope_layers": [int],
           "mlp_only_layers": [int], "eos_token_id": IDS, "_name_or_path": str, "tie_word_embeddings": bool,
@@ -42,14 +42,15 @@ SHAPES = {
     "config.json": CONFIG,
     "generation_config.json": {
         "do_sample": bool, "temperature": NUMBER, "top_k": int, "top_p": NUMBER, "min_p": NUMBER,
-        "repetition_penalty": NUMBER, "eos_token_id": IDS},
+        "repetition_penalty": NUMBER, "bos_token_id": int, "eos_token_id": IDS},
     "model.safetensors.index.json": {"weight_map": {str: str}},
     "pytorch_model.bin.index.json": {"weight_map": {str: str}},
     "params.json": {"dim!": int, "n_layers!": int, "n_heads!": int, "n_kv_heads": int, "norm_eps!": NUMBER,
                     "rope_theta": NUMBER, "use_scaled_rope": bool, "vocab_size": int},
     "tokenizer.json": {
         "model": {"type": str, "vocab": ({str: int}, list), "merges": [(str, [str])], "byte_fallback": bool},
-        "added_tokens": [{"id!": int, "content!": str, "special": bool}], "normalizer": STEP, "pre_tokenizer": STEP},
+        "added_tokens": [{"id!": int, "content!": str, "special": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
+        "post_processor": STEP},
     "tokenizer_config.json": {
         "chat_template": TEMPLATES, "add_bos_token": bool, "add_prefix_space": bool,
         "added_tokens_decoder": {str: {"content!": str, "special": bool}}, **SPECIAL_TOKENS},

@@ -4,8 +4,8 @@ import os
 import re
 import struct
 
-from .config import note, read_optional
-from .gguf_writer import Failure
+from .config import note, read_optional, read_settings
+from .gguf_writer import Failure, string
 from .weights import MAX_TABLE, inside, read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -276,6 +276,17 @@ def has_space_prefix(t, settings, otherwise):
                s.get("prepend_scheme") != "never" for s in steps)
 
 
+def adds_bos(t, settings, otherwise):
+    """Whether a text begins with BOS: add_bos_token, else the post-processor of tokenizer.json."""
+    if settings.get("add_bos_token") is not None:
+        return settings["add_bos_token"]
+    steps = steps_of(t.get("post_processor"), "processors")
+    parts = [part for s in steps for part in s.get("single") or ()]
+    if parts and "SpecialToken" in parts[-1]:
+        note("tokenizer.json: post_processor: a token after the text is not supported")
+    return bool(parts) and "SpecialToken" in parts[0] if steps else otherwise
+
+
 def text_of(token):
     return token.get("content") if type(token) is dict else token
 
@@ -283,7 +294,7 @@ def text_of(token):
 def huggingface_vocabulary(directory, n_vocab):
     """Reads the tokens, the chat templates, and the begin and stop ids of a Hugging Face directory."""
     t = read_optional(directory, "tokenizer.json", MAX_JSON)
-    settings = read_optional(directory, "tokenizer_config.json")
+    settings = read_settings(directory, "tokenizer_config.json")
     names = {**read_optional(directory, "special_tokens_map.json"),
              **{key: v for key, v in settings.items() if v is not None}}
     v = read_tokens(directory, t, settings, read_optional(directory, "config.json"), n_vocab)
@@ -293,15 +304,20 @@ def huggingface_vocabulary(directory, n_vocab):
     special = [text_of(x) for key, x in names.items() if key.endswith("_token")]
     special += [text_of(x) for x in names.get("additional_special_tokens") or ()]
     place, beyond = {w: i for i, w in enumerate(tokens) if types[i] in (UNKNOWN, CONTROL, USER)}, []
+    fixed = (UNKNOWN, BYTE, NORMAL) if v["tokenizer.ggml.model"] == "gpt2" else (UNKNOWN, BYTE)  # merges name the others
     for id, (text, is_special) in sorted(added_tokens(directory, t, settings).items()):
         if id >= n_vocab:
             beyond.append("%s (%d)" % (ascii(text), id))
-        elif types[id] not in (UNKNOWN, BYTE) and place.setdefault(text, id) == id:
+        elif tokens[id] not in (None, text) and types[id] in fixed or place.setdefault(text, id) != id:
+            note("tokenizer: the added token %s (%d) is left out: token %d is %s", ascii(text), id, place.get(text, id),
+                 ascii(tokens[place.get(text, id)]))
+        elif types[id] not in (UNKNOWN, BYTE):
             tokens[id], types[id] = text, CONTROL if is_special or text in special else USER
-        elif tokens[id] != text:
-            note("tokenizer: the added token %s (%d) is left out: id %d", ascii(text), id, place.get(text, id))
     if beyond:
         note("tokenizer: added tokens beyond the %d rows of the embedding are left out: %s", n_vocab, ", ".join(beyond))
+    stripped = [ascii(a["content"]) for a in t.get("added_tokens") or () if a.get("lstrip") or a.get("rstrip")]
+    if stripped:
+        note("tokenizer.json: lstrip and rstrip of added tokens are not supported: %s", ", ".join(stripped))
     for id, text in enumerate(tokens):
         if text is None:
             tokens[id], types[id] = "[PAD%d]" % id, UNUSED
@@ -310,8 +326,7 @@ def huggingface_vocabulary(directory, n_vocab):
         v = byte_level(tokens, types, v["tokenizer.ggml.merges"], v["tokenizer.ggml.pre"])
     else:
         v["tokenizer.ggml.add_space_prefix"] = has_space_prefix(t, settings, v["tokenizer.ggml.add_space_prefix"])
-    if settings.get("add_bos_token") is not None:
-        v["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
+    v["tokenizer.ggml.add_bos_token"] = adds_bos(t, settings, v["tokenizer.ggml.add_bos_token"])
     v.update(special_ids(directory, names, {w: i for i, w in enumerate(tokens)}, v))
     v.update(chat_templates(directory, settings))
     return v
@@ -406,28 +421,28 @@ def special_ids(directory, names, id_of, v):
 
 
 def chat_templates(directory, settings):
-    """{key: template}. A file of its own replaces the template of the same name in a JSON file."""
-    found = {}
-    for name, content in (("tokenizer_config.json", settings),
+    """{key: template}. A later source replaces the template of the same name in an earlier one."""
+    sources = []
+    for file, content in (("tokenizer_config.json", settings),
                           ("chat_template.json", read_optional(directory, "chat_template.json"))):
         templates = content.get("chat_template") or []
         templates = [{"name": "default", "template": templates}] if type(templates) is str else templates
-        found.update((x["name"], (name, x["template"])) for x in templates)
+        sources += [(x["name"], file, x["template"]) for x in templates]
 
     folder = os.path.join(directory, "additional_chat_templates")
     files = [("default", "chat_template.jinja")] if os.path.lexists(os.path.join(directory, "chat_template.jinja")) else []
     if os.path.isdir(folder):
         files += [(f[:-len(".jinja")], os.path.join("additional_chat_templates", f)) for f in sorted(os.listdir(folder))
                   if f.endswith(".jinja")]
-    for name, file in files:
-        text = read_bytes(inside(directory, file))
-        if name in found and found[name][1] != text.decode("utf-8", "replace"):
-            note("%s is used, not the chat template %s of %s", file, name, found[name][0])
-        found[name] = file, text
+    sources += [(name, file, read_bytes(inside(directory, file))) for name, file in files]
 
-    for name, (file, _) in found.items():
+    found = {}
+    for name, file, text in sources:
         if not re.fullmatch(r"\w{1,64}", name, re.ASCII):
             raise Failure("%s: %s: expected the name of a chat template" % (file, ascii(name)[:60]))
+        if name in found and string(found[name][1]) != string(text):
+            note("%s is used, not the chat template %s of %s", file, name, found[name][0])
+        found[name] = file, text
     if found and "default" not in found:
         note("no chat template is named default; found %s", ", ".join(found))
     return {"tokenizer.chat_template" + ("." + name) * (name != "default"): text for name, (_, text) in found.items()}
