@@ -398,6 +398,7 @@ def builtin_model_note():
 def stdin_beside_a_prompt():
     """Stdin belongs to the prompt, except where the calling script reads it, which a warning says."""
     env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", LIST=path_of("list", b"a\nb\nc\n"), EMPTY=path_of("none", b""))
+    env.pop("MAKEFLAGS", None)  # of a `make -j test`
     warning = b"llama31: warning: standard input was not read"
 
     def sh(script, out, n_warnings=0):
