@@ -87,7 +87,7 @@ bool file_read(const char *path, Buffer *out, Error *err) {
         is_too_long = !is_file && out->len - start > MAX_STREAM_BYTES;
     } while ((n > 0 && !is_too_long) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
 
-    if (n < 0) error_file(err, path);
+    if (n < 0) error_file(err, fd == STDIN_FILENO ? "standard input" : path);
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
     if (is_too_long)

@@ -457,6 +457,8 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     if (!option) return option_find(o, command, typed, err);
     if (!module_check(option->module, typed, err)) return false;
     if (option->kind == OPTION_FLAG && !equals) value = NULL;
+    bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
+    if (is_file && is_next && value && option_find(o, command, value, NULL)) value = NULL;
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
 
@@ -478,10 +480,12 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
         bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
+        bool is_topic = command == CMD_HELP && !option_find(o, command, arg, NULL) &&
+                        option_find(o, CMD_ALL, arg, NULL);
 
         if (!has_ended && !strcmp(arg, "--"))
             has_ended = true;
-        else if (has_ended || arg[0] != '-' || !arg[1] || is_number)
+        else if (has_ended || arg[0] != '-' || !arg[1] || is_number || is_topic)
             o->args[o->n_args++] = arg;
         else if (!parse_option(o, command, argv, &i, err))
             return false;

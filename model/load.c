@@ -446,10 +446,10 @@ bool model_open_file(Gguf *g, const char *path, Error *err) {
                           "built-in model", err);
     if (gguf_open(g, path, err)) return true;
     if (access(path, F_OK) && errno == ENOENT)
-        error_set(err, err->code, "%s: no such file; %s", path,
+        error_set(err, err->code, "%s%s: no such file; %s",
+                  path == getenv("LLAMA31_MODEL") ? "LLAMA31_MODEL=" : "", path, // -m was not given
                   strstr(path, "://") ? "llama31 does not download models (curl -LO does)"
-                                      : "models are GGUF files, and scripts/export.py converts "
-                                        "other formats (see -m and LLAMA31_MODEL)");
+                                      : "models are GGUF files; scripts/export.py makes them");
     return false;
 }
 

@@ -83,5 +83,7 @@ class Llama31(LM):
 
 
 if __name__ == "__main__":
+    if LM is object:
+        sys.exit("lm_eval_llama31: lm-evaluation-harness is missing (pip install lm-eval)")
     from lm_eval.__main__ import cli_evaluate
     cli_evaluate()

@@ -101,7 +101,7 @@ def read_answers(paths, problems):
                     answer = json.loads(line)
                     key = key_of_answer(answer)
                     if "run" in answer:
-                        k, n = (answer["run"].split(" ")[1:] or ["1/1"])[0].split("/")
+                        k, n = (answer["run"].split(",")[0].split(" ")[1:] or ["1/1"])[0].split("/")
                         shards[path] = int(k), max(int(n), 1)
                     answers.setdefault(key, []).append(
                         {"path": path, "offset": offset, "hash": answer.get("request"),

@@ -744,13 +744,13 @@ def resume_checks_first(cli):
 
     def refused(*args, says, code=2):
         _, err = resume(*args, code=code)
-        check(says in err, args, err)
+        check(matches(err, says), args, err)
         with open(out, "rb") as f:
             same(f.read(), broken, args)
 
-    refused("--temp", 0.123, says="model or other options")
+    refused("--temp", 0.123, says="now fp_ ... temp 0.123); --force")
     refused("--seed", 6, says="another seed")
-    refused("-c", 77, says="model or other options")
+    refused("-c", 77, says="model or other options (fp_ ... , ctx-size 77); --force")
     refused("-m", cli.path_of("none.gguf"), says="none.gguf", code=1)
 
     # A changed byte of the model.
@@ -768,7 +768,7 @@ def resume_checks_first(cli):
     same(sorted(text.splitlines(True)), sorted(lines), "the same answers as without an interruption")
 
     # The identity is fp_HASH_CHECKSUM_SEED.
-    fields = json.loads(text.splitlines()[0])["run"].split("_")
+    fields = json.loads(text.splitlines()[0])["run"].split(",")[0].split("_")
     same((fields[0], len(fields), int(fields[3])), ("fp", 4, 2**64 - 5))
     resume("--temp", 0.123, "--force")
 
@@ -838,6 +838,41 @@ def lock_file(cli):
     cli.write("out.lock", ["4194303 %s 0 0 0" % os.uname()[1]])
     check("taken over" in cli.run("batch", "-i", source, "-o", out, "--resume")[1])
     check(not os.path.exists(out + ".lock"))
+
+
+@test
+def stale_lock(cli):
+    """While a run writes OUT, a second one is refused. The lock that SIGKILL leaves is taken over with a warning."""
+    source, out = cli.write("in", requests(3)), cli.path_of("out")
+    p = subprocess.Popen(cli.command("batch", "-o", out, "-q"), stdin=subprocess.PIPE)
+    p.stdin.write(json.dumps(requests(1)[0]).encode() + b"\n")
+    p.stdin.flush()
+    while not os.path.exists(out) or not os.path.getsize(out):
+        check(p.poll() is None)
+        time.sleep(0.002)
+    with open(out + ".lock") as f:
+        same(f.read().split()[:2], [str(p.pid), os.uname()[1]])
+    cli.refuses(1, "another run", "batch", "-i", source, "-o", out, "--resume")
+    check(os.path.exists(out + ".lock"), "the refused run removed the lock of the first")
+
+    p.kill()
+    p.wait()
+    p.stdin.close()
+    check(os.path.exists(out + ".lock"))
+    err = cli.run("batch", "-i", source, "-o", out, "--resume", "-q")[1]
+    check(matches(err, "warning: ... out.lock: left by process %d on ... taken over\n" % p.pid), err)
+    ids_once(out, range(3))
+    check(not os.path.exists(out + ".lock"))
+
+
+@test
+def cut_characters(cli):
+    """Answers that end within a character are counted at the end, also with -q."""
+    requires("constrain")
+    euro = [{"prompt": "a", "regex": "\u20ac+", "max_tokens": n} for n in (1, 2, 3)]
+    out, err = call("batch", "--raw", "-q", "--ordered", stdin="\n".join(map(json.dumps, euro)).encode(), code=6)
+    same([json.loads(line)["text"] for line in out.splitlines()], ["", "", "\u20ac"])
+    check("warning: 2 answers cut within a character" in err, err)
 
 
 @slow

@@ -10,10 +10,11 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
-from cli import PROGRAM, Skip, call, check, main, matches, refuses, requires, same, test
+from cli import PROGRAM, ROOT, Skip, call, check, main, matches, refuses, requires, same, test
 
 IS_SANITIZED = "asan" in os.environ.get("BUILD", "")
 WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
@@ -397,6 +398,7 @@ def builtin_model_note():
 def stdin_beside_a_prompt():
     """Stdin belongs to the prompt, except where the calling script reads it, which a warning says."""
     env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", LIST=path_of("list", b"a\nb\nc\n"), EMPTY=path_of("none", b""))
+    env.pop("MAKEFLAGS", None)  # of a `make -j test`
     warning = b"llama31: warning: standard input was not read"
 
     def sh(script, out, n_warnings=0):
@@ -421,6 +423,18 @@ def stdin_beside_a_prompt():
     sh("cat $LIST | xargs -n 1 $R", lines)
     sh("cat $LIST | sh -c '$R X; cat'", b"X\n" + lines, 1)
     sh("echo '$R X; echo end' | sh", b"X\nend\n")  # sh has read all of the script
+    for name, text in (("inner", "$R X; true"), ("outer", "sh $INNER; cat"), ("make", "all:\n\t@$$R X\n\t@cat\n")):
+        env[name.upper()] = path_of(name, text.encode())
+    sh("cat $LIST | sh $OUTER", b"X\n" + lines, 1)
+    sh("cat $LIST | make -sf $MAKE", b"X\n" + lines, 1)
+    sh("make -sf $MAKE < $LIST; sh $OUTER < $LIST", 2 * whole)  # a file of which nothing is read
+    sh("for x in 1 2; do $R $x; done < $LIST", b"1\n\na\nb\nc\n2\n")
+    sh("cat $LIST | for x in 1 2; do $R $x; done", b"1\n2\n", 2)
+
+    # Cron and other programs without a terminal: a device, a closed descriptor, a pipe of nothing.
+    sh("setsid $R X; setsid $R X <&-; true | setsid sh -c '$R X; true'; $R X & wait", b"X\n" * 4)
+    r = subprocess.run(["sh", "-c", "$R <&-; $R"], stdin=subprocess.DEVNULL, stderr=-1, env=env)
+    check(matches(r.stderr.decode(), "standard input: Bad file descriptor\n ... the prompt is empty\n"), r)
 
     # A pipe that stays open is waited for, which is said after a second.
     for data, out in ((b"", b"X\n"), (b"text", b"X\n\ntext\n")):
@@ -429,6 +443,22 @@ def stdin_beside_a_prompt():
         p.stdin.flush()
         check(p.stderr.readline().startswith(b"llama31: warning: waiting for the end of standard input"))
         same(p.communicate(timeout=30), (out, b""))
+
+    # Ctrl-C ends the wait within a second.
+    for args in (["run", "X"], ["run"], ["run", "-f", "-"], ["tokenize"], ["score", "--perplexity", "-"], ["batch"], ["chat"]):
+        p = subprocess.Popen([PROGRAM, *args, "-m", GOOD], stdin=-1, stdout=-1, stderr=-1, env=env)
+        if args[0] in ("batch", "chat"):  # they wait for the next line without a message
+            time.sleep(0.2)
+        else:
+            p.stderr.readline()
+        p.send_signal(signal.SIGINT)
+        same(p.wait(timeout=1), 130, args)
+        p.stdin.close()
+
+    # A pipe that the caller itself has as its input and keeps open is not waited for.
+    agent = "import subprocess, os; subprocess.run(os.environ['R'].split() + ['X'])"
+    p = subprocess.Popen([sys.executable, "-c", agent], stdin=-1, stdout=-1, stderr=-1, env=env)
+    check(p.stderr.readline().startswith(warning) and p.wait(timeout=30) == 0 and p.communicate() == (b"X\n", b""))
 
 
 @test
@@ -900,6 +930,27 @@ def is_built(args):
     except Skip:
         return False
     return True
+
+
+@test
+def typed_lines(tmp):
+    """Lines that people type who know other programs, or make a mistake: each runs, or says what they mean."""
+    env = dict(os.environ, PATH=os.path.dirname(PROGRAM) + ":" + os.environ["PATH"], ROOT=ROOT, HOME=tmp,
+               XDG_STATE_HOME=tmp)
+    for name in "MAKEFLAGS", "LLAMA31_MODEL", "LLAMA31_HISTORY":
+        env.pop(name, None)
+    with open(os.path.join(ROOT, "tests", "typed_lines.jsonl")) as f:
+        rows = [json.loads(line) for line in f]
+    for i, row in enumerate(rows):
+        if "needs" in row and not is_built(("--grammar",)):
+            continue
+        os.mkdir(os.path.join(tmp, str(i)))
+        r = subprocess.run(["sh", "-c", row["typed"]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                           env=env, cwd=os.path.join(tmp, str(i)))
+        check(r.returncode == row.get("code", r.returncode), row, r)
+        check(matches(r.stderr, row["says"]) if "says" in row else not r.stderr, row, r)
+        check(matches(r.stdout, row.get("out", "")), row, r)
+        check(r.returncode not in (1, 2, 3) or r.stderr.count("\n") == 1, row, "more than one line", r)
 
 
 @test

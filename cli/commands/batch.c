@@ -229,10 +229,24 @@ static void add_request(Batch *b, LineState state, Str line) {
     }
 }
 
+// Names an input that is not what it should be, as seen from its first line.
+static void check_first_line(const Batch *b, Str line) {
+    bool is_gzip = str_begins_with(line, "\x1f\x8b");
+    if (is_gzip || memchr(line.data, 0, line.len)) // UTF-16 has a zero byte in each line break
+        die(EXIT_RUNTIME, "%s: expected a text in UTF-8, found %s", b->input.path,
+            is_gzip ? "a gzip file (gunzip)" : "UTF-16 or binary data (iconv)");
+    if (b->options.is_lines || b->is_checking || !b->task->has_text || !line.len) return;
+
+    bool is_open = str_is_blank((Str){line.data + 1, line.len - 1}); // "{" alone
+    if (line.data[0] == '[' || (line.data[0] == '{' && is_open))
+        warn("%s: JSON, but not an object per line (jq -c .; of an array: jq -c '.[]')",
+             b->input.path);
+    else if (line.data[0] != '{')
+        warn("%s: plain text, not JSON (--lines: each line is a prompt)", b->input.path);
+}
+
 static void add_line(Batch *b, LineState state, Str line) {
-    if (b->input.number == 1 && b->task->has_text && !b->options.is_lines && line.len &&
-        line.data[0] != '{')
-        warn("%s: no JSON lines (plain text: --lines; an array: jq -c '.[]')", b->input.path);
+    if (b->input.number == 1 && state == LINE_READY) check_first_line(b, line);
     if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
     if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
 }
@@ -339,9 +353,10 @@ static void parse_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;
     bool ok = true;
+    const char *stored = strpbrk(b->output.run, " ,"); // settings follow a comma
 
     if (text && !strcmp(text, "slurm"))
-        ok = find_slurm_shard(strchr(b->output.run, ' '), &k, &n);
+        ok = find_slurm_shard(stored && *stored == ' ' ? stored : NULL, &k, &n);
     else if (text)
         ok = sscanf(text, "%ld/%ld%n", &k, &n, &end) == 2 && !text[end];
 
@@ -453,6 +468,9 @@ int batch_run(const Options *o, const BatchTask *task) {
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)b->n_truncated, "record"));
     warn_loops(b->n_loops, "answer");
+    if (b->n_cut)
+        warn("%s cut within a character, the beginning of which was left out",
+             count_of(b->n_cut, "answer"));
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with %s to continue",
              count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));

@@ -36,6 +36,7 @@ typedef struct {
     long n_done, n_failed, n_skipped; // n_skipped: records already in the output
     long n_truncated;                 // records that did not fit the context
     int n_loops;                      // answers that ended in a loop
+    int n_cut;                        // answers that ended within a character
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     double start, last_progress;                           // now_sec()
     bool shows_progress, is_log;                           // is_log: lines of a log file

@@ -311,10 +311,17 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long s
     put_fingerprint(&new, o, p);
     size_t n_new = new.len;
     if (n_shards > 1) buffer_printf(&new, " %ld/%ld", shard, n_shards);
+    size_t n_shard = new.len - n_new;
+    Options defaults = options_default(o->command);
+    defaults.sample.seed = ~o->sample.seed; // the seed is always listed
+    options_put_settings(o, &defaults, &new);
+    if (o->ctx) buffer_printf(&new, ", ctx-size %d", o->ctx);
 
-    size_t n_old = strcspn(old, " ");
+    size_t n_old = strcspn(old, " ,");
     const char *other = NULL;
-    if (old_seed && strcmp(old + n_old, new.data + n_new)) other = "shard";
+    if (old_seed && (strcspn(old + n_old, ",") != n_shard ||
+                     strncmp(old + n_old, new.data + n_new, n_shard) != 0))
+        other = "shard";
     if (old_seed && (n_old != n_new || strncmp(old, new.data, n_new)))
         other =
             strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed";

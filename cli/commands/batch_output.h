@@ -34,7 +34,7 @@ typedef struct {
     InternTable done; // ids that had a result when the run started, and others
     Result *results;  // (n_results) of the first ids of `done`
     int n_results;
-    char run[128];    // identity of the run: "fp_HASH_CHECKSUM_SEED" and, if sharded, " K/N"
+    char run[1024];   // identity of the run: "fp_HASH_CHECKSUM_SEED[ K/N], SETTINGS"
     bool adds_run;    // the next result gets it
     long n_failed;    // kept results that are errors
     int n_incomplete; // answers in the output with "incomplete": true

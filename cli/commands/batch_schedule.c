@@ -166,6 +166,7 @@ void batch_collect_finished(Batch *b) {
 
         size_t n_behind = (size_t)(--b->n_running - i);
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
+        b->n_cut += r->sequence.n_cut > 0;
         b->n_loops += r->sequence.finish == FINISH_LOOP;
         record_finish(r, b->task);
 

@@ -42,7 +42,7 @@ const Command command_table[] = {
      "print rotary frequencies, angles and the cis table",
      "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
     {"help", CMD_HELP, 1, NULL, command_help, MODULE_CORE,
-     "[COMMAND [--all]] [--man | --completion SHELL]", "list commands, or the options of a command",
+     "[COMMAND [--all] | TOPIC] [--man | --completion SHELL]", "list commands or options",
      "llama31 help run --all"},
 };
 const int n_commands = sizeof command_table / sizeof *command_table;

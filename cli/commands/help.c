@@ -4,7 +4,9 @@
 #include "cli/output.h"
 #include "quantize/mixture.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <strings.h>
 
 enum { COLUMNS = 80, INDENT = 26 };
 
@@ -63,6 +65,23 @@ static Str command_summary(const Command *command) {
         for (int i = 0; mixture_name(i); i++)
             buffer_printf(&text, "%s %s", i ? "" : ":", mixture_name(i));
     return buffer_str(&text);
+}
+
+// Prints a group of options, by the first word of its title, or one option. False for neither.
+static bool print_topic(const char *topic) {
+    size_t n = strlen(topic);
+    bool is_found = false, is_group = false;
+
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
+        bool is_wanted = is_group && row->names[0];
+        if (!row->names[0]) is_group = !strncasecmp(row->help, topic, n) && !isalpha(row->help[n]);
+        for (int k = 0; k < 3 && row->names[k]; k++) is_wanted |= !strcmp(row->names[k], topic);
+        if (!is_wanted) continue;
+
+        print_definition(option_synopsis(row, true), row->help);
+        is_found = true;
+    }
+    return is_found;
 }
 
 void command_print_help(const Command *command, bool is_all) {
@@ -178,9 +197,9 @@ int command_help(const Options *o) {
     if (o->completion) return EXIT_OK;
     if (o->wants_man)
         print_man_page();
-    else if (o->n_args)
-        command_print_help(command_find(o->args[0]), o->wants_all);
-    else
+    else if (!o->n_args)
         print_overview();
+    else if (!print_topic(o->args[0]))
+        command_print_help(command_find(o->args[0]), o->wants_all);
     return EXIT_OK;
 }
