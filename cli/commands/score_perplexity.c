@@ -76,30 +76,14 @@ static bool next_tokens(Perplexity *p, Ids *ids, int *first_scored) {
     return true;
 }
 
-// Runs sequences (n) to their end, at most `parallel` at a time.
-static void run_sequences(Perplexity *p, Sequence *const *sequences, int n) {
-    Generator *g = &p->generator;
-    int first = 0; // first unfinished sequence
-
-    while (first < n) {
-        double share = (double)g->n_prefill / (double)p->n_expected;
-        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
-
-        // One forward pass for the next sequences.
-        int n_running = n - first < p->parallel ? n - first : p->parallel;
-        generate_step(g, sequences + first, n_running);
-
-        for (; first < n && sequences[first]->finish != FINISH_NONE; first++) {
-            if (sequences[first]->finish != FINISH_ERROR) continue;
-            progress_end();
-            die_error(&sequences[first]->error);
-        }
-    }
-}
-
-// Adds the result of a sequence to the total.
-static void add_result(Perplexity *p, const Sequence *s) {
+// Adds the result of a sequence to the total, and frees the sequence.
+static void take_result(Perplexity *p, Sequence *s) {
     double sum = 0, squares = 0;
+
+    if (s->finish == FINISH_ERROR) {
+        progress_end();
+        die_error(&s->error);
+    }
 
     for (const TokenLogprob *l = s->prompt_logprobs; l < s->prompt_logprobs + s->n_scored; l++) {
         double logprob = (double)l->logprob;
@@ -112,36 +96,46 @@ static void add_result(Perplexity *p, const Sequence *s) {
     p->squares += squares;
     p->n_tokens += (uint64_t)s->n_scored;
     p->n_fed += (uint64_t)s->request.n_prompt;
+
+    session_free(s->session);
+    free((int *)s->request.prompt);
+    sequence_free(s);
+    free(s);
 }
 
-// Runs all sequences, max_sequences at a time.
+// The next window or text as a sequence; NULL at the end.
+static Sequence *next_sequence(Perplexity *p) {
+    Ids ids = {0};
+    Request request = {.first_scored = 1, .uses_actual_rows = true};
+    if (!next_tokens(p, &ids, &request.first_scored)) return NULL;
+
+    request.prompt = ids.data;
+    request.n_prompt = ids.len;
+    Sequence *s = xalloc(1, sizeof *s);
+    sequence_start(s, &p->generator, &request, session_new(&p->pipeline.model.kv));
+    return s;
+}
+
+// Runs all sequences in groups of max_sequences, `parallel` at a time. Results are added in the
+// order of the input.
 static void run_all(Perplexity *p, int max_sequences) {
-    Sequence **sequences = xalloc((size_t)max_sequences, sizeof *sequences);
+    Generator *g = &p->generator;
+    Sequence **group = xalloc((size_t)max_sequences, sizeof *group);
+    int first = 0, n = 0; // unfinished sequences: [first, n) of the group
 
-    for (int n = max_sequences; n == max_sequences;) {
-        for (n = 0; n < max_sequences; n++) {
-            Ids ids = {0};
-            Request request = {.first_scored = 1, .uses_actual_rows = true};
-            if (!next_tokens(p, &ids, &request.first_scored)) break;
+    for (;;) {
+        if (first == n)
+            for (first = n = 0; n < max_sequences && (group[n] = next_sequence(p));) n++;
+        if (n == 0) break;
 
-            request.prompt = ids.data;
-            request.n_prompt = ids.len;
-            sequences[n] = xalloc(1, sizeof **sequences);
-            sequence_start(sequences[n], &p->generator, &request,
-                           session_new(&p->pipeline.model.kv));
-        }
-
-        run_sequences(p, sequences, n);
-        for (int i = 0; i < n; i++) {
-            add_result(p, sequences[i]);
-            session_free(sequences[i]->session);
-            free((int *)sequences[i]->request.prompt);
-            sequence_free(sequences[i]);
-            free(sequences[i]);
-        }
+        double share = (double)g->n_prefill / (double)p->n_expected;
+        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
+        generate_step(g, group + first, n - first < p->parallel ? n - first : p->parallel);
+        for (; first < n && group[first]->finish != FINISH_NONE; first++)
+            take_result(p, group[first]);
     }
 
-    free(sequences);
+    free(group);
 }
 
 // Reads the tokens of --ids, or of a text of at least one window.
