@@ -173,12 +173,11 @@ static double standard_error(const Perplexity *p) {
 static void print_result(Perplexity *p) {
     const Options *o = p->pipeline.options;
     Buffer out = {0};
-    JsonWriter w = {.out = &out};
     double perplexity = exp(p->nll / (double)p->n_tokens);
     double sec = now_sec() - p->start;
 
     if (o->is_json) {
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&out);
         json_write_number(&w, "perplexity", perplexity);
         json_write_number(&w, "stderr", standard_error(p));
         json_write_number(&w, "nll", p->nll);
@@ -214,20 +213,18 @@ static void open_model(Perplexity *p, const Options *o) {
 
 void score_perplexity(const Options *o) {
     static Perplexity p;
-    bool is_texts =
-        o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
-
     p.start = now_sec();
     open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
     p.source = o->ids ? IDS : WINDOWS;
-    if (is_texts) p.source = TEXTS;
+    if (!o->ids && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl")))
+        p.source = TEXTS;
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
 
-    if (is_texts) {
+    if (p.source == TEXTS) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);
         close_file_access(o);
     } else {
@@ -236,7 +233,7 @@ void score_perplexity(const Options *o) {
     }
 
     p.fed_since = now_sec();
-    run_all(&p, is_texts ? 4 * p.parallel : p.parallel);
+    run_all(&p, p.source == TEXTS ? 4 * p.parallel : p.parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);
     print_result(&p);
 }
