@@ -134,14 +134,16 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
 // Options
 
-// Sets *word to the next word of a comma-separated list and advances *list. False at the end.
-static bool next_word(const char **list, Buffer *word) {
-    if (!**list) return false;
+// Removes the first word from a comma-separated list (NULL: empty) and returns it, in static
+// memory; NULL at the end.
+static const char *next_word(const char **list) {
+    static Buffer word;
+    if (!*list || !**list) return NULL;
     size_t n = strcspn(*list, ",");
-    word->len = 0;
-    buffer_append(word, *list, n);
+    word.len = 0;
+    buffer_append(&word, *list, n);
     *list += n + ((*list)[n] == ',');
-    return true;
+    return word.data;
 }
 
 // The options that a column needs, for error messages.
@@ -162,23 +164,21 @@ static const char *default_columns(const RopeTable *t) {
 static void choose_columns(RopeTable *t) {
     const char *list = t->options->columns ? t->options->columns : default_columns(t);
     bool is_all = !strcmp(list, "all");
-    Buffer word = {0};
+    const char *word;
 
     for (int i = 0; i < N_COLUMNS; i++)
         t->is_shown[i] = (columns[i].kinds & (int)t->kind) && (is_all || i < N_KEYS);
 
-    while (!is_all && next_word(&list, &word)) {
+    while (!is_all && (word = next_word(&list))) {
         int i = 0;
-        while (i < N_COLUMNS && strcmp(columns[i].name, word.data)) i++;
+        while (i < N_COLUMNS && strcmp(columns[i].name, word)) i++;
         if (i == N_COLUMNS)
-            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word.data,
-                did_you_mean(word.data, &columns->name, sizeof *columns, N_COLUMNS));
+            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word,
+                did_you_mean(word, &columns->name, sizeof *columns, N_COLUMNS));
         if (!(columns[i].kinds & (int)t->kind))
-            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word.data, needed_options(i));
+            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word, needed_options(i));
         t->is_shown[i] = true;
     }
-
-    buffer_free(&word);
 }
 
 // Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). The default is position 0 for
@@ -216,17 +216,16 @@ static void choose_positions(RopeTable *t) {
 // Reads the values of --rotate; missing values are 0.
 static void read_vector(RopeTable *t) {
     const char *list = t->options->rotate;
-    Buffer word = {0};
+    const char *word;
     double x;
     t->vector = xalloc((size_t)t->params.dim, sizeof *t->vector);
-    for (int n = 0; list && next_word(&list, &word); n++) {
-        if (!parse_f64(word.data, &x) || fabs(x) > (double)FLT_MAX)
-            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word.data);
+    for (int n = 0; (word = next_word(&list)); n++) {
+        if (!parse_f64(word, &x) || fabs(x) > (double)FLT_MAX)
+            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word);
         if (n == t->params.dim)
             die(EXIT_USAGE, "--rotate: expected at most %d numbers", t->params.dim);
         t->vector[n] = (float)x;
     }
-    buffer_free(&word);
 }
 
 // The parameters of the model or, with --dim, of the command line alone.
@@ -252,29 +251,27 @@ static void choose_params(RopeTable *t) {
 static void init_ropes(RopeTable *t) {
     const char *list = t->options->compare;
     RopeParams p = t->params;
-    Buffer rule = {0};
+    const char *rule;
     Error err;
 
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
     if (list && p.factor == 1)
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
-    while (list && next_word(&list, &rule)) {
+    while ((rule = next_word(&list))) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
-        if (rope_rule_from_name(buffer_str(&rule)) < 0)
-            die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
+        if (rope_rule_from_name(str_of(rule)) < 0)
+            die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
         for (int k = 0; k < t->n_ropes; k++)
-            if ((int)t->ropes[k].params.rule == rope_rule_from_name(buffer_str(&rule)))
-                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule.data);
-        if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
+            if ((int)t->ropes[k].params.rule == rope_rule_from_name(str_of(rule)))
+                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule);
+        if (!rope_params_override(&p, rule, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
 
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);
-
-    buffer_free(&rule);
 }
 
 // Output
