@@ -204,7 +204,8 @@ static void choose_positions(RopeTable *t) {
         b--;
     }
 
-    if (n < 1 || text[end] || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
+    bool is_valid = n >= 1 && !text[end] && !strpbrk(text, " \t\n\v\f\r+"); // sscanf() takes these
+    if (!is_valid || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
         die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"",
             1 << 30, text);
 
