@@ -17,29 +17,23 @@ static const char STDOUT_NAME[] = "standard output";
 
 static bool has_progress; // a progress line is on the screen
 
-// Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become
-// descriptor 2 and messages would be written into it. The access mode is deliberately the opposite
-// of the usual one, so that reading from a closed stdin, or writing to a closed stdout, remains an
-// error.
-static void reserve_descriptors(void) {
+static int stdout_flags; // before output_prepare()
+static void restore_stdout(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
+
+void output_prepare(void) {
+    // Open /dev/null in place of closed standard descriptors. Otherwise a result file could become
+    // descriptor 2 and messages would be written into it. The access mode is deliberately the
+    // opposite of the usual one, so that reading from a closed stdin, or writing to a closed
+    // stdout, remains an error.
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(EXIT_RUNTIME);
-}
 
-// Makes stdout blocking, because stdio loses data if a write would block. Its flags are shared with
-// other processes and are restored at exit.
-static int stdout_flags;
-static void restore_stdout(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
-static void make_stdout_blocking(void) {
+    // Make stdout blocking, because stdio loses data if a write would block. Its flags are shared
+    // with other processes and are restored at exit.
     stdout_flags = fcntl(STDOUT_FILENO, F_GETFL);
     if (stdout_flags < 0 || !(stdout_flags & O_NONBLOCK)) return;
     if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(restore_stdout);
-}
-
-void output_prepare(void) {
-    reserve_descriptors();
-    make_stdout_blocking();
 }
 
 bool terminal_has_escapes(int fd) {

@@ -56,8 +56,6 @@ bool chat_say(Chat *c, const char *role, Str text);
 // text.data is NULL, with an answer. The file keeps the old messages until the answer has ended. If
 // there is none, they stay in the dialogue, too.
 void chat_replace(Chat *c, int from, Str text);
-// Removes the last user message and all messages after it. False if there is no user message.
-bool chat_undo(Chat *c);
 
 // On a terminal, shows the last message of the user and what follows it.
 void chat_show_last(const Chat *c);

@@ -232,8 +232,17 @@ static void command_copy(Chat *c, const char *text) {
 
 // The dialogue
 
+// Removes the last message of the user and all messages after it.
 static void command_undo(Chat *c, const char *text) {
-    if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last(d, "user");
+    if (i < 0) {
+        chat_error(c, "there is no message to go back to");
+        return;
+    }
+    dialogue_remove(d, i, d->n);
+    chat_save(c, false);
+    note(&c->options, "(undone: %s left)", count_of(d->n, "message"));
 }
 
 // With a text, replaces the last message with it. Otherwise puts the last message into the editor;

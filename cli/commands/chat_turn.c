@@ -411,15 +411,3 @@ void chat_replace(Chat *c, int from, Str text) {
     free(old.messages);
     c->is_replacing = false;
 }
-
-bool chat_undo(Chat *c) {
-    Dialogue *d = &c->dialogue;
-    int i = dialogue_last(d, "user");
-    if (i < 0) {
-        chat_error(c, "there is no message to go back to");
-        return false;
-    }
-    dialogue_remove(d, i, d->n);
-    chat_save(c, false);
-    return true;
-}

@@ -41,9 +41,13 @@ static const char *choices_of(const Option *o) {
     return names.data;
 }
 
-// Prints them, separated by spaces.
-static void put_choices(const Option *o) {
-    for (const char *c = choices_of(o); *c; c++) putchar(*c == '|' ? ' ' : *c);
+// Prints them, if there are any, separated by spaces and enclosed in two texts.
+static void put_choices(const char *before, const Option *o, const char *after) {
+    const char *c = choices_of(o);
+    if (!c) return;
+    printf("%s", before);
+    for (; *c; c++) putchar(*c == '|' ? ' ' : *c);
+    printf("%s", after);
 }
 
 // bash: three lists of option names: flags, options with a file, options with another value. The
@@ -71,11 +75,7 @@ static void put_zsh_option(const Command *c, const Option *option, const char *n
         put_quoted(option->value, ":\\");
         printf(is_file(option) ? ":_files" : ":");
     }
-    if (choices_of(option)) {
-        printf("(");
-        put_choices(option);
-        printf(")");
-    }
+    put_choices("(", option, ")");
     printf("'");
 }
 
@@ -91,12 +91,7 @@ static void put_fish_option(const Command *c, const Option *option, const char *
     printf("complete -c llama31 -n '__fish_seen_subcommand_from %s' -%c %s", c->name, kind,
            name + 1 + (kind == 'l'));
     if (option->value) printf(is_file(option) ? " -rF" : " -x");
-    if (choices_of(option)) {
-        printf("a '");
-        put_choices(option);
-        printf("'");
-    }
-
+    put_choices("a '", option, "'");
     printf(" -d '");
     put_quoted(option->help, "\\");
     printf("'\n");

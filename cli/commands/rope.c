@@ -28,31 +28,30 @@ enum { N_KEYS = 3, MAX_RULES = 16 };
 
 static const struct {
     const char *name;
-    int kinds;    // kinds of rows that have the column
-    int defaults; // kinds of rows that show it without --columns
+    int kinds; // kinds of rows that have the column
 } columns[N_COLUMNS] = {
-    [POS]                 = {"pos", TABLE | VECTOR, TABLE | VECTOR},
-    [DISTANCE]            = {"distance", DISTANCES, DISTANCES},
-    [PAIR]                = {"i", PAIRS | TABLE | VECTOR, PAIRS | TABLE | VECTOR},
-    [FREQUENCY]           = {"frequency", PAIRS | TABLE | VECTOR, PAIRS},
-    [WAVELENGTH]          = {"wavelength", PAIRS | TABLE | VECTOR, PAIRS},
-    [BAND]                = {"band", PAIRS | TABLE | VECTOR, PAIRS},
-    [RAMP]                = {"ramp", PAIRS | TABLE | VECTOR, 0},
-    [UNSCALED]            = {"unscaled", PAIRS | TABLE | VECTOR, 0},
-    [UNSCALED_WAVELENGTH] = {"unscaled_wavelength", PAIRS | TABLE | VECTOR, 0},
-    [ANGLE]               = {"angle", TABLE | VECTOR, 0},
-    [DEGREES]             = {"degrees", TABLE | VECTOR, 0},
-    [UNSCALED_ANGLE]      = {"unscaled_angle", TABLE | VECTOR, 0},
-    [COS]                 = {"cos", TABLE | VECTOR, TABLE},
-    [SIN]                 = {"sin", TABLE | VECTOR, TABLE},
-    [UNSCALED_COS]        = {"unscaled_cos", TABLE | VECTOR, 0},
-    [UNSCALED_SIN]        = {"unscaled_sin", TABLE | VECTOR, 0},
-    [X]                   = {"x", VECTOR, VECTOR},
-    [Y]                   = {"y", VECTOR, VECTOR},
-    [ROTATED_X]           = {"rotated_x", VECTOR, VECTOR},
-    [ROTATED_Y]           = {"rotated_y", VECTOR, VECTOR},
-    [MEAN]                = {"mean", DISTANCES, DISTANCES},
-    [BOUND]               = {"bound", DISTANCES, DISTANCES},
+    [POS]                 = {"pos", TABLE | VECTOR},
+    [DISTANCE]            = {"distance", DISTANCES},
+    [PAIR]                = {"i", PAIRS | TABLE | VECTOR},
+    [FREQUENCY]           = {"frequency", PAIRS | TABLE | VECTOR},
+    [WAVELENGTH]          = {"wavelength", PAIRS | TABLE | VECTOR},
+    [BAND]                = {"band", PAIRS | TABLE | VECTOR},
+    [RAMP]                = {"ramp", PAIRS | TABLE | VECTOR},
+    [UNSCALED]            = {"unscaled", PAIRS | TABLE | VECTOR},
+    [UNSCALED_WAVELENGTH] = {"unscaled_wavelength", PAIRS | TABLE | VECTOR},
+    [ANGLE]               = {"angle", TABLE | VECTOR},
+    [DEGREES]             = {"degrees", TABLE | VECTOR},
+    [UNSCALED_ANGLE]      = {"unscaled_angle", TABLE | VECTOR},
+    [COS]                 = {"cos", TABLE | VECTOR},
+    [SIN]                 = {"sin", TABLE | VECTOR},
+    [UNSCALED_COS]        = {"unscaled_cos", TABLE | VECTOR},
+    [UNSCALED_SIN]        = {"unscaled_sin", TABLE | VECTOR},
+    [X]                   = {"x", VECTOR},
+    [Y]                   = {"y", VECTOR},
+    [ROTATED_X]           = {"rotated_x", VECTOR},
+    [ROTATED_Y]           = {"rotated_y", VECTOR},
+    [MEAN]                = {"mean", DISTANCES},
+    [BOUND]               = {"bound", DISTANCES},
 };
 // clang-format on
 
@@ -135,14 +134,16 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
 // Options
 
-// Sets *word to the next word of a comma-separated list and advances *list. False at the end.
-static bool next_word(const char **list, Buffer *word) {
-    if (!**list) return false;
+// Removes the first word from a comma-separated list (NULL: empty) and returns it, in static
+// memory; NULL at the end.
+static const char *next_word(const char **list) {
+    static Buffer word;
+    if (!*list || !**list) return NULL;
     size_t n = strcspn(*list, ",");
-    word->len = 0;
-    buffer_append(word, *list, n);
+    word.len = 0;
+    buffer_append(&word, *list, n);
     *list += n + ((*list)[n] == ',');
-    return true;
+    return word.data;
 }
 
 // The options that a column needs, for error messages.
@@ -152,40 +153,40 @@ static const char *needed_options(int column) {
     return "--rotate without --decay";
 }
 
+// The columns without --columns, beside those that identify the row.
+static const char *default_columns(const RopeTable *t) {
+    if (t->kind == DISTANCES) return "mean,bound";
+    if (t->kind == VECTOR) return "x,y,rotated_x,rotated_y";
+    if (t->kind == TABLE) return "cos,sin";
+    return t->options->compare ? "frequency" : "frequency,wavelength,band";
+}
+
 static void choose_columns(RopeTable *t) {
-    const char *list = t->options->columns;
-    bool is_all = list && !strcmp(list, "all");
-    bool is_list = list && !is_all;
-    bool is_comparison = t->options->compare && !list && t->kind == PAIRS;
-    Buffer word = {0};
+    const char *list = t->options->columns ? t->options->columns : default_columns(t);
+    bool is_all = !strcmp(list, "all");
+    const char *word;
 
-    // Without --columns, choose the default columns; with "all", every column of this kind of row.
-    // A list is added to the key columns.
-    for (int i = 0; i < N_COLUMNS; i++) {
-        int kinds = is_all ? columns[i].kinds : columns[i].defaults;
-        bool is_extra = i >= N_KEYS && (is_list || (is_comparison && i != FREQUENCY));
-        t->is_shown[i] = (kinds & (int)t->kind) && !is_extra;
-    }
+    for (int i = 0; i < N_COLUMNS; i++)
+        t->is_shown[i] = (columns[i].kinds & (int)t->kind) && (is_all || i < N_KEYS);
 
-    while (is_list && next_word(&list, &word)) {
+    while (!is_all && (word = next_word(&list))) {
         int i = 0;
-        while (i < N_COLUMNS && strcmp(columns[i].name, word.data)) i++;
+        while (i < N_COLUMNS && strcmp(columns[i].name, word)) i++;
         if (i == N_COLUMNS)
-            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word.data,
-                did_you_mean(word.data, &columns->name, sizeof *columns, N_COLUMNS));
+            die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word,
+                did_you_mean(word, &columns->name, sizeof *columns, N_COLUMNS));
         if (!(columns[i].kinds & (int)t->kind))
-            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word.data, needed_options(i));
+            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word, needed_options(i));
         t->is_shown[i] = true;
     }
-
-    buffer_free(&word);
 }
 
 // Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). The default is position 0 for
 // frequencies, positions 0 to 3 for a vector, and 256 distances up to the original context.
 static void choose_positions(RopeTable *t) {
     const char *text = t->options->positions;
-    int64_t a = 0, b = 0, step = 1;
+    long long a = 0, b = 0, step = 1;
+    int end = 0;
 
     if (!text) {
         int context = t->params.orig_ctx;
@@ -195,42 +196,37 @@ static void choose_positions(RopeTable *t) {
         return;
     }
 
-    char *copy = (char *)str_copy(str_of(text)).data;
-    char *to = strstr(copy, "..");
-    char *colon = to ? strchr(to, ':') : NULL;
-    if (colon) *colon = 0;
-    if (to) *to = 0;
-    bool ok = parse_i64(copy, &a) && (!to || parse_i64(to + 2, &b)) &&
-              (!colon || parse_i64(colon + 1, &step));
-    if (!to) {
-        b = a - 1;
+    // `end` is the length of the text that has one of the forms.
+    int n = sscanf(text, "%10lld..%10lld%n:%10lld%n", &a, &b, &end, &step, &end);
+    if (n < 2) {
+        n = sscanf(text, "%10lld%n", &b, &end);
         a = 0;
+        b--;
     }
 
-    if (!ok || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
+    bool is_valid = n >= 1 && !text[end] && !strpbrk(text, " \t\n\v\f\r+"); // sscanf() takes these
+    if (!is_valid || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
         die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"",
             1 << 30, text);
 
     t->first = (int)a;
     t->last = (int)b;
     t->step = (int)step;
-    free(copy);
 }
 
 // Reads the values of --rotate; missing values are 0.
 static void read_vector(RopeTable *t) {
     const char *list = t->options->rotate;
-    Buffer word = {0};
+    const char *word;
     double x;
     t->vector = xalloc((size_t)t->params.dim, sizeof *t->vector);
-    for (int n = 0; list && next_word(&list, &word); n++) {
-        if (!parse_f64(word.data, &x) || fabs(x) > (double)FLT_MAX)
-            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word.data);
+    for (int n = 0; (word = next_word(&list)); n++) {
+        if (!parse_f64(word, &x) || fabs(x) > (double)FLT_MAX)
+            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word);
         if (n == t->params.dim)
             die(EXIT_USAGE, "--rotate: expected at most %d numbers", t->params.dim);
         t->vector[n] = (float)x;
     }
-    buffer_free(&word);
 }
 
 // The parameters of the model or, with --dim, of the command line alone.
@@ -256,29 +252,27 @@ static void choose_params(RopeTable *t) {
 static void init_ropes(RopeTable *t) {
     const char *list = t->options->compare;
     RopeParams p = t->params;
-    Buffer rule = {0};
+    const char *rule;
     Error err;
 
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
     if (list && p.factor == 1)
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
-    while (list && next_word(&list, &rule)) {
+    while ((rule = next_word(&list))) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
-        if (rope_rule_from_name(buffer_str(&rule)) < 0)
-            die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule.data);
+        if (rope_rule_from_name(str_of(rule)) < 0)
+            die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
         for (int k = 0; k < t->n_ropes; k++)
-            if ((int)t->ropes[k].params.rule == rope_rule_from_name(buffer_str(&rule)))
-                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule.data);
-        if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
+            if ((int)t->ropes[k].params.rule == rope_rule_from_name(str_of(rule)))
+                die(EXIT_USAGE, "--compare: duplicate rule \"%s\"", rule);
+        if (!rope_params_override(&p, rule, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
 
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);
-
-    buffer_free(&rule);
 }
 
 // Output

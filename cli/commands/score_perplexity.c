@@ -76,30 +76,14 @@ static bool next_tokens(Perplexity *p, Ids *ids, int *first_scored) {
     return true;
 }
 
-// Runs sequences (n) to their end, at most `parallel` at a time.
-static void run_sequences(Perplexity *p, Sequence *const *sequences, int n) {
-    Generator *g = &p->generator;
-    int first = 0; // first unfinished sequence
-
-    while (first < n) {
-        double share = (double)g->n_prefill / (double)p->n_expected;
-        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
-
-        // One forward pass for the next sequences.
-        int n_running = n - first < p->parallel ? n - first : p->parallel;
-        generate_step(g, sequences + first, n_running);
-
-        for (; first < n && sequences[first]->finish != FINISH_NONE; first++) {
-            if (sequences[first]->finish != FINISH_ERROR) continue;
-            progress_end();
-            die_error(&sequences[first]->error);
-        }
-    }
-}
-
-// Adds the result of a sequence to the total.
-static void add_result(Perplexity *p, const Sequence *s) {
+// Adds the result of a sequence to the total, and frees the sequence.
+static void take_result(Perplexity *p, Sequence *s) {
     double sum = 0, squares = 0;
+
+    if (s->finish == FINISH_ERROR) {
+        progress_end();
+        die_error(&s->error);
+    }
 
     for (const TokenLogprob *l = s->prompt_logprobs; l < s->prompt_logprobs + s->n_scored; l++) {
         double logprob = (double)l->logprob;
@@ -112,36 +96,46 @@ static void add_result(Perplexity *p, const Sequence *s) {
     p->squares += squares;
     p->n_tokens += (uint64_t)s->n_scored;
     p->n_fed += (uint64_t)s->request.n_prompt;
+
+    session_free(s->session);
+    free((int *)s->request.prompt);
+    sequence_free(s);
+    free(s);
 }
 
-// Runs all sequences, max_sequences at a time.
+// The next window or text as a sequence; NULL at the end.
+static Sequence *next_sequence(Perplexity *p) {
+    Ids ids = {0};
+    Request request = {.first_scored = 1, .uses_actual_rows = true};
+    if (!next_tokens(p, &ids, &request.first_scored)) return NULL;
+
+    request.prompt = ids.data;
+    request.n_prompt = ids.len;
+    Sequence *s = xalloc(1, sizeof *s);
+    sequence_start(s, &p->generator, &request, session_new(&p->pipeline.model.kv));
+    return s;
+}
+
+// Runs all sequences in groups of max_sequences, `parallel` at a time. Results are added in the
+// order of the input.
 static void run_all(Perplexity *p, int max_sequences) {
-    Sequence **sequences = xalloc((size_t)max_sequences, sizeof *sequences);
+    Generator *g = &p->generator;
+    Sequence **group = xalloc((size_t)max_sequences, sizeof *group);
+    int first = 0, n = 0; // unfinished sequences: [first, n) of the group
 
-    for (int n = max_sequences; n == max_sequences;) {
-        for (n = 0; n < max_sequences; n++) {
-            Ids ids = {0};
-            Request request = {.first_scored = 1, .uses_actual_rows = true};
-            if (!next_tokens(p, &ids, &request.first_scored)) break;
+    for (;;) {
+        if (first == n)
+            for (first = n = 0; n < max_sequences && (group[n] = next_sequence(p));) n++;
+        if (n == 0) break;
 
-            request.prompt = ids.data;
-            request.n_prompt = ids.len;
-            sequences[n] = xalloc(1, sizeof **sequences);
-            sequence_start(sequences[n], &p->generator, &request,
-                           session_new(&p->pipeline.model.kv));
-        }
-
-        run_sequences(p, sequences, n);
-        for (int i = 0; i < n; i++) {
-            add_result(p, sequences[i]);
-            session_free(sequences[i]->session);
-            free((int *)sequences[i]->request.prompt);
-            sequence_free(sequences[i]);
-            free(sequences[i]);
-        }
+        double share = (double)g->n_prefill / (double)p->n_expected;
+        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
+        generate_step(g, group + first, n - first < p->parallel ? n - first : p->parallel);
+        for (; first < n && group[first]->finish != FINISH_NONE; first++)
+            take_result(p, group[first]);
     }
 
-    free(sequences);
+    free(group);
 }
 
 // Reads the tokens of --ids, or of a text of at least one window.
@@ -179,12 +173,11 @@ static double standard_error(const Perplexity *p) {
 static void print_result(Perplexity *p) {
     const Options *o = p->pipeline.options;
     Buffer out = {0};
-    JsonWriter w = {.out = &out};
     double perplexity = exp(p->nll / (double)p->n_tokens);
     double sec = now_sec() - p->start;
 
     if (o->is_json) {
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&out);
         json_write_number(&w, "perplexity", perplexity);
         json_write_number(&w, "stderr", standard_error(p));
         json_write_number(&w, "nll", p->nll);
@@ -220,20 +213,18 @@ static void open_model(Perplexity *p, const Options *o) {
 
 void score_perplexity(const Options *o) {
     static Perplexity p;
-    bool is_texts =
-        o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
-
     p.start = now_sec();
     open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
     p.source = o->ids ? IDS : WINDOWS;
-    if (is_texts) p.source = TEXTS;
+    if (!o->ids && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl")))
+        p.source = TEXTS;
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
 
-    if (is_texts) {
+    if (p.source == TEXTS) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);
         close_file_access(o);
     } else {
@@ -242,7 +233,7 @@ void score_perplexity(const Options *o) {
     }
 
     p.fed_since = now_sec();
-    run_all(&p, is_texts ? 4 * p.parallel : p.parallel);
+    run_all(&p, p.source == TEXTS ? 4 * p.parallel : p.parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);
     print_result(&p);
 }

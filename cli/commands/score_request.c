@@ -241,32 +241,6 @@ static bool parse_continuations(Record *r, const Json *root, Source *list, Error
     return true;
 }
 
-// score --choices: the prompt and the choices of the command line.
-static bool parse_options_only(Record *r, Str prompt, Error *err) {
-    const Pipeline *p = r->pipeline;
-    JsonDoc doc = {0};
-    Source context = {.text = prompt}, *list = NULL;
-    bool is_plain = p->options->is_raw || p->tpl.is_none;
-    int n;
-    Error why;
-
-    r->score->has_choices = r->score->is_whole = true;
-    Str *items = json_list(&doc, p->options->choices, &n, &why);
-    if (!items) return error_set(err, why.code, "--choices: %s", why.text);
-    list = xalloc((size_t)n, sizeof *list);
-    for (int i = 0; i < n; i++) list[i].text = items[i];
-    free(items);
-
-    if (n && !is_plain) context = (Source){.has_ids = true};
-    bool ok = n && (is_plain || prompt_encode(p, p->options, prompt, false, &context.ids, err)) &&
-              encode_pairs(r, &context, list, n, err);
-
-    free(context.ids.data);
-    free(list);
-    json_free(&doc);
-    return ok;
-}
-
 // Sets prompt and request of the record of an item.
 static void begin_item(Record *r) {
     ScoreItem *item = &r->parent->score->items[r->index];
@@ -326,9 +300,33 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     return ok;
 }
 
+// score --choices: the prompt and the choices of the command line, as the object of a request.
+static bool parse_command_line(Record *r, Str prompt, Error *err) {
+    JsonDoc doc = {0};
+    int n;
+    Error why;
+    Str *items = json_list(&doc, r->pipeline->options->choices, &n, &why);
+    if (!items) return error_set(err, why.code, "--choices: %s", why.text);
+
+    Json *texts = xalloc((size_t)n, sizeof *texts);
+    for (int i = 0; i < n; i++) {
+        texts[i] = (Json){.kind = JSON_STRING, .string = items[i]};
+        if (i) texts[i - 1].next = &texts[i];
+    }
+    Json choices = {.kind = JSON_ARRAY, .key = str_of("choices"), .child = texts, .n_items = n};
+    Json first = {JSON_STRING, .key = str_of("prompt"), .string = prompt, .next = &choices};
+    r->score->is_whole = true;
+    bool ok = parse_line(r, &(Json){JSON_OBJECT, .child = &first, .n_items = 2}, err);
+
+    free(texts);
+    free(items);
+    json_free(&doc);
+    return ok;
+}
+
 bool score_record_parse(Record *r, const Json *root, Str text, Error *err) {
     r->score = xalloc(1, sizeof *r->score);
-    if (!(root ? parse_line(r, root, err) : parse_options_only(r, text, err))) return false;
+    if (!(root ? parse_line(r, root, err) : parse_command_line(r, text, err))) return false;
     begin_item(r);
     return true;
 }

@@ -64,12 +64,11 @@ static void encode_conversation(const Options *o, const Gguf *g, Tokenizer *t, I
 // Appends the bytes of a token as they appear between quotes: with \", \\ and \n, and other control
 // bytes as \xNN.
 static void put_piece(Buffer *out, Str s) {
-    static const char special[] = "\"\\\n", letters[] = "\"\\n";
-    for (size_t i = 0, end; i < s.len; i = end) {
-        const char *found = memchr(special, s.data[i], 3);
-        if (found) buffer_printf(out, "\\%c", letters[found - special]);
-        for (end = i + !!found; end < s.len && !memchr(special, s.data[end], 3);) end++;
-        buffer_put_escaped(out, (Str){s.data + i + !!found, end - i - !!found}, "");
+    for (size_t i = 0; i < s.len;) {
+        char c = s.data[i], shown[17];
+        i += utf8_escape(s.data + i, s.len - i, "", shown);
+        if (c == '"' || c == '\\') buffer_puts(out, "\\");
+        buffer_puts(out, c == '\n' ? "\\n" : shown);
     }
 }
 
