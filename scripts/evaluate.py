@@ -6,7 +6,7 @@
     scripts/evaluate.py -m MODEL.gguf --meta samples.jsonl              # Meta's published samples
 
 Prompts and metrics are those of lm-evaluation-harness (v0.4.8); the table names the version of each task. See
-docs/evaluation.md for the files."""
+docs/scoring.md for the files."""
 import argparse
 import csv
 import glob
