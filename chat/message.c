@@ -52,17 +52,17 @@ static bool read_content(const Json *content, Buffer *out, Error *err) {
     return true;
 }
 
-// For json_write_value(): if v is the member "arguments" and contains an object as a string, writes
-// the object.
-static bool put_arguments(Buffer *out, const Json *v) {
+bool message_put_arguments(Buffer *out, const Json *v) {
     JsonDoc doc = {0};
-    Error err;
-    bool is_object = v->kind == JSON_STRING && str_is(v->key, "arguments") &&
-                     json_parse(&doc, v->string.data, v->string.len, &err) &&
+    bool is_text = v->kind == JSON_STRING;
+    if (!str_is(v->key, "arguments")) return false;
+    bool is_empty = v->kind == JSON_NULL || (is_text && str_is_blank(v->string));
+    bool is_object = is_text && !is_empty &&
+                     json_parse(&doc, v->string.data, v->string.len, &(Error){0}) &&
                      doc.root->kind == JSON_OBJECT;
-    if (is_object) buffer_put(out, v->string);
+    if (is_empty || is_object) buffer_put(out, is_empty ? str_of("{}") : v->string);
     json_free(&doc);
-    return is_object;
+    return is_empty || is_object;
 }
 
 bool message_read(const Json *object, Message *out, Error *err) {
@@ -104,7 +104,7 @@ bool message_read(const Json *object, Message *out, Error *err) {
         if (m == content)
             json_write_string(&w, NULL, buffer_str(&text));
         else
-            json_write_value(&w, NULL, m, m == calls ? put_arguments : NULL);
+            json_write_value(&w, NULL, m, m == calls ? message_put_arguments : NULL);
     }
     json_end_object(&w);
 

@@ -17,6 +17,9 @@ Message message_make(Str role, Str content);
 // string, and tool call arguments that are JSON in a string become objects. False with err (exit
 // 1), which names the member, if a template could not represent the message.
 bool message_read(const Json *object, Message *out, Error *err);
+// For json_write_value(): if v is the member "arguments" and contains an object as a string, writes
+// the object; for null or a blank string, {}.
+bool message_put_arguments(Buffer *out, const Json *v);
 Str content_skip_space(Str content); // removes white space at the beginning
 Str content_strip(Str content);      // removes white space at both ends
 bool message_is_role(Str role);      // true for the roles that a message can have

@@ -22,6 +22,8 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 typedef struct {
     Str tools;      // a JSON array; data NULL: none
     bool is_forced; // the whole reply is a call {"name", "parameters"}, by "tool_choice"
+    bool is_banned; // no call can begin
+    Str only;       // is_forced: the only tool that can be called; data NULL: any
 } ToolOffer;
 
 // Parses the text of a reply: `raw` contains control tokens by name, `shown` omits them. A tool

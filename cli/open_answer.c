@@ -116,45 +116,51 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
 
 // Tool calls.
 
-// Appends the schema of a tool's parameters; NULL: any object. A reference such as "#/$defs/x" is
-// relative to the parameters, so they get their own base URI.
+// Appends the schema of a tool's parameters, which are an object; NULL: any object. A reference such
+// as "#/$defs/x" is relative to the parameters, so they get their own base URI.
 static void put_parameters(Buffer *out, const Json *parameters, int i) {
     Buffer text = {0};
-    if (parameters)
-        json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
-    else
-        buffer_puts(&text, "{\"type\":\"object\"}");
+    if (parameters) json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
+    bool is_any = !text.data || !strcmp(text.data, "{}") || !strcmp(text.data, "true");
+    bool has_members = !is_any && *text.data == '{';
+    const Json *type = json_get(parameters, "type");
+    bool has_other_type = type && !json_is(type, "object"); // such as ["object", "null"]
 
-    bool has_references = str_contains(buffer_str(&text), "\"$ref\"");
-    if (has_references && parameters->kind == JSON_OBJECT && !json_get(parameters, "$id"))
-        buffer_printf(out, "{\"$id\":\"tool:/%d\",%s", i, text.data + 1); // after its brace
-    else
-        buffer_put(out, buffer_str(&text));
+    if (has_other_type) buffer_puts(out, "{\"allOf\":[");
+    if (is_any || has_members) buffer_puts(out, "{");
+    if (is_any || (has_members && !type)) buffer_puts(out, "\"type\":\"object\"");
+    if (has_members && !type) buffer_puts(out, ",");
+    if (has_members && str_contains(buffer_str(&text), "\"$ref\"") && !json_get(parameters, "$id"))
+        buffer_printf(out, "\"$id\":\"tool:/%d\",", i);
+    buffer_puts(out, is_any ? "}" : text.data + has_members);
+    if (has_other_type) buffer_puts(out, "],\"type\":\"object\"}");
     buffer_free(&text);
 }
 
-int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
-                     bool is_list, const bool *takes_any) {
+// Appends the JSON Schema of calls of the tools, or of the only one that can be called:
+// {"name": NAME, KEY: PARAMETERS} or, as the form says, an array of them. takes_any (one per tool):
+// the parameters are any object. Returns the number of tools.
+static int put_calls(Buffer *out, const Json *tools, Str only, const CallForm *form,
+                     const bool *takes_any) {
     int n = 0, i = 0;
-    if (is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
+    if (form->is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
     buffer_puts(out, "{\"anyOf\":[");
 
-    // {"name": NAME, KEY: PARAMETERS}
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next, i++) {
         const Json *function = json_get(tool, "function");
         const Json *name = json_get_string(function, "name");
-        if (wanted && !str_eq(*wanted, name->string)) continue;
+        if (only.data && !str_eq(only, name->string)) continue;
 
         buffer_puts(out, n ? "," : "");
         buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
         json_quote(out, name->string);
-        buffer_printf(out, "},\"%s\":", key);
-        bool is_any = takes_any && takes_any[i];
-        put_parameters(out, is_any ? NULL : json_get_value(function, "parameters"), n++);
-        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}", key);
+        buffer_printf(out, "},\"%s\":", form->key);
+        put_parameters(out, takes_any[i] ? NULL : json_get_value(function, "parameters"), n++);
+        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",
+                      form->key);
     }
 
-    buffer_puts(out, is_list ? "]}}" : "]}");
+    buffer_puts(out, form->is_list ? "]}}" : "]}");
     return n;
 }
 
@@ -166,56 +172,81 @@ static void note_once(const Options *o, const char *text) {
     if (is_new) note(o, "%s", text);
 }
 
-static bool compile_calls(const Pipeline *p, const Options *o, const Buffer *schema,
+static bool compile_calls(const Pipeline *p, const Options *o, Str schema,
                           CompiledConstraint **out, Error *err) {
-    ConstraintSpec source = {.schema_text = buffer_str(schema),
+    ConstraintSpec source = {.schema_text = schema,
                              .is_ordered = true, // the name comes before the parameters
                              .is_closed = !o->extra_properties};
     return constraint_compile(p->constraints, &source, out, NULL, err);
 }
 
-// Compiles the calls of all tools. If this fails, the parameters of each tool whose own schema
-// cannot be compiled are any JSON object, and a note names the tool and the reason.
-static bool compile_tools(const Pipeline *p, const Options *o, const Json *tools,
-                          CompiledConstraint **out, Error *err) {
-    const CallForm *form = p->tpl.call_forms[0];
-    bool *takes_any = xalloc((size_t)tools->n_items + 1, sizeof *takes_any);
-    Buffer schema = {0}, notes = {0};
+// Builds the schema of the calls of an offer. The parameters of each tool whose own schema cannot
+// be compiled or has no text are any JSON object, and a note names the tool and the reason.
+static bool build_calls(const Pipeline *p, const Options *o, const Json *tools, Str only,
+                        const CallForm *form, Buffer *schema, Buffer *notes, Error *err) {
+    bool *takes_any = xalloc((size_t)(tools ? tools->n_items : 0) + 1, sizeof *takes_any);
+    CompiledConstraint *compiled;
     Error why;
     int i = 0;
 
-    tools_put_schema(&schema, tools, NULL, form->key, form->is_list, NULL);
-    bool ok = compile_calls(p, o, &schema, out, err);
-    for (const Json *tool = ok ? NULL : tools->child; tool; tool = tool->next, i++) {
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next, i++) {
         const Json *function = json_get(tool, "function");
-        schema.len = 0;
-        put_parameters(&schema, json_get_value(function, "parameters"), i);
-        takes_any[i] = !compile_calls(p, o, &schema, out, &why);
-        constraint_release(*out);
+        Str name = json_get(function, "name")->string;
+        if (only.data && !str_eq(only, name)) continue;
+        schema->len = 0;
+        put_parameters(schema, json_get_value(function, "parameters"), i);
+        takes_any[i] = !compile_calls(p, o, buffer_str(schema), &compiled, &why);
+        constraint_release(compiled);
         if (takes_any[i])
-            buffer_printf(&notes, "%stool %.*s: its arguments are only a JSON object: %s",
-                          notes.len ? "; " : "", SHOWN(json_get(function, "name")->string),
-                          why.text);
+            buffer_printf(notes, "%stool %.*s: its arguments are only a JSON object: %s",
+                          notes->len ? "; " : "", SHOWN(name), why.text);
     }
 
-    if (!ok) {
-        schema.len = 0;
-        tools_put_schema(&schema, tools, NULL, form->key, form->is_list, takes_any);
-        ok = compile_calls(p, o, &schema, out, err);
-        if (ok && notes.len) note_once(o, notes.data);
-    }
-    buffer_free(&notes);
-    buffer_free(&schema);
+    schema->len = 0;
+    int n = put_calls(schema, tools, only, form, takes_any);
     free(takes_any);
+    if (!n) return error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+    bool ok = compile_calls(p, o, buffer_str(schema), &compiled, err);
+    constraint_release(compiled);
     return ok;
+}
+
+// Sets *out to the schema of the calls of an offer, which is valid until the next call. Most
+// requests of a batch have the same tools, so the last schema is kept.
+static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
+                       const ToolOffer *offer, const CallForm *form, Buffer *notes, Str *out,
+                       Error *err) {
+    static Buffer last, schema, problems;
+    Buffer key = {0};
+    buffer_printf(&key, "%d %s %.*s ", o->extra_properties, form->opener,
+                  (int)offer->only.len, offer->only.data ? offer->only.data : "");
+    buffer_put(&key, offer->tools);
+
+    bool is_last = str_eq(buffer_str(&key), buffer_str(&last));
+    buffer_free(&last);
+    last = key;
+    if (!is_last) {
+        problems.len = 0;
+        if (!build_calls(p, o, tools, offer->only, form, &schema, &problems, err)) {
+            buffer_free(&last);
+            return false;
+        }
+    }
+
+    if (problems.len) note_once(o, problems.data);
+    if (notes) buffer_put(notes, buffer_str(&problems));
+    *out = buffer_str(&schema);
+    return true;
 }
 
 // Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
 static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, const Json *tools,
-                                           bool is_banned, AnswerSpec *spec) {
+                                           const ToolOffer *offer, AnswerSpec *spec,
+                                           Buffer *notes) {
     const CallForm *form = p->tpl.call_forms[0];
     CompiledConstraint *constraint = NULL;
     Buffer problem = {0};
+    Str schema;
     Error err;
 
     spec->n_openers = p->tpl.n_call_forms;
@@ -223,8 +254,9 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
         spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
 
     if (!form) buffer_puts(&problem, "tool calls are not enforced: unknown form of the template");
-    if (form && !is_banned) {
-        if (!compile_tools(p, o, tools, &constraint, &err)) {
+    if (form && !offer->is_banned) {
+        if (!find_calls(p, o, tools, offer, form, notes, &schema, &err) ||
+            !compile_calls(p, o, schema, &constraint, &err)) {
             buffer_printf(&problem, "tool calls are not enforced: %s", err.text);
             spec->n_openers = 0;
         }
@@ -233,6 +265,7 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
     }
 
     if (problem.len) note_once(o, problem.data);
+    if (problem.len && notes) buffer_put(notes, buffer_str(&problem));
     buffer_free(&problem);
     return constraint;
 }
@@ -240,8 +273,10 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
 // The answer.
 
 bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
-                 Str tools, bool bans_calls, Request *r, AnswerState **out, Error *err) {
+                 const ToolOffer *offer, Request *r, AnswerState **out, Buffer *notes, Error *err) {
+    static const CallForm forced = {.opener = "", .closer = "", .key = "parameters"};
     CompiledConstraint *constraint;
+    ConstraintSpec source = *own;
     JsonDoc doc = {0};
     *out = NULL;
 
@@ -254,12 +289,17 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
     if (reasoning == REASONING_OFF) spec = (AnswerSpec){.no_think = true};
 
     // The constraint of the request, or else of the options, or else of the offered tools.
-    if (!constraint_open(p->constraints, o, own, &constraint, err)) return false;
-    bool is_whole = constraint; // applies to the answer as a whole
-    if (!constraint && tools.len && json_parse(&doc, tools.data, tools.len, &(Error){0}) &&
-        doc.root->n_items)
-        constraint = constrain_calls(p, o, doc.root, bans_calls, &spec);
+    bool has_tools = offer->tools.len &&
+                     json_parse(&doc, offer->tools.data, offer->tools.len, &(Error){0}) &&
+                     doc.root->n_items;
+    bool ok = !offer->is_forced || find_calls(p, o, has_tools ? doc.root : NULL, offer, &forced,
+                                              notes, &source.schema_text, err);
+    ok = ok && constraint_open(p->constraints, o, &source, &constraint, err);
+    bool is_whole = ok && constraint; // applies to the answer as a whole
+    if (ok && !constraint && has_tools)
+        constraint = constrain_calls(p, o, doc.root, offer, &spec, notes);
     json_free(&doc);
+    if (!ok) return false;
     if (!constraint && !spec.n_openers && !spec.budget) return true;
 
     *out = answer_new(p->tokenizer, &spec, constraint, r);

@@ -2,6 +2,7 @@
 // constraint and the calls of its tools.
 #pragma once
 
+#include "chat/reply.h"
 #include "cli/open_model.h"
 #include "generate/answer.h"
 
@@ -28,17 +29,12 @@ void constraint_put_settings(const Options *o, Buffer *out);
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err);
 
-// Appends the JSON Schema of calls of the offered tools, or only of the tool `wanted` (NULL: any):
-// {"name": NAME, KEY: PARAMETERS}, with is_list an array of them. takes_any (one per tool,
-// may be NULL): the parameters are any object. Returns the number of tools.
-int tools_put_schema(Buffer *out, const Json *tools, const Str *wanted, const char *key,
-                     bool is_list, const bool *takes_any);
 // Sets the constraint of a request: the reasoning of the options, and the constraint of `own` or of
-// the options (constraint_open). Without a constraint, the calls of `tools` (a JSON array; data
-// NULL: none) are constrained in the form of the template or, if bans_calls is set, excluded.
-// has_reasoning: the template knows <think>. *out is NULL if any answer is allowed.
+// the options (constraint_open) or, if the offer is forced, a call. Without a constraint, the calls
+// of the offered tools are constrained in the form of the template, or excluded. has_reasoning: the
+// template knows <think>. *out is NULL if any answer is allowed.
 //
-// Prints notes: where the constraint begins, calls that are not enforced. False with err as
-// constraint_open().
+// Prints notes: where the constraint begins, calls or arguments that are not enforced. The latter
+// are also appended to `notes` (may be NULL). False with err as constraint_open().
 bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
-                 Str tools, bool bans_calls, Request *r, AnswerState **out, Error *err);
+                 const ToolOffer *offer, Request *r, AnswerState **out, Buffer *notes, Error *err);

@@ -35,7 +35,8 @@ struct AnswerState {
     int budget, n_reasoning;        // most reasoning tokens (negative: no limit), and those so far
     Ids fed;                        // tokens that are fed: the first n_fed are in the text
     int n_fed;
-    Ids whole; // tokens that contain an opener
+    Ids whole;         // tokens that contain an opener
+    bool has_misbegun; // a token of `start` did not fit the constraint
 };
 
 static const char think_open[] = "<think>", think_close[] = "</think>";
@@ -62,6 +63,7 @@ bool answer_is_complete(const AnswerState *a) {
 }
 
 bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
+    if (a->has_misbegun) return false;
     if (answer_may_think(a) || is_free(a)) return !is_whole || answer_is_complete(a);
     Matcher *m = constraint_begin(a->constraint);
     bool is_match = matcher_accept(m, a->start) == a->start.len &&
@@ -454,7 +456,7 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
     // Read the beginning of the answer. The template may have put a space before it.
     Str first = start->n_tokens ? tokenizer_piece(t, r->prompt[n_prompt], false) : start->open;
     if (start->text.len && *first.data != *start->text.data) a->drops_space = true;
-    for (int i = n_prompt; i < r->n_prompt; i++) accept_token(a, r->prompt[i]);
+    for (int i = n_prompt; i < r->n_prompt; i++) a->has_misbegun |= !accept_token(a, r->prompt[i]);
     return a;
 }
 

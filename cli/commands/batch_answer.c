@@ -254,6 +254,7 @@ void record_finish(Record *r, const BatchTask *task) {
     task->write(&w, parent);
     if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
+    if (parent->notes.len) json_write_string(&w, "note", buffer_str(&parent->notes));
     end_answer(&w);
 }
 

@@ -40,7 +40,6 @@ typedef struct Record {
     Options options;     // those of the command line, replaced by those of the request
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
     ConstraintSpec spec; // the requested constraint, while the request is parsed
-    Buffer tool_schema;  // JSON Schema of a forced tool call, to which `spec` points
     Buffer tools;        // JSON array of the tools of the request, or of the command line
     Buffer kwargs;       // JSON object of template variables
     Ids prompt;
@@ -53,6 +52,8 @@ typedef struct Record {
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
     bool has_tools;       // the model was offered tools
     bool is_forced;       // the answer is a call of one of them
+    Str forced_tool;      // that one, while the request is parsed; data NULL: any
+    Buffer notes;         // what of the request is not enforced; or empty
     Request request;
     AnswerState *constraint; // NULL: none
 

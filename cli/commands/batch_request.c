@@ -425,23 +425,19 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
 // Prompts
 
-// Constrains the text to a call of any tool, or of the tool that `choice` names. The call has the
-// JSON form of Llama 3.1, which reply_parse() accepts for every template with tools.
-static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
+// Requires a call of any tool, or of the tool that `choice` names. The call has the JSON form of
+// Llama 3.1, which reply_parse() accepts for every template with tools.
+static bool force_tool_call(Record *r, const Json *choice, Error *err) {
     const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
 
     if (!wanted && !json_is(choice, "required"))
         return record_mismatch(err, "tool_choice",
                                "\"auto\", \"none\", \"required\" or a function's name", choice);
-    if (constraint_n_sources(&r->spec))
-        return error_set(err, EXIT_RUNTIME,
-                         "tool_choice: cannot be combined with another constraint");
-
-    int n_calls = tools_put_schema(&r->tool_schema, tools, wanted ? &wanted->string : NULL,
-                                   "parameters", false, NULL);
-    r->spec.schema_text = buffer_str(&r->tool_schema);
+    r->is_forced = true;
+    if (wanted) r->forced_tool = wanted->string;
     r->options.any_order = false; // the name of the tool comes before its parameters
-    return n_calls || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+    return !constraint_n_sources(&r->spec) ||
+           error_set(err, EXIT_RUNTIME, "tool_choice: cannot be combined with another constraint");
 }
 
 // Sets r->tools: the tools of the request, or of the command line.
@@ -451,8 +447,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Json *choice = json_get_value(body, "tool_choice");
     bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
-    r->is_forced = !is_free;
-    if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
+    if (!is_free && !force_tool_call(r, choice, err)) return false;
     if (tools && tools->n_items)
         json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
     else if (!tools && p->tools.data)
@@ -608,11 +603,11 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
     bool has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain;
-    bool ok = answer_open(r->pipeline, &r->options, &r->spec, has_reasoning, buffer_str(&r->tools),
-                          !r->has_tools, &r->request, &r->constraint, err);
+    ToolOffer offer = {buffer_str(&r->tools), r->is_forced, !r->has_tools, r->forced_tool};
+    bool ok = answer_open(r->pipeline, &r->options, &r->spec, has_reasoning, &offer, &r->request,
+                          &r->constraint, &r->notes, err);
     free((void *)r->spec.choices);
     r->spec = (ConstraintSpec){0};
-    buffer_free(&r->tool_schema);
     return ok;
 }
 
@@ -712,7 +707,7 @@ void record_free(Record *r) {
     session_free(r->session);
     answer_free(r->constraint);
     free((void *)r->spec.choices);
-    buffer_free(&r->tool_schema);
+    buffer_free(&r->notes);
     buffer_free(&r->tools);
     buffer_free(&r->kwargs);
 

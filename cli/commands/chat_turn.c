@@ -230,7 +230,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
         (c->begun &&
          !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r, &s->error)) ||
         !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
-                     c->pipeline.tools, false, &r, &a->state, &s->error)) {
+                     &(ToolOffer){.tools = c->pipeline.tools}, &r, &a->state, NULL, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }

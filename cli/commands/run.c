@@ -115,8 +115,8 @@ int command_run(const Options *given) {
         (o->answer && !request_begin_answer(&p, str_of(o->answer), &ids, &request, &err)) ||
         !kv_memory_check(&p.model,
                          (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
-        !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw, p.tools, false,
-                     &request, &answer, &err))
+        !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw,
+                     &(ToolOffer){.tools = p.tools}, &request, &answer, NULL, &err))
         die_error(&err);
 
     // A single text is printed while it is generated. From here on no file is opened, so the

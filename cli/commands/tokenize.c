@@ -21,7 +21,7 @@ enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
 // the last line is a message of the assistant.
 static void read_conversation(const Options *o, TemplateInput *in) {
     static Dialogue d;
-    static Buffer text;
+    static Buffer text, variables;
     static JsonDoc doc;
     Error err;
     size_t n_truncated;
@@ -29,8 +29,10 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     if (!file_read_text(o->chat_file, &text, &err)) die_error(&err);
     Str all = buffer_str(&text);
 
+    // As in batch, the arguments of tool calls may be strings of JSON.
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
-        in->variables = all;
+        json_write_value(&(JsonWriter){.out = &variables}, NULL, doc.root, message_put_arguments);
+        in->variables = buffer_str(&variables);
         in->wants_answer = true;
         return;
     }
