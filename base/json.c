@@ -167,14 +167,24 @@ static int compare_member_keys(const void *a, const void *b) {
     return order ? order : (x.data > y.data) - (x.data < y.data);
 }
 
+static void remove_member(Json *object, const Json *member) {
+    const Json **link = &object->child;
+    while (*link != member) link = (const Json **)&(*link)->next;
+    *link = member->next;
+    object->n_items--;
+}
+
 // Rejects duplicate keys: parsers differ in which of the values they use.
-static bool check_keys(JsonParser *p, const Json *object) {
+static bool check_keys(JsonParser *p, Json *object) {
     int n = 0;
     for (const Json *j = object->child; j; j = j->next) p->keys[n++] = j;
     if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, compare_member_keys);
     for (int i = 1; i < n; i++) {
         Str key = p->keys[i]->key;
-        if (str_eq(p->keys[i - 1]->key, key))
+        if (!str_eq(p->keys[i - 1]->key, key)) continue;
+        if (p->doc->keeps_last)
+            remove_member(object, p->keys[i - 1]);
+        else
             return error_set(p->err, EXIT_RUNTIME, "byte %zu: duplicate key \"%.*s\"",
                              (size_t)(key.data - p->bytes), SHOWN(key));
     }

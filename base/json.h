@@ -26,6 +26,7 @@ typedef struct {
     size_t cap;
     bool replaces_surrogates; // lone ones become U+FFFD; otherwise they are errors
     int n_replaced;           // of them, in all texts so far
+    bool keeps_last;          // of equal keys; otherwise they are errors
 } JsonDoc;
 
 // Parses n bytes, which must be one JSON value and white space. Strict: no comments, trailing

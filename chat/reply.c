@@ -78,7 +78,7 @@ static size_t bracketed_length(Str s) {
 // space or semicolons. They must fill s, and call offered tools.
 static bool take_objects(const CallReader *c, Str s) {
     Reply *r = c->reply;
-    JsonDoc doc = {0};
+    JsonDoc doc = {.keeps_last = true}; // an open object may repeat a name
     bool ok = true;
     int n = r->n_calls;
 

@@ -116,8 +116,8 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
 
 // Tool calls.
 
-// Appends the schema of a tool's parameters, which are an object; NULL: any object. A reference such
-// as "#/$defs/x" is relative to the parameters, so they get their own base URI.
+// Appends the schema of a tool's parameters, which are an object; NULL: any object. A reference
+// such as "#/$defs/x" is relative to the parameters, so they get their own base URI.
 static void put_parameters(Buffer *out, const Json *parameters, int i) {
     Buffer text = {0};
     if (parameters) json_write_value(&(JsonWriter){.out = &text}, NULL, parameters, NULL);
@@ -172,8 +172,8 @@ static void note_once(const Options *o, const char *text) {
     if (is_new) note(o, "%s", text);
 }
 
-static bool compile_calls(const Pipeline *p, const Options *o, Str schema,
-                          CompiledConstraint **out, Error *err) {
+static bool compile_calls(const Pipeline *p, const Options *o, Str schema, CompiledConstraint **out,
+                          Error *err) {
     ConstraintSpec source = {.schema_text = schema,
                              .is_ordered = true, // the name comes before the parameters
                              .is_closed = !o->extra_properties};
@@ -218,8 +218,8 @@ static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
                        Error *err) {
     static Buffer last, schema, problems;
     Buffer key = {0};
-    buffer_printf(&key, "%d %s %.*s ", o->extra_properties, form->opener,
-                  (int)offer->only.len, offer->only.data ? offer->only.data : "");
+    buffer_printf(&key, "%d %s %.*s ", o->extra_properties, form->opener, (int)offer->only.len,
+                  offer->only.data ? offer->only.data : "");
     buffer_put(&key, offer->tools);
 
     bool is_last = str_eq(buffer_str(&key), buffer_str(&last));

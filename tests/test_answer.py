@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Answers: reasoning and its budgets, also without constraints; where a constraint begins; known forms of tool calls."""
 import json
+import random
 import re
 
 from cli import check, main, requires, run_batch, same, test
@@ -99,6 +100,66 @@ def call_forms(cli):
     tools = cli.write("tools.json", [json.dumps([bad] + json.load(open(tools)))])
     _, err = cli.run("run", "--tools", tools, "--template", "llama3.1", "-n", 1, "x")
     check("tool bad: " in err and '#/properties/a: "contains"' in err and "not enforced" not in err, err)
+
+
+@test
+def tool_sets(cli):
+    """Every tool of a random set can be called, whatever its schema; a note in the record names what is not enforced."""
+    requires("constrain")
+    cli.model = None
+    rng = random.Random(52)
+    contradiction = {"type": "object", "properties": {"a": {"minLength": 5, "maxLength": 2, "type": "string"}}, "required": ["a"]}
+    kinds = [(None, ""), ({}, ""), (True, ""), ({"type": ["object", "null"], "properties": {}}, ""),
+             ({"properties": {"a": {"type": "integer"}}, "required": ["a", "unlisted"]}, ""),
+             ({"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "null"}}}, ""),
+             ({"type": "string"}, "contradicts"), (contradiction, "contradicts"), ([1], "a schema"),
+             ({"properties": {"a": {"contains": {}}}}, '#/properties/a: "contains"'),
+             ({"type": "object", "properties": {"a": {"type": "strin"}}}, "#/properties/a/type")]
+    names = ["f", "ff", "f.g", "get weather", "日", 'a"b', "a\\b", "{", "name", "</tool_call>", "<|python_tag|>", "x;y"]
+    closers = cli.run("tokenize", "--ids", '"}')[0].split()[-1].decode()
+    records, expected = [], {}
+    for i in range(24):
+        drawn = [(name,) + rng.choice(kinds) for name in rng.sample(names, 3)]
+        tools = [{"type": "function", "function": dict({"name": n}, **({} if s is None else {"parameters": s}))} for n, s, _ in drawn]
+        for k, (name, _, why) in enumerate(drawn + [("unknown", None, "")]):
+            user = {"role": "user", "content": "x"}
+            start = {"role": "assistant", "content": '{"name": %s, "' % json.dumps(name, ensure_ascii=False)}
+            ask = {"tools": tools, "max_tokens": 40, "seed": i, "logit_bias": {closers: 5}}
+            records.append(dict(ask, id="%d.%d.auto" % (i, k), messages=[user, start], continue_final_message=True))
+            if k < 3:
+                choice = {"type": "function", "function": {"name": name}}
+                records.append(dict(ask, id="%d.%d.forced" % (i, k), messages=[user], tool_choice=choice))
+            for kind in "auto", "forced":
+                expected["%d.%d.%s" % (i, k, kind)] = name, drawn, [why] if kind == "forced" else [w for _, _, w in drawn]
+    answers = run_batch(cli, records, "--template", "llama3.1", code=5)
+    for key, answer in answers.items():
+        name, drawn, reasons = expected[key]
+        if name == "unknown":
+            check("no answer that begins" in answer["error"]["message"], answer)
+            continue
+        check("error" not in answer and ("tool_calls" in answer or "incomplete" in answer), drawn, answer)
+        for call in answer.get("tool_calls", []):
+            same(call["function"]["name"], name)
+            check(isinstance(json.loads(call["function"]["arguments"]), dict), answer)
+        check(all(why in answer.get("note", "") for why in reasons) and ("note" in answer) == any(reasons), reasons, answer)
+    check(sum("tool_calls" in a for a in answers.values()) > 10, answers)
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+               "body": {k: v for k, v in records[0].items() if k != "id"}}
+    request["body"]["tools"] = [{"type": "function", "function": {"name": "bad", "parameters": contradiction}}]
+    request["body"].update(messages=[{"role": "user", "content": "x"}], continue_final_message=False)
+    out, _ = cli.run("batch", "-q", "--template", "llama3.1", "-i", "-", stdin=json.dumps(request).encode(), code=(0, 6))
+    check(json.loads(out)["note"].startswith("tool bad: "), out)
+
+
+@test
+def rendered_calls(cli):
+    """tokenize --chat decodes the arguments of tool calls, as batch does."""
+    template = cli.write("t.jinja", ["{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }};{% endfor %}"
+                                     "{% endfor %}{% if tools %}tool_calls{% endif %}"])
+    calls = [{"function": {"name": "f", "arguments": a}} for a in ('{"a": [1]}', "", None, {"b": 2}, "x")]
+    chat = cli.write("chat.json", [{"messages": [{"role": "assistant", "content": "", "tool_calls": calls}]}])
+    out, _ = cli.run("tokenize", "--template", template, "--chat", chat, "--rendered")
+    same(out.decode().strip(), '{"a": [1]};{};{};{"b": 2};"x";')
 
 
 if __name__ == "__main__":

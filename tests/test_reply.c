@@ -56,6 +56,58 @@ static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, 
     check_parsed(raw, has_reasoning, in_reasoning, has_tools, false, expected);
 }
 
+// Texts that resemble calls, in the form of each template: none is a call except a call of an
+// offered tool in this form, outside code blocks and reasoning.
+static void texts_that_resemble_calls(void) {
+    static const CallForm forms[] = {
+        {"{\"name\"", "", "parameters", false, NULL, NULL},
+        {"<tool_call>", "\n</tool_call>", "arguments", false, NULL, NULL},
+        {"[TOOL_CALLS]", "", "arguments", true, NULL, NULL},
+        {"<|python_tag|>", "", "parameters", false, NULL, NULL}};
+    static const char *const names[] = {"f", "g", "h", "F", "", "f ", "f.g", "now\\u0000"};
+    static const char *const keys[] = {"arguments", "parameters", "args", "input"};
+    static const char *const values[] = {"{}", "{\"a\":[1]}", "\"{}\"", "null", "[]", "{\"a\":}"};
+    static const char *const openers[] = {
+        "", "<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<toolcall>", "[TOOL_CALL]", "call: "};
+    static const char *const before[] = {"", "Text. ", "```json\n", "<think>", "`"};
+    unsigned seed = 52;
+    int n_calls = 0;
+
+#define DRAW(list)                                                                                 \
+    (int)((seed = seed * 1664525 + 1013904223) >> 16) % (int)(sizeof list / sizeof *list)
+    for (int i = 0; i < 4000; i++) {
+        const CallForm *form = &forms[i % 4];
+        int name = DRAW(names), key = DRAW(keys), value = DRAW(values), opener = DRAW(openers);
+        int at = DRAW(before), has_list = DRAW(forms) & 1;
+        bool is_bare = *form->opener == '{';
+        bool is_call = name < 2 && !strcmp(keys[key], form->key) && value < 2 &&
+                       has_list == form->is_list &&
+                       (at == 0 || (!is_bare && (at == 1 || at == 4))) &&
+                       !strcmp(openers[opener], is_bare ? "" : form->opener);
+        Buffer text = {0};
+        Reply r;
+        Template tpl = {
+            .takes_calls = true, .has_reasoning = true, .call_forms = {form}, .n_call_forms = 1};
+
+        buffer_printf(&text, "%s%s%s{\"name\": \"%s\", \"%s\": %s}%s%s", before[at],
+                      openers[opener], has_list ? "[" : "", names[name], keys[key], values[value],
+                      has_list ? "]" : "", opener == 1 ? "</tool_call>" : "");
+        reply_parse(&r, &tpl, buffer_str(&text), buffer_str(&text), false,
+                    (ToolOffer){.tools = str_of(tools)}, false, 0);
+        // Python code after the tag is a call of the offered interpreter.
+        bool is_code = form == &forms[3] && opener == 3 && has_list && (at < 2 || at == 4);
+        CHECK(r.n_calls == (is_call || is_code), "%s %s: %d calls", form->opener, text.data,
+              r.n_calls);
+        CHECK(!r.n_calls || is_code || str_is(r.calls[0].name, names[name]), "%s", text.data);
+        CHECK(r.n_calls || r.reasoning.data || str_contains(r.content, "name"), "%s", text.data);
+        n_calls += r.n_calls;
+        reply_free(&r);
+        buffer_free(&text);
+    }
+#undef DRAW
+    CHECK(n_calls > 10, "%d calls", n_calls);
+}
+
 // Truncated calls are content if no tools were offered, and never become Python code.
 static void truncated_calls(void) {
     static const char *const cases[][2] = {
@@ -349,6 +401,7 @@ static void dropped_reasoning(void) {
 void test_reply(void) {
     test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
     test_case("reply: forms of templates, tools that were not offered", forms);
+    test_case("reply: texts that resemble calls", texts_that_resemble_calls);
     test_case("reply: truncated calls", truncated_calls);
     test_case("reply: reasoning", reasoning);
     test_case("token stream: answers keep their tokens", stream);
