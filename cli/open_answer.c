@@ -137,37 +137,12 @@ static void put_parameters(Buffer *out, const Json *parameters, int i) {
     buffer_free(&text);
 }
 
-// Appends the JSON Schema of calls of the tools, or of the only one that can be called:
-// {"name": NAME, KEY: PARAMETERS} or, as the form says, an array of them. takes_any (one per tool):
-// the parameters are any object. Returns the number of tools.
-static int put_calls(Buffer *out, const Json *tools, Str only, const CallForm *form,
-                     const bool *takes_any) {
-    int n = 0, i = 0;
-    if (form->is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
-    buffer_puts(out, "{\"anyOf\":[");
-
-    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next, i++) {
-        const Json *function = json_get(tool, "function");
-        const Json *name = json_get_string(function, "name");
-        if (only.data && !str_eq(only, name->string)) continue;
-
-        buffer_puts(out, n ? "," : "");
-        buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
-        json_quote(out, name->string);
-        buffer_printf(out, "},\"%s\":", form->key);
-        put_parameters(out, takes_any[i] ? NULL : json_get_value(function, "parameters"), n++);
-        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",
-                      form->key);
-    }
-
-    buffer_puts(out, form->is_list ? "]}}" : "]}");
-    return n;
-}
-
-// Prints a note, unless an earlier request has printed an equal one.
-static void note_once(const Options *o, const char *text) {
+// Prints a note, unless an earlier request has printed an equal one, and appends it to `notes` (may
+// be NULL).
+static void note_once(const Options *o, const char *text, Buffer *notes) {
     static InternTable noted;
     bool is_new = false;
+    if (notes) buffer_puts(notes, text);
     intern_add(&noted, text, strlen(text), &is_new);
     if (is_new) note(o, "%s", text);
 }
@@ -180,35 +155,44 @@ static bool compile_calls(const Pipeline *p, const Options *o, Str schema, Compi
     return constraint_compile(p->constraints, &source, out, NULL, err);
 }
 
-// Builds the schema of the calls of an offer. The parameters of each tool whose own schema cannot
-// be compiled or has no text are any JSON object, and a note names the tool and the reason.
-static bool build_calls(const Pipeline *p, const Options *o, const Json *tools, Str only,
-                        const CallForm *form, Buffer *schema, Buffer *notes, Error *err) {
-    bool *takes_any = xalloc((size_t)(tools ? tools->n_items : 0) + 1, sizeof *takes_any);
+// Appends the JSON Schema of calls of the tools, or of the only one that can be called:
+// {"name": NAME, KEY: PARAMETERS} or, as the form says, an array of them. The parameters of a tool
+// whose own schema cannot be compiled or has no text are any JSON object, and a note names the tool
+// and the reason.
+static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, Str only,
+                      const CallForm *form, Buffer *out, Buffer *notes, Error *err) {
     CompiledConstraint *compiled;
+    Buffer parameters = {0};
     Error why;
-    int i = 0;
+    int n = 0;
 
-    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next, i++) {
+    if (form->is_list) buffer_puts(out, "{\"type\":\"array\",\"minItems\":1,\"items\":");
+    buffer_puts(out, "{\"anyOf\":[");
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function");
         Str name = json_get(function, "name")->string;
         if (only.data && !str_eq(only, name)) continue;
-        schema->len = 0;
-        put_parameters(schema, json_get_value(function, "parameters"), i);
-        takes_any[i] = !compile_calls(p, o, buffer_str(schema), &compiled, &why);
+
+        parameters.len = 0;
+        put_parameters(&parameters, json_get_value(function, "parameters"), n);
+        bool ok = compile_calls(p, o, buffer_str(&parameters), &compiled, &why);
         constraint_release(compiled);
-        if (takes_any[i])
+        if (!ok)
             buffer_printf(notes, "%stool %.*s: its arguments are only a JSON object: %s",
                           notes->len ? "; " : "", SHOWN(name), why.text);
-    }
 
-    schema->len = 0;
-    int n = put_calls(schema, tools, only, form, takes_any);
-    free(takes_any);
-    if (!n) return error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
-    bool ok = compile_calls(p, o, buffer_str(schema), &compiled, err);
-    constraint_release(compiled);
-    return ok;
+        buffer_puts(out, n++ ? "," : "");
+        buffer_puts(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
+        json_quote(out, name);
+        buffer_printf(out, "},\"%s\":", form->key);
+        buffer_put(out, ok ? buffer_str(&parameters) : str_of("{\"type\":\"object\"}"));
+        buffer_printf(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",
+                      form->key);
+    }
+    buffer_puts(out, form->is_list ? "]}}" : "]}");
+
+    buffer_free(&parameters);
+    return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
 // Sets *out to the schema of the calls of an offer, which is valid until the next call. Most
@@ -226,15 +210,14 @@ static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
     buffer_free(&last);
     last = key;
     if (!is_last) {
-        problems.len = 0;
-        if (!build_calls(p, o, tools, offer->only, form, &schema, &problems, err)) {
+        problems.len = schema.len = 0;
+        if (!put_calls(p, o, tools, offer->only, form, &schema, &problems, err)) {
             buffer_free(&last);
             return false;
         }
     }
 
-    if (problems.len) note_once(o, problems.data);
-    if (notes) buffer_put(notes, buffer_str(&problems));
+    if (problems.len) note_once(o, problems.data, notes);
     *out = buffer_str(&schema);
     return true;
 }
@@ -245,7 +228,6 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
                                            Buffer *notes) {
     const CallForm *form = p->tpl.call_forms[0];
     CompiledConstraint *constraint = NULL;
-    Buffer problem = {0};
     Str schema;
     Error err;
 
@@ -253,20 +235,20 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
     for (int i = 0; i < spec->n_openers; i++)
         spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
 
-    if (!form) buffer_puts(&problem, "tool calls are not enforced: unknown form of the template");
+    bool ok = form || error_set(&err, EXIT_USAGE, "unknown form of the template");
     if (form && !offer->is_banned) {
-        if (!find_calls(p, o, tools, offer, form, notes, &schema, &err) ||
-            !compile_calls(p, o, schema, &constraint, &err)) {
-            buffer_printf(&problem, "tool calls are not enforced: %s", err.text);
-            spec->n_openers = 0;
-        }
+        ok = find_calls(p, o, tools, offer, form, notes, &schema, &err) &&
+             compile_calls(p, o, schema, &constraint, &err);
+        if (!ok) spec->n_openers = 0;
         spec->closer = str_of(form->closer);
         spec->has_more = !form->is_list && !*form->closer;
     }
 
-    if (problem.len) note_once(o, problem.data);
-    if (problem.len && notes) buffer_put(notes, buffer_str(&problem));
-    buffer_free(&problem);
+    if (!ok) {
+        char *text = text_format("tool calls are not enforced: %s", err.text);
+        note_once(o, text, notes);
+        free(text);
+    }
     return constraint;
 }
 
@@ -308,8 +290,8 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
                          "the constraint allows no answer that begins with \"%.*s\"",
                          SHOWN(r->start.text));
     if (is_whole && answer_may_think(*out))
-        note_once(o, "the constraint begins after the reasoning");
+        note_once(o, "the constraint begins after the reasoning", NULL);
     else if (is_whole && has_reasoning)
-        note_once(o, "the constraint begins with the first token, without reasoning");
+        note_once(o, "the constraint begins with the first token, without reasoning", NULL);
     return true;
 }
