@@ -19,8 +19,8 @@ void constraint_mark_files(Options *o);
 // Reads the files of --json-schema and --grammar, once: for constraints that are compiled after
 // close_file_access(). False with err (exit 1).
 bool constraint_read_files(const Options *o, Error *err);
-// Appends the constraint of the options with its files' text, to compare runs. Dies if a file cannot
-// be read.
+// Appends the constraint of the options with its files' text, to compare runs. Dies if a file
+// cannot be read.
 void constraint_put_settings(const Options *o, Buffer *out);
 // Compiles the constraint of `own` or, if it has no source, of --json-schema, --grammar, --regex or
 // --choices, whose file it reads. *out is NULL without any. Prints the unknown keywords of a JSON

@@ -246,6 +246,7 @@ void record_finish(Record *r, const BatchTask *task) {
     task->take(r);
     parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
+    parent->n_cut += r->sequence.n_cut > 0;
     r->state = RECORD_DONE;
     if (--parent->n_unfinished || parent->has_failed) return;
 
@@ -254,6 +255,10 @@ void record_finish(Record *r, const BatchTask *task) {
     task->write(&w, parent);
     if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
+    if (parent->n_cut)
+        buffer_printf(&parent->notes,
+                      "%scut within a character, the beginning of which was left out",
+                      parent->notes.len ? "; " : "");
     if (parent->notes.len) json_write_string(&w, "note", buffer_str(&parent->notes));
     end_answer(&w);
 }

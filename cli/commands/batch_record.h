@@ -53,7 +53,8 @@ typedef struct Record {
     bool has_tools;       // the model was offered tools
     bool is_forced;       // the answer is a call of one of them
     Str forced_tool;      // that one, while the request is parsed; data NULL: any
-    Buffer notes;         // what of the request is not enforced; or empty
+    Buffer notes;         // what is not enforced or was left out; or empty
+    int n_cut;            // answers that ended within a character
     Request request;
     AnswerState *constraint; // NULL: none
 
