@@ -142,7 +142,7 @@ static void put_parameters(Buffer *out, const Json *parameters, int i) {
 static void note_once(const Options *o, const char *text, Buffer *notes) {
     static InternTable noted;
     bool is_new = false;
-    if (notes) buffer_puts(notes, text);
+    if (notes) buffer_printf(notes, "%s%s", notes->len ? "; " : "", text);
     intern_add(&noted, text, strlen(text), &is_new);
     if (is_new) note(o, "%s", text);
 }

@@ -54,7 +54,7 @@ WINDOWS = {"mistral": (None, False), "mixtral": (None, False), "ministral3": (No
 ROPE_RULES = {"default": "", "linear": "factor", "yarn": "factor", "llama3": "factor low_freq_factor high_freq_factor"}
 SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
             "repetition_penalty": "penalty_repeat"}
-# Settings that a GGUF file cannot hold, and the values of them without effect. None: any that is not false.
+# Settings that a GGUF file cannot hold, with their default values. None: every value except false is reported.
 NEUTRAL = {
     "generation_config.json": {
         "num_beams": 1, "typical_p": 1, "guidance_scale": 1, "encoder_repetition_penalty": 1, **dict.fromkeys(

@@ -277,7 +277,7 @@ def has_space_prefix(t, settings, otherwise):
 
 
 def adds_bos(t, settings, otherwise):
-    """Whether a text begins with BOS: add_bos_token, else the post-processor of tokenizer.json."""
+    """True if a text begins with BOS: add_bos_token, else the post-processor of tokenizer.json."""
     if settings.get("add_bos_token") is not None:
         return settings["add_bos_token"]
     steps = steps_of(t.get("post_processor"), "processors")
