@@ -42,20 +42,10 @@ double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
 bool os_parent_has_stdin(const struct stat *st) { return false; }
 
-void os_host_name(char *out, size_t size) {
-    DWORD n = (DWORD)size;
-    if (!GetComputerNameA(out, &n)) *out = 0;
-}
-
 bool os_enable_amx(void) { return false; }
-bool os_has_dotprod(void) {
-    enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers
-    return IsProcessorFeaturePresent(ARM_V82_DP_INSTRUCTIONS_AVAILABLE);
-}
-bool os_has_i8mm(void) {
-    enum { ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE = 66 }; // PF_..., not in all headers
-    return IsProcessorFeaturePresent(ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE);
-}
+enum { ARM_V82_DP = 43, ARM_V82_I8MM = 66 }; // PF_..._INSTRUCTIONS_AVAILABLE, not in all headers
+bool os_has_dotprod(void) { return IsProcessorFeaturePresent(ARM_V82_DP); }
+bool os_has_i8mm(void) { return IsProcessorFeaturePresent(ARM_V82_I8MM); }
 
 size_t os_memory_available(void) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};
@@ -70,9 +60,8 @@ long sysconf(int name) {
     return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
 }
 
-int64_t os_mtime_ns(const struct stat *st) {
-    const struct posix_stat *p = (const void *)st; // all other files call it `stat`
-    return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
+int posix_gethostname(char *out, size_t size) {
+    return GetComputerNameA(out, &(DWORD){(DWORD)size}) ? 0 : -1;
 }
 
 unsigned geteuid(void) { return 0; }
