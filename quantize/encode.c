@@ -78,8 +78,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
             f->high[g] = v > f->high[g] ? v : f->high[g];
         }
 
-    for (int g = 0; g < LANES; g++) square[g] /= (float)n;
-    for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
+    for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g] / (float)n);
 
     // Costs: the importance of the columns or, without an importance matrix, rms + |x|.
     if (importance) {
@@ -378,19 +377,16 @@ static void round_weights(WeightGroups *f, const QuantLevels *levels) {
     invert_scales(f->scale, f->min, inv, base);
 
     const float lo = levels->lo, hi = levels->hi;
-    for (int i = 0; i < f->n; i++) {
-        int q[LANES];
-        float v[LANES];
-        for (int g = 0; g < LANES; g++) v[g] = f->x[i][g] * inv[g] + base[g];
-        if (levels->is_iq4)
-            for (int g = 0; g < LANES; g++) {
-                q[g] = 0;
-                for (int k = 0; k < 15; k++) q[g] += v[g] > iq4_midpoints[k];
-            }
-        else
-            for (int g = 0; g < LANES; g++) q[g] = (int)(nearest_level(v[g], lo, hi, false) - lo);
-        for (int g = 0; g < LANES; g++) f->q[g * f->n + i] = (uint8_t)q[g];
-    }
+    for (int i = 0; i < f->n; i++)
+        for (int g = 0; g < LANES; g++) {
+            float v = f->x[i][g] * inv[g] + base[g];
+            int q = 0;
+            if (levels->is_iq4)
+                for (int k = 0; k < 15; k++) q += v > iq4_midpoints[k];
+            else
+                q = (int)(nearest_level(v, lo, hi, false) - lo);
+            f->q[g * f->n + i] = (uint8_t)q;
+        }
 }
 
 // Packing: the layouts are drawn in kernels/blocks.h

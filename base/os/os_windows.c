@@ -60,7 +60,7 @@ long sysconf(int name) {
     return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
 }
 
-int posix_gethostname(char *out, size_t size) {
+int gethostname(char *out, size_t size) {
     return GetComputerNameA(out, &(DWORD){(DWORD)size}) ? 0 : -1;
 }
 

@@ -97,7 +97,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
 int munmap(void *p, size_t n);
 int madvise(void *p, size_t n, int advice);
 long sysconf(int name);
-int posix_gethostname(char *out, size_t size);
+int gethostname(char *out, size_t size);
 unsigned geteuid(void); // 0
 int ioctl(int fd, int request, void *out);
 int tcgetattr(int fd, struct termios *t);
@@ -121,18 +121,17 @@ void posix_free(void *p);
 int posix_memalign(void **out, size_t alignment, size_t n);
 
 #ifndef POSIX_IMPLEMENTATION
-#define open        posix_open
-#define tell        posix_tell // declared by io.h
-#define stat        posix_stat // also the struct
-#define fstat       posix_fstat
-#define unlink      posix_unlink
-#define rename      posix_rename
-#define access      posix_access
-#define mkdir       posix_mkdir
-#define gethostname posix_gethostname
-#define malloc      posix_malloc
-#define calloc      posix_calloc
-#define realloc     posix_realloc
-#define free        posix_free
-#define main        posix_main // called by the main() of os_windows.c
+#define open    posix_open
+#define tell    posix_tell // declared by io.h
+#define stat    posix_stat // also the struct
+#define fstat   posix_fstat
+#define unlink  posix_unlink
+#define rename  posix_rename
+#define access  posix_access
+#define mkdir   posix_mkdir
+#define malloc  posix_malloc
+#define calloc  posix_calloc
+#define realloc posix_realloc
+#define free    posix_free
+#define main    posix_main // called by the main() of os_windows.c
 #endif
