@@ -66,30 +66,27 @@ static bool read_entry(float **columns, const Gguf *g, const Gguf *file, const G
     const GgufTensor *counts = gguf_find_tensor(file, name);
     name[len] = 0;
     if (!counts || counts->type != TYPE_F32 || sums->type != TYPE_F32)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected sums and counts in F32", file->path,
-                         name);
+        return gguf_refuse(file, err, "%s: expected sums and counts in F32", name);
 
     const GgufTensor *t = gguf_find_tensor(g, name);
     *is_foreign = !t;
     if (!t) return true;
     uint64_t n = imatrix_n_columns(t);
     if (sums->bytes / 4 != n)
-        return error_set(err, EXIT_MODEL,
-                         "%s: %s: expected %llu columns, found %zu; made for another model?",
-                         file->path, name, (unsigned long long)n, sums->bytes / 4);
+        return gguf_refuse(file, err,
+                           "%s: expected %llu columns, found %zu; made for another model?", name,
+                           (unsigned long long)n, sums->bytes / 4);
 
     // The token counts.
     uint64_t n_matrices = imatrix_n_matrices(t), n_counts = counts->bytes / 4;
     const float *count = counts->data;
     bool has_tokens = false;
     if (n_counts != 1 && n_counts != n_matrices)
-        return error_set(err, EXIT_MODEL, "%s: %s: token counts: expected %llu, found %llu",
-                         file->path, name, (unsigned long long)n_matrices,
-                         (unsigned long long)n_counts);
+        return gguf_refuse(file, err, "%s: token counts: expected %llu, found %llu", name,
+                           (unsigned long long)n_matrices, (unsigned long long)n_counts);
     for (uint64_t i = 0; i < n_counts; i++) {
         if (!(count[i] >= 0 && count[i] <= 3e38f))
-            return error_set(err, EXIT_MODEL, "%s: %s: invalid token count %g", file->path, name,
-                             (double)count[i]);
+            return gguf_refuse(file, err, "%s: invalid token count %g", name, (double)count[i]);
         has_tokens |= count[i] > 0;
     }
     if (!has_tokens) return true;
@@ -108,8 +105,8 @@ static bool read_entries(float **columns, const Gguf *g, const Gguf *file, Error
     Str foreign = {0}; // the first entry for another tensor
     Str type = gguf_get_text(file, "general.type");
     if (!str_is(type, "imatrix"))
-        return error_set(err, EXIT_MODEL, "%s: general.type: expected \"imatrix\", found \"%.*s\"",
-                         file->path, SHOWN(type));
+        return gguf_refuse(file, err, "general.type: expected \"imatrix\", found \"%.*s\"",
+                           SHOWN(type));
 
     for (const GgufTensor *t = file->tensors; t < file->tensors + file->n_tensors; t++) {
         bool is_foreign;
@@ -120,9 +117,8 @@ static bool read_entries(float **columns, const Gguf *g, const Gguf *file, Error
 
     for (int i = 0; i < g->n_tensors; i++) n_used += columns[i] != NULL;
     if (!n_used)
-        return error_set(err, EXIT_MODEL,
-                         "%s: no entry for a tensor of %s; made for another model?", file->path,
-                         g->path);
+        return gguf_refuse(file, err, "no entry for a tensor of %s; made for another model?",
+                           g->path);
     if (n_foreign)
         warn("%s: %d entr%s for tensors that the model does not have (%.*s ...)", file->path,
              n_foreign, n_foreign == 1 ? "y" : "ies", SHOWN(foreign));
