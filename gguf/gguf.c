@@ -224,15 +224,15 @@ static int compare_names(const void *a, const void *b) {
 }
 
 // Sorts pointers to n entries of `stride` bytes by name. Refuses duplicates.
-static bool build_index(const Str ***index, const void *entries, size_t stride, int n,
-                        const char *file, Error *err) {
+static bool build_index(const Gguf *g, const Str ***index, const void *entries, size_t stride,
+                        int n, Error *err) {
     const Str **x = *index = xalloc((size_t)n, sizeof *x);
     for (int i = 0; i < n; i++) x[i] = (const void *)((const char *)entries + (size_t)i * stride);
     qsort(x, (size_t)n, sizeof *x, compare_names);
     for (int i = 1; i < n; i++)
         if (str_eq(*x[i - 1], *x[i]))
-            return error_set(err, EXIT_MODEL, "%s: %.*s: duplicate %s", file, SHOWN(*x[i]),
-                             stride == sizeof(GgufValue) ? "key" : "tensor");
+            return gguf_refuse(g, err, "%.*s: duplicate %s", SHOWN(*x[i]),
+                               stride == sizeof(GgufValue) ? "key" : "tensor");
     return true;
 }
 
@@ -289,10 +289,10 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
         if (!parse_metadata(c, &own->values[own->n_values++])) return false;
     }
 
-    if (!build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, c->file,
-                     c->err))
+    if (!build_index(own, &own->value_index, own->values, sizeof *own->values, own->n_values,
+                     c->err) ||
+        !parse_alignment(c, own, &alignment))
         return false;
-    if (!parse_alignment(c, own, &alignment)) return false;
 
     // The tensors of all shards form one list.
     int first = all->n_tensors;
@@ -382,9 +382,8 @@ static bool open_shards(Gguf *g, Error *err) {
 
 static bool open_mapping(Gguf *g, FileMapping file, const char *name, Error *err) {
     *g = (Gguf){.path = str_copy(str_of(name)).data};
-    bool ok =
-        parse_file(g, file, name, err) && open_shards(g, err) &&
-        build_index(&g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, name, err);
+    bool ok = parse_file(g, file, name, err) && open_shards(g, err) &&
+              build_index(g, &g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, err);
     if (!ok) gguf_close(g);
     return ok;
 }

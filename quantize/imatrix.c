@@ -15,8 +15,8 @@ uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * imatrix_n_
 // each matrix are divided by their mean. The result is at least 1/1000, so that columns which the
 // text hardly used still count, and 1 for all columns of an expert that the text did not use. False
 // with err (exit 3) if a sum is negative or not finite.
-static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
-                        const char *path, Error *err) {
+static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, const void *sums,
+                        const Gguf *file, Error *err) {
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
     float *out = xalloc(n, sizeof *out);
@@ -28,8 +28,8 @@ static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, con
         double sum = 0;
         for (size_t i = 0; i < cols; i++) {
             if (!(x[i] >= 0 && x[i] <= 3e38f))
-                return error_set(err, EXIT_MODEL, "%s: %.*s: column %zu: invalid sum of squares %g",
-                                 path, SHOWN(t->name), i, (double)x[i]);
+                return gguf_refuse(file, err, "%.*s: column %zu: invalid sum of squares %g",
+                                   SHOWN(t->name), i, (double)x[i]);
             sum += (double)x[i];
         }
 
@@ -90,7 +90,7 @@ static bool read_entry(float **columns, const Gguf *g, const Gguf *file, const G
         has_tokens |= count[i] > 0;
     }
     if (!has_tokens) return true;
-    if (!set_columns(columns, g, t, sums->data, file->path, err)) return false;
+    if (!set_columns(columns, g, t, sums->data, file, err)) return false;
 
     // Experts without tokens have no importance, whatever their sums are.
     for (uint64_t i = 0; i < n; i++)

@@ -77,12 +77,6 @@ void *posix_malloc(size_t n) { return _aligned_malloc(n, ALIGNMENT); }
 void *posix_realloc(void *p, size_t n) { return _aligned_realloc(p, n, ALIGNMENT); }
 void posix_free(void *p) { _aligned_free(p); }
 
-void *posix_calloc(size_t n, size_t size) {
-    size_t bytes;
-    void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : posix_malloc(bytes);
-    return p ? memset(p, 0, bytes) : NULL;
-}
-
 int posix_memalign(void **out, size_t alignment, size_t n) {
     *out = alignment <= ALIGNMENT ? posix_malloc(n) : NULL;
     return *out ? 0 : ENOMEM;
@@ -402,7 +396,7 @@ int main(void) {
     enum { ESCAPE_SEQUENCES = 4 }; // ENABLE_VIRTUAL_TERMINAL_PROCESSING
     int argc;
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
-    char **args = posix_calloc((size_t)argc + 1, sizeof *args);
+    char **args = posix_malloc(((size_t)argc + 1) * sizeof *args);
 
     // Convert the arguments to UTF-8.
     for (int i = 0; i < argc; i++) {
@@ -410,6 +404,7 @@ int main(void) {
         args[i] = posix_malloc((size_t)n);
         WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
     }
+    args[argc] = NULL;
 
     // Make streams binary, and let consoles interpret escape sequences.
     for (int fd = 0; fd < 3; fd++) {

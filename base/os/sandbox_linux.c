@@ -49,8 +49,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 static const struct sock_filter head[] = {
     LOAD(arch),
-    CHECK(BPF_JEQ, SECCOMP_ARCH, 1),
-    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SECCOMP_ARCH, 1, 0),
     REFUSE(EPERM),
     LOAD(nr),
     // memory, unless it is executable
