@@ -597,11 +597,6 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
     return true;
 }
 
-bool quant_can_encode(Type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 ||
-           encoders[type].group;
-}
-
 // True if all values are finite and in the range of a type. For F32 and BF16 the limit is slightly
 // below the greatest float32. For F16, 65520 would round to infinity. No block type can represent
 // more than Q6_K, and below its limit no sum overflows; the range of other types is left to the
@@ -617,7 +612,7 @@ static bool is_in_range(Type type, const float *x, size_t n) {
 }
 
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
-    if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
+    if (!is_in_range(type, x, n)) return false;
     if (type == TYPE_Q8_0) return quant_encode_q8_0(x, row, n);
 
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
@@ -628,7 +623,7 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
 
     size_t group = (size_t)encoders[type].group;
     size_t step = LANES * group; // weights that are encoded together
-    if (!group) return true;
+    if (!group) return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
     for (size_t i = 0; i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;
