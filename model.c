@@ -47,8 +47,7 @@ struct Workspace {
 
 // Sizes the scratch buffers for one call of multiply() with these weights.
 static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_weights) {
-    matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps, 1);
-    lora_scratch_reserve(&ws->lora, weights, n_weights, ws->max_steps);
+    lora_scratch_reserve(&ws->lora, &ws->matmul, weights, n_weights, ws->max_steps);
 }
 
 // The same for the experts of a layer, of which each multiplies some of the rows.
@@ -123,7 +122,6 @@ void workspace_free(Workspace *ws) {
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     free(ws->attention.partial);
     free(ws->matmul.encoded);
-    free(ws->lora.encoded);
     free(ws->lora.hidden);
     routing_free(&ws->routing);
     rope_free(&ws->rope);
@@ -173,8 +171,7 @@ static void multiply(const Forward *f, const Product *products, int n_products,
     if (ws->observe)
         for (const Product *p = products; p < products + n_products; p++)
             ws->observe(ws->observe_arg, p->w, p->x, p->n);
-    ops_matmuls(&ws->matmul, products, n_products, exactness);
-    if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, exactness);
+    lora_matmuls(&ws->lora, &ws->matmul, products, n_products, exactness);
 }
 
 // Applies the model family's norm and RoPE to the heads of a query or a key, then the Hadamard

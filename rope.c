@@ -127,9 +127,8 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!family_number(g, keys[i].name, false, keys[i].value, err)) return false;
     if (p->low_freq_factor >= p->high_freq_factor)
-        return error_set(err, EXIT_MODEL,
-                         "%s: rope.scaling: frequency factors %g and %g are invalid", g->path,
-                         p->low_freq_factor, p->high_freq_factor);
+        return gguf_refuse(g, err, "rope.scaling: frequency factors %g and %g are invalid",
+                           p->low_freq_factor, p->high_freq_factor);
 
     if (p->factor != 1) p->rule = ROPE_LINEAR; // rule of a file that has a factor but no type
     if (!gguf_find_value(g, type_key.text)) return true;
@@ -139,8 +138,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     if (!gguf_get_string(g, type_key.text, &type, err)) return false;
     int rule = rope_rule_from_name(type);
     if (rule < 0 || rule == ROPE_FILE)
-        return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key.text,
-                         SHOWN(type));
+        return gguf_refuse(g, err, "%s: unknown rule \"%.*s\"", type_key.text, SHOWN(type));
     p->rule = (RopeRule)rule;
     return true;
 }
@@ -164,16 +162,14 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
 
     if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 ||
         t->bytes != (size_t)p->dim / 2 * sizeof(float) || (uintptr_t)t->data % sizeof(float))
-        return error_set(err, EXIT_MODEL, "%s: tensor %s: expected F32 (%d), found %s (%llu)",
-                         g->path, name, p->dim / 2, type_info(t->type)->name,
-                         (unsigned long long)t->dims[0]);
+        return gguf_refuse(g, err, "tensor %s: expected F32 (%d), found %s (%llu)", name,
+                           p->dim / 2, type_info(t->type)->name, (unsigned long long)t->dims[0]);
 
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
         if (!(p->divisors[i] > 1e-9f && p->divisors[i] < 1e9f))
-            return error_set(err, EXIT_MODEL,
-                             "%s: tensor %s: divisor %d: expected 1e-9 to 1e9, found %g", g->path,
-                             name, i, (double)p->divisors[i]);
+            return gguf_refuse(g, err, "tensor %s: divisor %d: expected 1e-9 to 1e9, found %g",
+                               name, i, (double)p->divisors[i]);
 
     // The Llama 3.1 rule from which the divisors may have been computed.
     RopeParams rule = *p;
@@ -216,11 +212,11 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
         !family_number(g, "rope.freq_base", false, &p->theta, err))
         return false;
     if (dim > head_dim || dim != 2 * floor(dim / 2))
-        return error_set(err, EXIT_MODEL, "%s: %s: expected an even number up to %d, found %g",
-                         g->path, family_key(g, "rope.dimension_count").text, head_dim, dim);
+        return gguf_refuse(g, err, "%s: expected an even number up to %d, found %g",
+                           family_key(g, "rope.dimension_count").text, head_dim, dim);
     if (p->theta <= 1)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected more than 1, found %g", g->path,
-                         family_key(g, "rope.freq_base").text, p->theta);
+        return gguf_refuse(g, err, "%s: expected more than 1, found %g",
+                           family_key(g, "rope.freq_base").text, p->theta);
     p->dim = (int)dim;
 
     if (!read_scaling(p, g, err)) return false;

@@ -41,11 +41,8 @@ enum {
 static const uint32_t NO_RANK = UINT32_MAX; // greater than the rank of any merge
 
 void ids_push(Ids *ids, int id) {
-    if (ids->len == ids->cap) {
-        if (ids->cap > INT_MAX / 2) die(EXIT_RUNTIME, "out of memory: too many tokens");
-        ids->cap = ids->cap ? 2 * ids->cap : 64;
-        ids->data = xrealloc(ids->data, (size_t)ids->cap, sizeof *ids->data);
-    }
+    if (ids->len == INT_MAX) die(EXIT_RUNTIME, "out of memory: too many tokens");
+    ids->data = list_grow(ids->data, ids->len, sizeof *ids->data);
     ids->data[ids->len++] = id;
 }
 
@@ -79,8 +76,8 @@ typedef struct {
     size_t cache_mask;
     Arena texts;      // texts in the form of the vocabulary; cached pieces point into them
     PiecePart *parts; // (cap_parts) of the current piece
-    MergePair *heap;  // (n_heap) binary heap, lowest key first
-    size_t cap_parts, n_heap, cap_heap;
+    MergePair *heap;  // (n_heap) binary heap, lowest key first; room for 2 * cap_parts
+    size_t cap_parts, n_heap;
 } EncodeState;
 
 // Merging.
@@ -107,11 +104,6 @@ static void push_pair(EncodeState *e, const char *s, int left) {
 
     if (rank == NO_RANK) return;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
-    if (e->n_heap == e->cap_heap) {
-        e->cap_heap = e->cap_heap ? 2 * e->cap_heap : 1024;
-        e->heap = xrealloc(e->heap, e->cap_heap, sizeof *e->heap);
-    }
-
     size_t i = e->n_heap++;
     for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2)
         e->heap[i] = e->heap[(i - 1) / 2];
@@ -141,6 +133,8 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     if (n > e->cap_parts) {
         e->cap_parts = 2 * n;
         e->parts = xrealloc(e->parts, e->cap_parts, sizeof *e->parts);
+        e->heap =
+            xrealloc(e->heap, 2 * e->cap_parts, sizeof *e->heap); // n - 1 pairs, one more per merge
     }
     PiecePart *parts = e->parts;
     int n_parts = 0;
@@ -246,19 +240,13 @@ static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_contin
 
 // Special tokens and text between them.
 
-// Where control and reserved tokens are recognized. User-defined tokens are text that the
-// vocabulary never splits, so they are recognized everywhere.
-typedef enum {
-    SPECIAL_NOWHERE,
-    SPECIAL_IN_TEMPLATE, // where the provenance mask is 1
-    SPECIAL_EVERYWHERE
-} SpecialMode;
-
-// Encodes a text with its special tokens. The provenance mask is read for SPECIAL_IN_TEMPLATE only.
+// Encodes a text with its special tokens. Control and reserved tokens are recognized everywhere
+// (parse_special), or where the provenance mask is 1, or nowhere if that is NULL. User-defined
+// tokens are text that the vocabulary never splits, so they are recognized everywhere.
 //
 // Invariant: no byte of data is part of a control or reserved token. template_end is the end of the
 // run of template bytes that begins at s, and no match may extend beyond it.
-static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, SpecialMode mode,
+static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, bool parse_special,
                              const char *provenance, bool is_continued, Ids *out) {
     if (n > INT_MAX / 2)
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
@@ -271,12 +259,12 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
     e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
 
     const char *from = text, *end = text + n; // from: end of the last special token
-    const char *template_end = mode == SPECIAL_EVERYWHERE ? end : text;
+    const char *template_end = parse_special ? end : text;
 
-    const char *s = mode != SPECIAL_NOWHERE || t->has_user_defined ? text : end;
+    const char *s = parse_special || provenance || t->has_user_defined ? text : end;
     while (s < end) {
         // Find the end of the template bytes that begin at s.
-        if (mode == SPECIAL_IN_TEMPLATE) {
+        if (provenance) {
             if (template_end < s) template_end = s;
             while (template_end < end && provenance[template_end - text]) template_end++;
         }
@@ -303,13 +291,12 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, Spe
 }
 
 void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out) {
-    SpecialMode mode = parse_special ? SPECIAL_EVERYWHERE : SPECIAL_NOWHERE;
-    encode_with_mask(t, text.data, text.len, mode, NULL, false, out);
+    encode_with_mask(t, text.data, text.len, parse_special, NULL, false, out);
 }
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
-    encode_with_mask(t, text, n, SPECIAL_IN_TEMPLATE, provenance, is_continued, out);
+    encode_with_mask(t, text, n, false, provenance, is_continued, out);
 }
 
 // The public interface of the vocabulary.

@@ -18,7 +18,7 @@ typedef struct Tokenizer Tokenizer;
 // A growing list of token ids. Zero-initialize; free `data` with free().
 typedef struct {
     int *data; // (len)
-    int len, cap;
+    int len;
 } Ids;
 void ids_push(Ids *ids, int id);
 

@@ -41,7 +41,7 @@ bool mapping_open(FileMapping *m, const char *path, Error *err) {
             // map about 100 times faster, in this process and in later ones.
             madvise(p, bytes, MADV_HUGEPAGE);
             file_register_input(path);
-            *m = (FileMapping){str_copy(str_of(path)).data, p, bytes, fd, os_mtime_ns(&st)};
+            *m = (FileMapping){str_copy(str_of(path)).data, p, bytes, fd, os_time_ns(st.st_mtim)};
             return true;
         }
         ok = error_file(err, path);
@@ -114,7 +114,7 @@ bool mapping_is_intact(const FileMapping *list, int n, Error *err) {
         struct stat st;
         if (m->fd < 0) continue;
         if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->bytes ||
-            os_mtime_ns(&st) != m->mtime_ns)
+            os_time_ns(st.st_mtim) != m->mtime_ns)
             return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", m->path);
     }
     return true;

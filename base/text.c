@@ -52,9 +52,8 @@ bool str_ends_with(Str s, const char *end) {
 }
 
 bool str_may_begin_with(Str s, const char *start) {
-    size_t n = strlen(start);
     while (s.len && !s.data[s.len - 1]) s.len--;
-    return !s.len || !memcmp(s.data, start, s.len < n ? s.len : n);
+    return str_begins_with(s, start) || str_has_prefix(str_of(start), s);
 }
 
 Str str_skip_bom(Str s) {

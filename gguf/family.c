@@ -85,8 +85,7 @@ bool family_number(const Gguf *g, const char *name, bool zero_is_absent, double 
     if (zero_is_absent && x == 0) return true;
     *out = x;
     return (x > 0 && x < 1e12) ||
-           error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path,
-                     key.text, x);
+           gguf_refuse(g, err, "%s: expected a positive number, found %g", key.text, x);
 }
 
 bool family_count(const Gguf *g, const char *name, int min, int max, int *out, Error *err) {
@@ -95,8 +94,8 @@ bool family_count(const Gguf *g, const char *name, int min, int max, int *out, E
     if (!gguf_get_u64(g, key.text, &v, err)) return false;
     *out = (int)v;
     return (v >= (uint64_t)min && v <= (uint64_t)max) ||
-           error_set(err, EXIT_MODEL, "%s: %s: expected %d to %d, found %llu", g->path, key.text,
-                     min, max, (unsigned long long)v);
+           gguf_refuse(g, err, "%s: expected %d to %d, found %llu", key.text, min, max,
+                       (unsigned long long)v);
 }
 
 bool family_optional_count(const Gguf *g, const char *name, int min, int max, int *out,
@@ -128,9 +127,9 @@ static bool check_parts(const Family *f, const Gguf *g, Str architecture, Error 
         double x = 0;
         if ((key && (!family_number(g, key, true, &x, err) || x != 0)) ||
             (tensor && has_tensor(g, tensor)) || (name && str_is(architecture, name)))
-            return error_set(err, EXIT_MODEL, "%s: %s (architecture \"%.*s\"): not supported; %s",
-                             g->path, refused_parts[i].part, SHOWN(architecture),
-                             refused_parts[i].alternative);
+            return gguf_refuse(g, err, "%s (architecture \"%.*s\"): not supported; %s",
+                               refused_parts[i].part, SHOWN(architecture),
+                               refused_parts[i].alternative);
     }
     return true;
 }
@@ -168,8 +167,8 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
 
     FamilyKey original = family_key(g, "rope.scaling.original_context_length");
     if (gguf_find_value(g, original.text) && !(f->orig_context >= 1 && f->orig_context < INT32_MAX))
-        return error_set(err, EXIT_MODEL, "%s: %s: expected a context length, found %g", g->path,
-                         original.text, f->orig_context);
+        return gguf_refuse(g, err, "%s: expected a context length, found %g", original.text,
+                           f->orig_context);
     f->orig_context = fmin(f->orig_context, INT32_MAX); // read_config() checks context_length
 
     if (!f->has_scales) return true;
@@ -198,11 +197,10 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
 
     if (!check_parts(f, g, architecture, err)) return false;
     if (!f->name)
-        return error_set(err, EXIT_MODEL, "%s: general.architecture: expected %s; found \"%.*s\"",
-                         g->path, names, SHOWN(architecture));
+        return gguf_refuse(g, err, "general.architecture: expected %s; found \"%.*s\"", names,
+                           SHOWN(architecture));
     if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
-        return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: not part of a %s model",
-                         g->path, f->name);
+        return gguf_refuse(g, err, "tensor rope_freqs.weight: not part of a %s model", f->name);
 
     return read_values(f, g, err);
 }

@@ -31,6 +31,15 @@ typedef struct {
     Error *err;
 } GgufCursor;
 
+bool gguf_refuse(const Gguf *g, Error *err, const char *fmt, ...) {
+    char reason[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(reason, sizeof reason, fmt, ap);
+    va_end(ap);
+    return error_set(err, EXIT_MODEL, "%s: %s", g->path, reason);
+}
+
 // Sets the error "FILE: byte N: ITEM: FIELD: REASON" and returns false. Only the end of a long path
 // is shown, so that the reason always fits.
 PRINTF_LIKE(4, 5)
@@ -215,15 +224,15 @@ static int compare_names(const void *a, const void *b) {
 }
 
 // Sorts pointers to n entries of `stride` bytes by name. Refuses duplicates.
-static bool build_index(const Str ***index, const void *entries, size_t stride, int n,
-                        const char *file, Error *err) {
+static bool build_index(const Gguf *g, const Str ***index, const void *entries, size_t stride,
+                        int n, Error *err) {
     const Str **x = *index = xalloc((size_t)n, sizeof *x);
     for (int i = 0; i < n; i++) x[i] = (const void *)((const char *)entries + (size_t)i * stride);
     qsort(x, (size_t)n, sizeof *x, compare_names);
     for (int i = 1; i < n; i++)
         if (str_eq(*x[i - 1], *x[i]))
-            return error_set(err, EXIT_MODEL, "%s: %.*s: duplicate %s", file, SHOWN(*x[i]),
-                             stride == sizeof(GgufValue) ? "key" : "tensor");
+            return gguf_refuse(g, err, "%.*s: duplicate %s", SHOWN(*x[i]),
+                               stride == sizeof(GgufValue) ? "key" : "tensor");
     return true;
 }
 
@@ -280,10 +289,10 @@ static bool parse_contents(GgufCursor *c, Gguf *own, Gguf *all) {
         if (!parse_metadata(c, &own->values[own->n_values++])) return false;
     }
 
-    if (!build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, c->file,
-                     c->err))
+    if (!build_index(own, &own->value_index, own->values, sizeof *own->values, own->n_values,
+                     c->err) ||
+        !parse_alignment(c, own, &alignment))
         return false;
-    if (!parse_alignment(c, own, &alignment)) return false;
 
     // The tensors of all shards form one list.
     int first = all->n_tensors;
@@ -305,9 +314,8 @@ static bool check_number(const Gguf *g, const char *key, int expected, const cha
                          Error *err) {
     uint64_t found;
     if (!gguf_get_u64(g, key, &found, err)) return false;
-    return found == (uint64_t)expected ||
-           error_set(err, EXIT_MODEL, "%s: %s: expected %d%s, found %zu", g->path, key, expected,
-                     source, (size_t)found);
+    return found == (uint64_t)expected || gguf_refuse(g, err, "%s: expected %d%s, found %zu", key,
+                                                      expected, source, (size_t)found);
 }
 
 // Parses one file and appends its tensors to g, which then owns the mapping. The metadata of the
@@ -351,15 +359,12 @@ static bool open_shards(Gguf *g, Error *err) {
     unsigned no = 1;
     unsigned n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
 
-    if (no != 1)
-        return error_set(err, EXIT_MODEL, "%s: shard %u; open the first shard (-00001-of-...)",
-                         g->path, no);
+    if (no != 1) return gguf_refuse(g, err, "shard %u; open the first shard (-00001-of-...)", no);
     if (gguf_find_value(g, "split.count") && !gguf_get_u64(g, "split.count", &count, err))
         return false;
     if (count != n && (count > 1 || n > 1))
-        return error_set(err, EXIT_MODEL,
-                         "%s: split.count: expected %u as in the file name, found %zu", g->path, n,
-                         (size_t)count);
+        return gguf_refuse(g, err, "split.count: expected %u as in the file name, found %zu", n,
+                           (size_t)count);
 
     for (unsigned i = 2; i <= n; i++) {
         Buffer path = {0};
@@ -377,9 +382,8 @@ static bool open_shards(Gguf *g, Error *err) {
 
 static bool open_mapping(Gguf *g, FileMapping file, const char *name, Error *err) {
     *g = (Gguf){.path = str_copy(str_of(name)).data};
-    bool ok =
-        parse_file(g, file, name, err) && open_shards(g, err) &&
-        build_index(&g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, name, err);
+    bool ok = parse_file(g, file, name, err) && open_shards(g, err) &&
+              build_index(g, &g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, err);
     if (!ok) gguf_close(g);
     return ok;
 }
@@ -424,11 +428,9 @@ int gguf_tensor_layer(Str name) {
 
 static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const char *expected,
                        Error *err) {
-    if (!v)
-        return error_set(err, EXIT_MODEL, "%s: %s: missing key (expected %s)", g->path, key,
-                         expected);
-    return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found %s%s", g->path, key, expected,
-                     v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
+    if (!v) return gguf_refuse(g, err, "%s: missing key (expected %s)", key, expected);
+    return gguf_refuse(g, err, "%s: expected %s, found %s%s", key, expected,
+                       v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
 }
 
 // Reads a number: its bits as stored (integers sign-extended), and its value as a double. An array
@@ -462,8 +464,7 @@ bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
     bool is_integer;
     if (!load_number(v, out, &x, &is_integer) || !is_integer)
         return wrong_kind(g, v, key, "an unsigned integer", err);
-    return x >= 0 || error_set(err, EXIT_MODEL, "%s: %s: expected an unsigned integer, found %.0f",
-                               g->path, key, x);
+    return x >= 0 || gguf_refuse(g, err, "%s: expected an unsigned integer, found %.0f", key, x);
 }
 
 bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err) {

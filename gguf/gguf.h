@@ -75,6 +75,8 @@ bool gguf_open(Gguf *g, const char *path, Error *err);
 // messages.
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
 void gguf_close(Gguf *g);
+// Sets the error "FILE: ..." with exit code 3, and returns false.
+bool gguf_refuse(const Gguf *g, Error *err, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 const GgufValue *gguf_find_value(const Gguf *g, const char *key);    // NULL if absent
 const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name); // NULL if absent

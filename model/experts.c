@@ -62,14 +62,13 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
     if (!shared_dim && is_counted) shared_dim = dim;
     c->dim = dim;
     if (dim < 1 || shared_dim > MAX_WIDTH / n_shared)
-        return error_set(err, EXIT_MODEL, "%s: invalid width of the experts: %d, %d shared of %d",
-                         g->path, dim, n_shared, shared_dim);
+        return gguf_refuse(g, err, "invalid width of the experts: %d, %d shared of %d", dim,
+                           n_shared, shared_dim);
     c->shared_dim = shared_dim * n_shared;
 
     return c->n_groups <= 1 || has_valid_groups(c) ||
-           error_set(err, EXIT_MODEL,
-                     "%s: %d of %d expert groups are not a valid choice of %d of %d experts",
-                     g->path, c->n_groups_used, c->n_groups, c->n_used, c->n_experts);
+           gguf_refuse(g, err, "%d of %d expert groups are not a valid choice of %d of %d experts",
+                       c->n_groups_used, c->n_groups, c->n_used, c->n_experts);
 }
 
 bool experts_in_layer(const ExpertConfig *c, int layer) {

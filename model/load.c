@@ -30,15 +30,7 @@ typedef struct {
     bool *is_used; // (n_tensors) the tensor became part of the model
 } Loader;
 
-// Sets the error "FILE: ..." and returns false.
-PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
-    char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return error_set(l->err, EXIT_MODEL, "%s: %s", l->m->file.path, text);
-}
+#define refuse(l, ...) gguf_refuse(&(l)->m->file, (l)->err, __VA_ARGS__)
 
 // Metadata: the hyper-parameters have the keys "ARCHITECTURE.NAME".
 

@@ -92,10 +92,6 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     mapping_prefetch(model->file.shards, model->file.n_shards, true);
     *t = tokenizer_open(&model->file, err);
     if (!*t) return false;
-    if (tokenizer_n_vocab(*t) != model->config.vocab_size)
-        return error_set(err, EXIT_MODEL,
-                         "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
-                         g->path, model->config.vocab_size, tokenizer_n_vocab(*t));
 
     if (tokenizer_adds_bos(*t)) ids_push(ids, tokenizer_bos(*t));
     tokenizer_encode(*t, buffer_str(&text), false, ids);

@@ -78,8 +78,7 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
             f->high[g] = v > f->high[g] ? v : f->high[g];
         }
 
-    for (int g = 0; g < LANES; g++) square[g] /= (float)n;
-    for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
+    for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g] / (float)n);
 
     // Costs: the importance of the columns or, without an importance matrix, rms + |x|.
     if (importance) {
@@ -378,19 +377,16 @@ static void round_weights(WeightGroups *f, const QuantLevels *levels) {
     invert_scales(f->scale, f->min, inv, base);
 
     const float lo = levels->lo, hi = levels->hi;
-    for (int i = 0; i < f->n; i++) {
-        int q[LANES];
-        float v[LANES];
-        for (int g = 0; g < LANES; g++) v[g] = f->x[i][g] * inv[g] + base[g];
-        if (levels->is_iq4)
-            for (int g = 0; g < LANES; g++) {
-                q[g] = 0;
-                for (int k = 0; k < 15; k++) q[g] += v[g] > iq4_midpoints[k];
-            }
-        else
-            for (int g = 0; g < LANES; g++) q[g] = (int)(nearest_level(v[g], lo, hi, false) - lo);
-        for (int g = 0; g < LANES; g++) f->q[g * f->n + i] = (uint8_t)q[g];
-    }
+    for (int i = 0; i < f->n; i++)
+        for (int g = 0; g < LANES; g++) {
+            float v = f->x[i][g] * inv[g] + base[g];
+            int q = 0;
+            if (levels->is_iq4)
+                for (int k = 0; k < 15; k++) q += v > iq4_midpoints[k];
+            else
+                q = (int)(nearest_level(v, lo, hi, false) - lo);
+            f->q[g * f->n + i] = (uint8_t)q;
+        }
 }
 
 // Packing: the layouts are drawn in kernels/blocks.h
@@ -601,11 +597,6 @@ static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
     return true;
 }
 
-bool quant_can_encode(Type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 ||
-           encoders[type].group;
-}
-
 // True if all values are finite and in the range of a type. For F32 and BF16 the limit is slightly
 // below the greatest float32. For F16, 65520 would round to infinity. No block type can represent
 // more than Q6_K, and below its limit no sum overflows; the range of other types is left to the
@@ -621,7 +612,7 @@ static bool is_in_range(Type type, const float *x, size_t n) {
 }
 
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
-    if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
+    if (!is_in_range(type, x, n)) return false;
     if (type == TYPE_Q8_0) return quant_encode_q8_0(x, row, n);
 
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
@@ -632,7 +623,7 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
 
     size_t group = (size_t)encoders[type].group;
     size_t step = LANES * group; // weights that are encoded together
-    if (!group) return true;
+    if (!group) return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
     for (size_t i = 0; i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;

@@ -1,5 +1,5 @@
 // See imatrix.h.
-// Order: normalization, reading of both formats, writing.
+// Order: normalization, reading, writing.
 #include "quantize/imatrix.h"
 #include "quantize/gguf_writer.h"
 
@@ -15,8 +15,8 @@ uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * imatrix_n_
 // each matrix are divided by their mean. The result is at least 1/1000, so that columns which the
 // text hardly used still count, and 1 for all columns of an expert that the text did not use. False
 // with err (exit 3) if a sum is negative or not finite.
-static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
-                        const char *path, Error *err) {
+static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, const void *sums,
+                        const Gguf *file, Error *err) {
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
     float *out = xalloc(n, sizeof *out);
@@ -28,8 +28,8 @@ static bool set_columns(float **columns, const Gguf *g, const GgufTensor *t, con
         double sum = 0;
         for (size_t i = 0; i < cols; i++) {
             if (!(x[i] >= 0 && x[i] <= 3e38f))
-                return error_set(err, EXIT_MODEL, "%s: %.*s: column %zu: invalid sum of squares %g",
-                                 path, SHOWN(t->name), i, (double)x[i]);
+                return gguf_refuse(file, err, "%.*s: column %zu: invalid sum of squares %g",
+                                   SHOWN(t->name), i, (double)x[i]);
             sum += (double)x[i];
         }
 
@@ -54,158 +54,95 @@ int imatrix_n_unknown(const GgufTensor *t, const float *columns) {
     return n_unknown;
 }
 
-typedef struct {
-    float **columns;
-    const Gguf *g;         // the model
-    const char *path;      // of the importance matrix
-    int n_used, n_foreign; // entries for tensors that the model has, and for other tensors
-    int n_uncalled;        // entries over 0 calls
-    char foreign[64];      // name of the first entry for another tensor
-    Error *err;
-} ImatrixReader;
+// Uses the entry NAME.in_sum2 of an importance matrix: sums for the tensor NAME of the model g. The
+// numbers of tokens that they are over are NAME.counts: one for all matrices of the tensor, or one
+// each. The importance of a matrix with a count of 0 stays unknown. Sets *is_foreign if g has no
+// such tensor.
+static bool read_entry(float **columns, const Gguf *g, const Gguf *file, const GgufTensor *sums,
+                       bool *is_foreign, Error *err) {
+    char name[80]; // tensor names are shorter
+    int len = (int)(sums->name.len - strlen(SUMS));
+    snprintf(name, sizeof name, "%.*s%s", len, sums->name.data, COUNTS);
+    const GgufTensor *counts = gguf_find_tensor(file, name);
+    name[len] = 0;
+    if (!counts || counts->type != TYPE_F32 || sums->type != TYPE_F32)
+        return gguf_refuse(file, err, "%s: expected sums and counts in F32", name);
 
-// Uses an entry: n sums, and n_counts counts of the tokens that they are over: one for all matrices
-// of the tensor, or one each. The importance of a matrix with a count of 0 stays unknown.
-static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t n,
-                      const float *counts, uint64_t n_counts) {
-    char text[64]; // tensor names are shorter
-    snprintf(text, sizeof text, "%.*s", name.len < sizeof text ? (int)name.len : 63, name.data);
-
-    const GgufTensor *t = gguf_find_tensor(r->g, text);
-    if (!t) {
-        if (!r->n_foreign++) memcpy(r->foreign, text, sizeof text);
-        return true;
-    }
-
-    if (n != imatrix_n_columns(t))
-        return error_set(r->err, EXIT_MODEL,
-                         "%s: %s: expected %llu columns, found %llu; made for another model?",
-                         r->path, text, (unsigned long long)imatrix_n_columns(t),
-                         (unsigned long long)n);
+    const GgufTensor *t = gguf_find_tensor(g, name);
+    *is_foreign = !t;
+    if (!t) return true;
+    uint64_t n = imatrix_n_columns(t);
+    if (sums->bytes / 4 != n)
+        return gguf_refuse(file, err,
+                           "%s: expected %llu columns, found %zu; made for another model?", name,
+                           (unsigned long long)n, sums->bytes / 4);
 
     // The token counts.
-    uint64_t n_matrices = imatrix_n_matrices(t);
+    uint64_t n_matrices = imatrix_n_matrices(t), n_counts = counts->bytes / 4;
+    const float *count = counts->data;
     bool has_tokens = false;
     if (n_counts != 1 && n_counts != n_matrices)
-        return error_set(r->err, EXIT_MODEL, "%s: %s: token counts: expected %llu, found %llu",
-                         r->path, text, (unsigned long long)n_matrices,
-                         (unsigned long long)n_counts);
+        return gguf_refuse(file, err, "%s: token counts: expected %llu, found %llu", name,
+                           (unsigned long long)n_matrices, (unsigned long long)n_counts);
     for (uint64_t i = 0; i < n_counts; i++) {
-        if (!(counts[i] >= 0 && counts[i] <= 3e38f))
-            return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
-                             (double)counts[i]);
-        has_tokens |= counts[i] > 0;
+        if (!(count[i] >= 0 && count[i] <= 3e38f))
+            return gguf_refuse(file, err, "%s: invalid token count %g", name, (double)count[i]);
+        has_tokens |= count[i] > 0;
     }
-    if (!has_tokens || r->columns[t - r->g->tensors]) return true;
-
-    r->n_used++;
-    if (!set_columns(r->columns, r->g, t, sums, r->path, r->err)) return false;
+    if (!has_tokens) return true;
+    if (!set_columns(columns, g, t, sums->data, file, err)) return false;
 
     // Experts without tokens have no importance, whatever their sums are.
-    float *columns = r->columns[t - r->g->tensors];
     for (uint64_t i = 0; i < n; i++)
-        if (n_counts > 1 && counts[i / t->dims[0]] == 0) columns[i] = 1;
+        if (n_counts > 1 && count[i / t->dims[0]] == 0) columns[t - g->tensors][i] = 1;
     return true;
 }
 
-static bool read_gguf(ImatrixReader *r, const Gguf *file) {
+// Reads all entries. Those for tensors that the model lacks are ignored, but at least one entry
+// must be used.
+static bool read_entries(float **columns, const Gguf *g, const Gguf *file, Error *err) {
+    int n_used = 0, n_foreign = 0;
+    Str foreign = {0}; // the first entry for another tensor
     Str type = gguf_get_text(file, "general.type");
     if (!str_is(type, "imatrix"))
-        return error_set(r->err, EXIT_MODEL,
-                         "%s: general.type: expected \"imatrix\", found \"%.*s\"", r->path,
-                         SHOWN(type));
+        return gguf_refuse(file, err, "general.type: expected \"imatrix\", found \"%.*s\"",
+                           SHOWN(type));
 
-    for (int i = 0; i < file->n_tensors; i++) {
-        const GgufTensor *t = &file->tensors[i];
+    for (const GgufTensor *t = file->tensors; t < file->tensors + file->n_tensors; t++) {
+        bool is_foreign;
         if (!str_ends_with(t->name, SUMS)) continue;
-
-        // NAME.in_sum2 holds the sums, NAME.counts the numbers of tokens that were summed.
-        Str name = {t->name.data, t->name.len - strlen(SUMS)};
-        char text[80]; // tensor names are shorter
-        snprintf(text, sizeof text, "%.*s%s", (int)name.len, name.data, COUNTS);
-        const GgufTensor *counts = gguf_find_tensor(file, text);
-        if (!counts || counts->type != TYPE_F32 || t->type != TYPE_F32)
-            return error_set(r->err, EXIT_MODEL, "%s: %.*s: expected sums and counts in F32",
-                             r->path, SHOWN(name));
-
-        if (!add_entry(r, name, t->data, t->bytes / 4, counts->data, counts->bytes / 4))
-            return false;
+        if (!read_entry(columns, g, file, t, &is_foreign, err)) return false;
+        if (is_foreign && !n_foreign++) foreign = (Str){t->name.data, t->name.len - strlen(SUMS)};
     }
 
-    return true;
-}
-
-// Removes n bytes from the front of *rest and returns them, or NULL with err.
-static const uint8_t *take_bytes(const ImatrixReader *r, Str *rest, size_t n) {
-    const uint8_t *p = (const uint8_t *)rest->data;
-    int i = r->n_used + r->n_foreign;
-    if (n <= rest->len) {
-        *rest = (Str){rest->data + n, rest->len - n};
-        return p;
-    }
-    if (i)
-        error_set(r->err, EXIT_MODEL, "%s: truncated in tensor %d: expected %zu bytes, found %zu",
-                  r->path, i + 1, n, rest->len);
-    else
-        error_set(r->err, EXIT_MODEL, "%s: not an importance matrix (GGUF, or llama.cpp's .dat)",
-                  r->path);
-    return NULL;
-}
-
-static bool take_u32(const ImatrixReader *r, Str *rest, uint32_t *out) {
-    const uint8_t *p = take_bytes(r, rest, 4);
-    if (p) *out = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-    return p;
-}
-
-// llama.cpp's .dat form, little-endian. Bytes after the entries are ignored.
-//
-//     u32 n_entries, then for each: u32 length, name, u32 n_calls, u32 n, float32 sums[n]
-static bool read_dat(ImatrixReader *r, Str rest) {
-    uint32_t n_entries, length, n_calls, n;
-    size_t bytes;
-    if (!take_u32(r, &rest, &n_entries)) return false;
-    for (uint32_t i = 0; i < n_entries; i++) {
-        if (!take_u32(r, &rest, &length)) return false;
-        Str name = {(const char *)take_bytes(r, &rest, length), length};
-        if (!name.data || !take_u32(r, &rest, &n_calls) || !take_u32(r, &rest, &n)) return false;
-        if (!size_mul(n, 4, &bytes)) bytes = SIZE_MAX;
-        const uint8_t *sums = take_bytes(r, &rest, bytes);
-        float count = (float)(n_calls ? n_calls : 1);
-        r->n_uncalled += n_calls == 0;
-        if (!sums || !add_entry(r, name, sums, n, &count, 1)) return false;
-    }
+    for (int i = 0; i < g->n_tensors; i++) n_used += columns[i] != NULL;
+    if (!n_used)
+        return gguf_refuse(file, err, "no entry for a tensor of %s; made for another model?",
+                           g->path);
+    if (n_foreign)
+        warn("%s: %d entr%s for tensors that the model does not have (%.*s ...)", file->path,
+             n_foreign, n_foreign == 1 ? "y" : "ies", SHOWN(foreign));
     return true;
 }
 
 bool imatrix_parse(float **columns, Str bytes, const char *path, const Gguf *g, Error *err) {
-    ImatrixReader r = {.columns = columns, .g = g, .path = path, .err = err};
     Gguf file = {0};
-
-    // The older format (imatrix.dat) has no magic number.
-    bool ok = str_begins_with(bytes, "GGUF")
-                  ? gguf_parse(&file, bytes.data, bytes.len, path, err) && read_gguf(&r, &file)
-                  : read_dat(&r, bytes);
+    bool ok =
+        gguf_parse(&file, bytes.data, bytes.len, path, err) && read_entries(columns, g, &file, err);
     gguf_close(&file);
-
-    // Entries for tensors that the model lacks are ignored, but at least one entry must be used.
-    if (ok && !r.n_used)
-        ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
-                       path, g->path);
-    if (ok && r.n_uncalled)
-        warn("%s: %d entries say that they are over 0 calls; their sums are used", path,
-             r.n_uncalled);
-    if (ok && r.n_foreign)
-        warn("%s: %d entr%s for tensors that the model does not have (%s ...)", path, r.n_foreign,
-             r.n_foreign == 1 ? "y" : "ies", r.foreign);
-
     return ok;
 }
 
 bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) {
     FileMapping map;
     if (!mapping_open(&map, path, err)) return false;
-    bool ok = imatrix_parse(columns, (Str){(const char *)map.data, map.bytes}, path, g, err);
+    Str bytes = {(const char *)map.data, map.bytes};
+    bool ok = str_begins_with(bytes, "GGUF")
+                  ? imatrix_parse(columns, bytes, path, g, err)
+                  : error_set(err, EXIT_MODEL,
+                              "%s: not an importance matrix in GGUF; llama.cpp's llama-imatrix "
+                              "--in-file OLD.dat -o NEW.gguf converts the older form",
+                              path);
     mapping_close(&map);
     return ok;
 }

@@ -67,9 +67,9 @@ static bool convert_rows(const Quantizer *q, const ChecksumLeaf *leaf, uint8_t *
         quant_decode_row((Type)t->type, (const uint8_t *)t->data + row * old_bytes, x, cols);
         ok = quant_encode(type, x, importance, out + r * quant_row_bytes(type, cols), cols);
         if (!ok)
-            error_set(err, EXIT_MODEL,
-                      "%s: tensor %.*s: row %llu: a value is not finite or too large for %s",
-                      q->g->path, SHOWN(t->name), (unsigned long long)row, type_info(type)->name);
+            gguf_refuse(q->g, err,
+                        "tensor %.*s: row %llu: a value is not finite or too large for %s",
+                        SHOWN(t->name), (unsigned long long)row, type_info(type)->name);
     }
 
     free(x);
@@ -135,8 +135,8 @@ static bool plan_tensors(Quantizer *q, Error *err) {
         GgufTensor *t = &q->tensors[i];
 
         if (t->type != old->type && !quant_is_supported(old->type))
-            return error_set(err, EXIT_MODEL, "%s: tensor %.*s: unsupported type %s", g->path,
-                             SHOWN(old->name), gguf_describe_type(old->type, gguf_file_type(g)));
+            return gguf_refuse(g, err, "tensor %.*s: unsupported type %s", SHOWN(old->name),
+                               gguf_describe_type(old->type, gguf_file_type(g)));
         if (t->type != old->type)
             t->bytes = gguf_n_rows(t) * quant_row_bytes((Type)t->type, (size_t)t->dims[0]);
         q->total_bytes += old->bytes;

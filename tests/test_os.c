@@ -44,7 +44,6 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
 #define os_has_numa         below_has_numa
-#define os_mtime_ns         below_mtime_ns
 #define os_ctime_ns         below_ctime_ns
 #define os_wake_all         below_wake_all
 #define os_cpu_quota        below_cpu_quota
@@ -53,7 +52,6 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_parent_has_stdin below_parent_has_stdin
 #define os_has_dotprod      below_has_dotprod
 #define os_has_i8mm         below_has_i8mm
-#define os_host_name        below_host_name
 #define fopen               fopen_below
 #define access              access_below
 #define sched_getaffinity   affinity_of_test

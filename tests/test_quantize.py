@@ -143,18 +143,9 @@ def gguf_imatrix(entries, count=32.0, kind="imatrix", counts=".counts"):
     return head + bytes(-len(head) % 32) + data
 
 
-def dat_imatrix(entries, n_calls=3):
-    """The binary form of older llama.cpp versions, with the values that its tool appends after the entries."""
-    parts = [struct.pack("<i", len(entries))]
-    for name, values in entries:
-        parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", n_calls, len(values)),
-                  struct.pack("<%df" % len(values), *(v * n_calls for v in values))]
-    return b"".join(parts) + struct.pack("<ii", n_calls, 5) + b"a.txt"
-
-
-def write_imatrix(path, entries, form=gguf_imatrix, **how):
+def write_imatrix(path, entries, **how):
     with open(path, "wb") as f:
-        f.write(form(entries, **how))
+        f.write(gguf_imatrix(entries, **how))
 
 
 def quantize(*args, **options):
@@ -277,8 +268,8 @@ def importance_of_experts(tmp):
     name = "blk.1.ffn_down_exps.weight"
     columns = [[100.0 if c % 8 == place else 1.0 for c in range(256)] for place in range(4)]
 
-    def experts(rows, form=gguf_imatrix, **how):
-        write_imatrix(path, [(name, [x for row in rows for x in row])], form, **how)
+    def experts(rows, **how):
+        write_imatrix(path, [(name, [x for row in rows for x in row])], **how)
         _, err = call("quantize", "--force", "--imatrix", path, source, out, "Q4_0")
         kind, shape, data = read_model(out)[1][name]
         same((kind, shape), (Q4_0, (256, 16, 4)))
@@ -287,10 +278,9 @@ def importance_of_experts(tmp):
     equal = [experts([row] * 4)[0] for row in columns]
     plain, _ = experts([[1.0] * 256] * 4)
 
-    for form in gguf_imatrix, dat_imatrix:
-        found, err = experts(columns, form)
-        same(found, [equal[i][i] for i in range(4)], "the columns of each expert")
-        check("has no tokens" not in err, err)
+    found, err = experts(columns)
+    same(found, [equal[i][i] for i in range(4)], "the columns of each expert")
+    check("has no tokens" not in err, err)
 
     check(all(equal[i][i] != plain[i] for i in range(4)))
     zeros = [0.0] * 256
@@ -301,10 +291,8 @@ def importance_of_experts(tmp):
         same(found, [equal[0][0], plain[1], equal[2][2], plain[3]], "experts without tokens")
         check("no tokens for 2 of 4 matrices (%s ...)" % name in err, err)
 
-    _, err = experts([zeros] * 4, dat_imatrix)
-    check("no tokens for 4 of 4 matrices" in err and "over 0 calls" not in err, err)
-    _, err = experts([zeros] * 4, dat_imatrix, n_calls=0)
-    check("1 entries say that they are over 0 calls" in err, err)
+    _, err = experts([zeros] * 4)
+    check("no tokens for 4 of 4 matrices" in err, err)
 
     found, err = experts(columns, count=[7.0, 1.0, 2.0, 9.0])
     same(found, [equal[i][i] for i in range(4)], "counts")
@@ -338,16 +326,15 @@ def column_error(tmp, is_counted, *args):
 
 @test
 def importance(tmp):
-    """Columns of high importance get a smaller error. The form and the scale of an importance matrix change nothing."""
+    """Columns of high importance get a smaller error. The scale of an importance matrix changes nothing."""
     source, path = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "im")
     write_model(source, n_layers=2)
     entries = [("blk.%d.%s.weight" % (i, part), [100.0 if c % 8 == 3 else 1.0 for c in range(256)])
                for i in range(2) for part in PRODUCTS]
     before, _ = column_error(tmp, lambda c: c % 8 == 3)
     found = []
-    for form, how in ((gguf_imatrix, {}), (gguf_imatrix, {"count": 4096.0}), (dat_imatrix, {}),
-                      (dat_imatrix, {"n_calls": 1})):
-        write_imatrix(path, entries, form, **how)
+    for count in 32.0, 4096.0:
+        write_imatrix(path, entries, count=count)
         found.append(column_error(tmp, lambda c: c % 8 == 3, "--imatrix", path))
     check(found[0][0] < 0.7 * before, found[0][0], "without importance", before)
     check(all(f == found[0] for f in found), [f[0] for f in found])
@@ -364,12 +351,11 @@ def imatrix_refusals(tmp):
             f.write(data)
         refuses(code, message, "quantize", "--imatrix", path, source, out, "Q4_0")
 
-    for form in gguf_imatrix, dat_imatrix:
-        for value in float("nan"), float("inf"), -1.0:
-            fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
-                  "blk.1.ffn_down.weight: column 255: invalid sum of squares")
-        fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected ... found 128")
-        fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "no entry for a tensor")
+    for value in float("nan"), float("inf"), -1.0:
+        fails(gguf_imatrix(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
+              "blk.1.ffn_down.weight: column 255: invalid sum of squares")
+    fails(gguf_imatrix([("blk.0.attn_q.weight", [1.0] * 128)]), "expected ... found 128")
+    fails(gguf_imatrix([("blk.9.attn_q.weight", [1.0] * 256)]), "no entry for a tensor")
 
     fails(gguf_imatrix(good, kind="model"), "expected \"imatrix\", found \"model\"")
     fails(gguf_imatrix(good, counts=".count"), "expected sums and counts")
@@ -377,14 +363,11 @@ def imatrix_refusals(tmp):
     fails(gguf_imatrix(good, count=0.0), "no entry for a tensor")
     fails(open(source, "rb").read(), "general.type")
 
-    for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
-        fails(data, "not an importance matrix")
+    # Not GGUF; the last is the older binary form.
+    for data in b"", b"abc", b"What is this?", struct.pack("<ii", 1, 19) + b"blk.0.attn_q.weight" + bytes(1036):
+        fails(data, "not an importance matrix in GGUF; ... llama-imatrix --in-file OLD.dat -o NEW.gguf converts")
 
     # Truncated anywhere.
-    whole = dat_imatrix(good)
-    first = 4 + 4 + len("blk.0.attn_q.weight") + 8 + 4 * 256
-    for n in range(0, whole.index(b"a.txt") - 8, 37):
-        fails(whole[:n], "truncated in tensor 2" if n >= first else "not an importance matrix")
     for n in range(8, len(gguf_imatrix(good)) - 28, 61):
         fails(gguf_imatrix(good)[:n], path)
 

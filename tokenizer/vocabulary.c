@@ -273,9 +273,7 @@ static const uint8_t *token_array(const Tokenizer *t, const Gguf *g, const char 
                                   Error *err) {
     const GgufValue *v = gguf_get_array(g, key, kind, err);
     if (v && v->count == (uint64_t)t->n) return v->data;
-    if (v)
-        error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->path, key, t->n,
-                  (size_t)v->count);
+    if (v) gguf_refuse(g, err, "%s: expected %d items, found %zu", key, t->n, (size_t)v->count);
     return NULL;
 }
 
@@ -327,8 +325,8 @@ static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may
     if (!gguf_get_u64(g, key, &v, err)) return false;
     bool is_none = v == UINT32_MAX;
     if (v >= (uint64_t)t->n && !is_none)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected an id below %d, found %llu", t->path,
-                         key, t->n, (unsigned long long)v);
+        return gguf_refuse(g, err, "%s: expected an id below %d, found %llu", key, t->n,
+                           (unsigned long long)v);
     if (is_none && !may_be_none) warn("%s: %s is 2^32 - 1: no such token", t->path, key);
     *id = is_none ? -1 : (int)v;
     return true;

@@ -29,8 +29,14 @@ size_t os_memory_available(void);
 // True if the memory is divided into several nodes (NUMA), such as the sockets of a server.
 bool os_has_numa(void);
 
-// Time of the last change of a file's content, in nanoseconds since 1970.
-int64_t os_mtime_ns(const struct stat *st);
+// Nanoseconds since 1970 of a time such as st_mtim.
+static inline int64_t os_time_ns(struct timespec t) {
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+#if defined(__APPLE__) // names from before POSIX defined them
+#define st_mtim st_mtimespec
+#define st_ctim st_ctimespec
+#endif
 // Time of the last change of a file's content or attributes, which no program can set back. 0 if
 // the system (Windows) or the file system (FAT, FUSE) has no such time.
 int64_t os_ctime_ns(int fd, const struct stat *st);
@@ -44,8 +50,6 @@ bool os_link_temporary(int fd, const char *path);
 // True if the standard input of the parent process is the pipe or socket `st`; false if the system
 // cannot tell.
 bool os_parent_has_stdin(const struct stat *st);
-// Name of this machine, with a terminating zero; empty if unknown.
-void os_host_name(char *out, size_t size);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);

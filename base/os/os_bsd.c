@@ -29,11 +29,6 @@ void os_wake_all(_Atomic unsigned *word) {
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
 
-void os_host_name(char *out, size_t size) {
-    if (gethostname(out, size - 1)) *out = 0;
-    out[size - 1] = 0;
-}
-
 // An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {
     uint64_t n = 0;
@@ -61,17 +56,7 @@ size_t os_memory_available(void) {
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }
 
-int64_t os_mtime_ns(const struct stat *st) {
-#if defined(__APPLE__)
-#define st_mtim st_mtimespec // names from before POSIX defined them
-#define st_ctim st_ctimespec
-#endif
-    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
-int64_t os_ctime_ns(int fd, const struct stat *st) {
-    return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
-}
+int64_t os_ctime_ns(int fd, const struct stat *st) { return os_time_ns(st->st_ctim); }
 
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }
 bool os_link_temporary(int fd, const char *path) { return false; }

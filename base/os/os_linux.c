@@ -181,15 +181,11 @@ size_t os_memory_available(void) {
 
 bool os_has_numa(void) { return access("/sys/devices/system/node/node1", F_OK) == 0; }
 
-int64_t os_mtime_ns(const struct stat *st) {
-    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
 int64_t os_ctime_ns(int fd, const struct stat *st) {
     enum { FAT = 0x4d44, EXFAT = 0x2011bab0, FUSE = 0x65735546 }; // statfs(2)
     struct statfs fs;
     if (fstatfs(fd, &fs) || fs.f_type == FAT || fs.f_type == EXFAT || fs.f_type == FUSE) return 0;
-    return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+    return os_time_ns(st->st_ctim);
 }
 
 int os_open_temporary(const char *directory, unsigned mode) {
@@ -208,11 +204,6 @@ bool os_parent_has_stdin(const struct stat *st) {
     struct stat parent;
     snprintf(path, sizeof path, "/proc/%ld/fd/0", (long)getppid());
     return stat(path, &parent) == 0 && parent.st_dev == st->st_dev && parent.st_ino == st->st_ino;
-}
-
-void os_host_name(char *out, size_t size) {
-    if (gethostname(out, size - 1)) *out = 0;
-    out[size - 1] = 0;
 }
 
 bool os_enable_amx(void) {

@@ -42,20 +42,10 @@ double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
 bool os_parent_has_stdin(const struct stat *st) { return false; }
 
-void os_host_name(char *out, size_t size) {
-    DWORD n = (DWORD)size;
-    if (!GetComputerNameA(out, &n)) *out = 0;
-}
-
 bool os_enable_amx(void) { return false; }
-bool os_has_dotprod(void) {
-    enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers
-    return IsProcessorFeaturePresent(ARM_V82_DP_INSTRUCTIONS_AVAILABLE);
-}
-bool os_has_i8mm(void) {
-    enum { ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE = 66 }; // PF_..., not in all headers
-    return IsProcessorFeaturePresent(ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE);
-}
+enum { ARM_V82_DP = 43, ARM_V82_I8MM = 66 }; // PF_..._INSTRUCTIONS_AVAILABLE, not in all headers
+bool os_has_dotprod(void) { return IsProcessorFeaturePresent(ARM_V82_DP); }
+bool os_has_i8mm(void) { return IsProcessorFeaturePresent(ARM_V82_I8MM); }
 
 size_t os_memory_available(void) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};
@@ -70,9 +60,8 @@ long sysconf(int name) {
     return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
 }
 
-int64_t os_mtime_ns(const struct stat *st) {
-    const struct posix_stat *p = (const void *)st; // all other files call it `stat`
-    return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
+int gethostname(char *out, size_t size) {
+    return GetComputerNameA(out, &(DWORD){(DWORD)size}) ? 0 : -1;
 }
 
 unsigned geteuid(void) { return 0; }
@@ -87,12 +76,6 @@ enum { ALIGNMENT = 64 };
 void *posix_malloc(size_t n) { return _aligned_malloc(n, ALIGNMENT); }
 void *posix_realloc(void *p, size_t n) { return _aligned_realloc(p, n, ALIGNMENT); }
 void posix_free(void *p) { _aligned_free(p); }
-
-void *posix_calloc(size_t n, size_t size) {
-    size_t bytes;
-    void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : posix_malloc(bytes);
-    return p ? memset(p, 0, bytes) : NULL;
-}
 
 int posix_memalign(void **out, size_t alignment, size_t n) {
     *out = alignment <= ALIGNMENT ? posix_malloc(n) : NULL;
@@ -413,7 +396,7 @@ int main(void) {
     enum { ESCAPE_SEQUENCES = 4 }; // ENABLE_VIRTUAL_TERMINAL_PROCESSING
     int argc;
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
-    char **args = posix_calloc((size_t)argc + 1, sizeof *args);
+    char **args = posix_malloc(((size_t)argc + 1) * sizeof *args);
 
     // Convert the arguments to UTF-8.
     for (int i = 0; i < argc; i++) {
@@ -421,6 +404,7 @@ int main(void) {
         args[i] = posix_malloc((size_t)n);
         WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
     }
+    args[argc] = NULL;
 
     // Make streams binary, and let consoles interpret escape sequences.
     for (int fd = 0; fd < 3; fd++) {

@@ -24,8 +24,8 @@ SANDBOX   ?= $(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none)
 ifeq ($(SYSTEM),windows) # gcc aligns the stack to only 16 bytes, and checks formats for another libc
 EXE     := .exe
-FLAGS   += -include base/os/windows/posix.h -Ibase/os/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
-           -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
+FLAGS   += -include base/os/windows/posix.h -Ibase/os/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 \
+           -DWIN32_LEAN_AND_MEAN -Wno-format -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
 ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic instead of the 80-bit arithmetic of the x87

@@ -49,8 +49,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 static const struct sock_filter head[] = {
     LOAD(arch),
-    CHECK(BPF_JEQ, SECCOMP_ARCH, 1),
-    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SECCOMP_ARCH, 1, 0),
     REFUSE(EPERM),
     LOAD(nr),
     // memory, unless it is executable
@@ -97,16 +96,7 @@ static const int allowed[] = {
 static const int allowed_with_paths[] = {
     SYS_openat, SYS_faccessat, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_unlinkat, SYS_linkat,
     SYS_renameat2, SYS_utimensat, SYS_fchmod, SYS_fdatasync, SYS_fstatfs, SYS_fallocate,
-    SYS_mkdirat, SYS_pipe2,
-#ifdef SYS_renameat
-    SYS_renameat,
-#endif
-#ifdef SYS_faccessat2
-    SYS_faccessat2,
-#endif
-#ifdef SYS_statx
-    SYS_statx,
-#endif
+    SYS_mkdirat, SYS_pipe2, SYS_renameat, SYS_faccessat2, SYS_statx,
 #ifdef SYS_open // not on ARM64; glibc uses some of these, musl all
     SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_unlink, SYS_link, SYS_rename,
     SYS_mkdir, SYS_pipe,

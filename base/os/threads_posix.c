@@ -21,7 +21,7 @@ static void *thread_main(void *arg) {
 
 int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
                 void *arg) {
-    PosixThread *threads = calloc((size_t)n_threads, sizeof *threads);
+    PosixThread *threads = malloc((size_t)n_threads * sizeof *threads);
     pthread_attr_t attributes;
     if (!threads) n_threads = 1;
 

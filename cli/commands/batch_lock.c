@@ -7,7 +7,6 @@
 // run, from which merge_batch.py --status computes its speed. SIGKILL leaves the file. The next run
 // takes it over if it can know that its owner has ended, and otherwise names it.
 #include "cli/commands/batch_output.h"
-#include "base/os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +61,7 @@ char *batch_lock(const Journal *j) {
     char *path = text_format("%s.lock", target);
     char *directory = file_directory(target);
     free(target);
-    os_host_name(self.host, sizeof self.host);
+    if (gethostname(self.host, sizeof self.host - 1)) *self.host = 0;
 
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

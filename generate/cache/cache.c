@@ -278,7 +278,7 @@ static int list_files(const char *dir, CacheFile **files, Error *err) {
         *files = list_grow(*files, n, sizeof **files);
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
-            .bytes = (uint64_t)st.st_size, .used = os_mtime_ns(&st), .is_page = is_page};
+            .bytes = (uint64_t)st.st_size, .used = os_time_ns(st.st_mtim), .is_page = is_page};
         memcpy(f->name, e->d_name, len + 1);
     }
 

@@ -9,24 +9,22 @@
 static bool check_text(const Gguf *g, const char *key, const char *expected, Error *err) {
     Str found = gguf_get_text(g, key);
     return str_is(found, expected) ||
-           error_set(err, EXIT_MODEL, "%s: %s: expected \"%s\", found \"%.*s\"", g->path, key,
-                     expected, SHOWN(found));
+           gguf_refuse(g, err, "%s: expected \"%s\", found \"%.*s\"", key, expected, SHOWN(found));
 }
 
 static bool read_metadata(const Gguf *g, const char *architecture, double *alpha, Error *err) {
     if (!str_is(gguf_get_text(g, "general.type"), "adapter"))
-        return error_set(err, EXIT_MODEL, "%s: expected a LoRA adapter, found %s", g->path,
-                         g->n_tensors ? "a model" : "a file without tensors");
+        return gguf_refuse(g, err, "expected a LoRA adapter, found %s",
+                           g->n_tensors ? "a model" : "a file without tensors");
     if (!check_text(g, "adapter.type", "lora", err) ||
         !check_text(g, "general.architecture", architecture, err) ||
         !gguf_get_f64(g, "adapter.lora.alpha", alpha, err))
         return false;
     if (gguf_find_value(g, "adapter.alora.invocation_tokens"))
-        return error_set(err, EXIT_MODEL, "%s: activated LoRA (aLoRA) is not supported", g->path);
+        return gguf_refuse(g, err, "activated LoRA (aLoRA) is not supported");
     // An alpha of 0 is ambiguous: no effect in PEFT, alpha = rank in llama.cpp.
     return (isfinite(*alpha) && *alpha != 0) ||
-           error_set(err, EXIT_MODEL, "%s: adapter.lora.alpha: must be finite and not 0, found %g",
-                     g->path, *alpha);
+           gguf_refuse(g, err, "adapter.lora.alpha: must be finite and not 0, found %g", *alpha);
 }
 
 bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Error *err) {
@@ -90,8 +88,8 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     // with A (rows, rank) and B (cols, rank).
     uint64_t rank = tensor_a ? tensor_a->dims[is_embedding ? 0 : 1] : 1;
     if (rank < 1 || rank > (uint64_t)w->cols) // no matrix of this width has a higher rank
-        return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
-                         g->path, name_a, w->cols, (unsigned long long)rank);
+        return gguf_refuse(g, err, "tensor %s: expected a rank of 1 to %d, found %llu", name_a,
+                           w->cols, (unsigned long long)rank);
 
     int n = (int)rank;
     int rows = is_embedding ? w->rows : n;
@@ -103,8 +101,8 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     float scale = (float)(a->scale / n) * w->scale;
     bool is_a_finite = is_finite(&pair->a, 1);
     if (!is_a_finite || !is_finite(&b, scale))
-        return error_set(err, EXIT_MODEL, "%s: tensor %s: a value times %g is not finite", g->path,
-                         is_a_finite ? name_b : name_a, is_a_finite ? (double)scale : 1);
+        return gguf_refuse(g, err, "tensor %s: a value times %g is not finite",
+                           is_a_finite ? name_b : name_a, is_a_finite ? (double)scale : 1);
 
     pair->b = read_strips(&b, scale);
     pair->next = w->lora;
@@ -119,10 +117,10 @@ bool lora_check(const Lora *a, Error *err) {
     const Gguf *g = &a->file;
     for (int i = 0; i < g->n_tensors; i++)
         if (!a->is_attached[i])
-            return error_set(err, EXIT_MODEL,
-                             "%s: tensor %.*s: not the lora_a or lora_b of a matrix of this model",
-                             g->path, SHOWN(g->tensors[i].name));
-    return a->n_pairs > 0 || error_set(err, EXIT_MODEL, "%s: no tensors", g->path);
+            return gguf_refuse(g, err,
+                               "tensor %.*s: not the lora_a or lora_b of a matrix of this model",
+                               SHOWN(g->tensors[i].name));
+    return a->n_pairs > 0 || gguf_refuse(g, err, "no tensors");
 }
 
 void lora_close(Lora *a) {

@@ -6,8 +6,8 @@
 //     y = W x + scale * alpha / rank * B (A x)
 //
 // Loading: lora_open() maps a file, lora_attach() finds the pair of one matrix, lora_check() makes
-// sure that every pair was used. Forward pass: if a matrix has adapters, model.c calls
-// lora_matmuls() after the product, or lora_embed() after the look-up. W itself is not changed. The
+// sure that every pair was used. Forward pass: model.c calls lora_matmuls() for its products and, if
+// the embedding has adapters, lora_embed() after the look-up. W itself is not changed. The
 // products of several adapters are added in the order of the command line.
 #pragma once
 
@@ -50,18 +50,17 @@ void lora_close(Lora *a);
 // True if the products A x of w's adapters have the same bits for any number of rows.
 bool lora_is_batch_invariant(const Tensor *w);
 
-// Scratch buffers of lora_matmuls(), shared by the threads.
+// The scratch buffer of lora_matmuls(), shared by the threads.
 typedef struct {
-    char *encoded; // activations, as the kernels read them
     float *hidden; // A x of every pair, one after another: (n, rank) each
-    size_t encoded_bytes, hidden_bytes;
+    size_t bytes;
 } LoraScratch;
 
 // Sizes the scratch buffers for products with these weights in one call, for up to n rows of x.
-void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n);
-// out += B (A x) for each product and each adapter. The products have the same x (n, cols). All
-// threads call it (ops.h).
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
-                  Exactness exactness);
+void lora_scratch_reserve(LoraScratch *s, MatmulScratch *matmul, const Tensor *const *weights,
+                          int n_weights, int n);
+// ops_matmuls() of products with the same x (n, cols), then out += B (A x) for each of their pairs.
+void lora_matmuls(const LoraScratch *s, const MatmulScratch *matmul, const Product *products,
+                  int n_products, Exactness exactness);
 // out (n, dim) += the adapters' rows of the embedding.
 void lora_embed(float *out, const Tensor *w, const int *tokens, int n);

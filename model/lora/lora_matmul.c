@@ -1,10 +1,10 @@
-// The adapters' part of a matrix product, in two operations:
+// Matrix products with adapters, in two operations:
 //
-//     hidden = A x         for all pairs
+//     out = W x, hidden = A x         for all products and pairs
 //     out += B hidden
 //
 // Invariant: one thread computes an element of `out`, in one order that does not depend on the
-// number of threads or rows. A x uses the kernel that Exactness requires.
+// number of threads or rows.
 #include "model/lora/lora.h"
 #include "kernels/load.h"
 
@@ -62,46 +62,28 @@ MULTIVERSION static void add_strips(float *out, size_t stride, const float *b, c
     }
 }
 
-// A x: A has few rows, so dividing only its rows among the threads would leave some idle. The
-// threads divide the tokens or, if there are few tokens, the rows into parts (every gemv kernel
-// allows that). Each work item encodes the activations that it reads.
-enum {
-    ITEM_TOKENS = 64, // tokens per work item
-    SPLIT_BELOW = 12, // with fewer tokens, the rows of A are divided into parts
-    MAX_PARTS = 16,   // parts at most
-    PART_ROWS = 4     // the rows of a part are a multiple of this
-};
-
-// Rows of A in a work item.
-static int rows_per_part(const Tensor *a, int n, Exactness exactness) {
-    if (n >= SPLIT_BELOW || ops_matmul_kernel(a, n, exactness) != &kernel.gemv[a->type])
-        return a->rows;
-    return round_up(div_up(a->rows, MAX_PARTS), PART_ROWS);
-}
-
-void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {
-    size_t encoded = 0, hidden = 0;
-
+void lora_scratch_reserve(LoraScratch *s, MatmulScratch *matmul, const Tensor *const *weights,
+                          int n_weights, int n) {
+    int n_all = n_weights;
+    size_t bytes = 0;
     for (int i = 0; i < n_weights; i++)
         for (const LowRank *l = weights[i]->lora; l; l = l->next) {
-            size_t n_items = size_div_up((size_t)n, ITEM_TOKENS);
-            size_t parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, min_int(n, SPLIT_BELOW));
-            size_t items = n_items * ops_encoded_bytes(&l->a, n, min_int(n, ITEM_TOKENS));
-            if (parts > encoded) encoded = parts;
-            if (items > encoded) encoded = items;
-            hidden += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
+            n_all++;
+            bytes += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
         }
 
-    if (encoded > s->encoded_bytes) {
-        free(s->encoded);
-        s->encoded_bytes = encoded;
-        s->encoded = xalloc(encoded, 1);
-    }
-    if (hidden > s->hidden_bytes) {
-        free(s->hidden);
-        s->hidden_bytes = hidden;
-        s->hidden = xalloc(hidden, 1);
-    }
+    // The weights, and A of their pairs.
+    const Tensor *all[n_all];
+    n_all = n_weights;
+    memcpy(all, weights, (size_t)n_weights * sizeof *all);
+    for (int i = 0; i < n_weights; i++)
+        for (const LowRank *l = weights[i]->lora; l; l = l->next) all[n_all++] = &l->a;
+    matmul_scratch_reserve(matmul, all, n_all, n, 1);
+
+    if (bytes <= s->bytes) return;
+    free(s->hidden);
+    s->hidden = xalloc(bytes, 1);
+    s->bytes = bytes;
 }
 
 bool lora_is_batch_invariant(const Tensor *w) {
@@ -110,77 +92,39 @@ bool lora_is_batch_invariant(const Tensor *w) {
     return true;
 }
 
-// One work item of A x, for all pairs: tokens [first, first + ITEM_TOKENS), and the rows of part
-// `part` of each A.
-static void multiply_a(const LoraScratch *s, const Product *products, int n_products, int first,
-                       int part, char *encoded, Exactness exactness) {
-    const float *x = products[0].x;
-    float *out = s->hidden;
-    int n = products[0].n;
-    int n_tokens = min_int(n - first, ITEM_TOKENS);
-    const MatmulKernel *last = NULL; // the kernel that `encoded` was encoded for
-
-    for (int p = 0; p < n_products; p++)
-        for (const LowRank *l = products[p].w->lora; l; l = l->next) {
-            int rank = l->a.rows;
-            int rows = rows_per_part(&l->a, n, exactness);
-            int row = part * rows;
-            if (row < rank) {
-                const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
-                if (!last || last->encode != k->encode)
-                    k->encode(encoded, x + (size_t)first * (size_t)l->a.cols, n_tokens, l->a.cols,
-                              0, n_tokens);
-                k->rows(out + (size_t)first * (size_t)rank, (size_t)rank, &l->a, encoded, n_tokens,
-                        row, min_int(rank, row + rows));
-                last = k;
-            }
-            out += (size_t)n * (size_t)rank;
-        }
-}
-
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
-                  Exactness exactness) {
-    int n = products[0].n;
-    int n_parts = 0, n_chunks = 0;
-    size_t bytes = 0; // encoded activations of a work item
-
-    for (int p = 0; p < n_products; p++)
-        for (const LowRank *l = products[p].w->lora; l; l = l->next) {
-            const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
-            int rows = rows_per_part(&l->a, n, exactness);
-            int parts = div_up(l->a.rows, rows);
-            size_t needed = k->encoded_bytes(min_int(n, ITEM_TOKENS), l->a.cols);
-            if (parts > n_parts) n_parts = parts;
-            if (needed > bytes) bytes = needed;
-        }
-
-    if (!n_parts) return;
-
-    // hidden = x A^T, for all adapters. A work item is a part of the rows of A, for up to
-    // ITEM_TOKENS tokens.
-    bytes = size_round_up(bytes, 64);
-    for (int i; team_next(div_up(n, ITEM_TOKENS) * n_parts, &i);)
-        multiply_a(s, products, n_products, i / n_parts * ITEM_TOKENS, i % n_parts,
-                   s->encoded + (size_t)i * bytes, exactness);
-    team_end_op(OP_MATMUL);
-
-    // out += hidden B^T. The hidden vectors (n, rank) of an adapter are stored behind those of the
-    // adapter before it.
+void lora_matmuls(const LoraScratch *s, const MatmulScratch *matmul, const Product *products,
+                  int n_products, Exactness exactness) {
     enum { CHUNK = 4 * LORA_STRIP }; // rows of out in a work item
-    for (int p = 0; p < n_products; p++) n_chunks += div_up(products[p].w->rows, CHUNK);
+    int n = products[0].n, n_all = n_products, n_chunks = 0;
+    for (const Product *p = products; p < products + n_products; p++) {
+        n_chunks += div_up(p->w->rows, CHUNK);
+        for (const LowRank *l = p->w->lora; l; l = l->next) n_all++;
+    }
 
+    // The products, then hidden = A x of all pairs. One operation computes both, so that the few
+    // rows of A leave no thread idle.
+    Product all[n_all], *pair = all + n_products;
+    float *hidden = s->hidden;
+    memcpy(all, products, (size_t)n_products * sizeof *all);
+    for (const Product *p = products; p < products + n_products; p++)
+        for (const LowRank *l = p->w->lora; l; l = l->next) {
+            *pair++ = (Product){.out = hidden, .w = &l->a, .x = p->x, .n = n};
+            hidden += (size_t)n * (size_t)l->a.rows;
+        }
+    ops_matmuls(matmul, all, n_all, exactness);
+    if (n_all == n_products) return;
+
+    // out += B hidden.
     for (int i; team_next_near(n_chunks, &i);) {
-        const float *hidden = s->hidden;
         int chunk = i;
+        pair = all + n_products;
         for (const Product *p = products; p < products + n_products; p++) {
             int n_own = div_up(p->w->rows, CHUNK);
             int first = chunk * CHUNK;
-            for (const LowRank *l = p->w->lora; l; l = l->next) {
+            for (const LowRank *l = p->w->lora; l; l = l->next, pair++)
                 if (chunk >= 0 && chunk < n_own)
-                    add_strips(p->out, (size_t)p->w->rows, l->b, hidden, l->a.rows, n, first,
+                    add_strips(p->out, (size_t)p->w->rows, l->b, pair->out, l->a.rows, n, first,
                                min_int(p->w->rows, first + CHUNK));
-                hidden += (size_t)n * (size_t)l->a.rows;
-            }
             chunk -= n_own;
         }
     }

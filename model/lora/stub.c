@@ -13,7 +13,12 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
 bool lora_check(const Lora *a, Error *err) { return true; }
 void lora_close(Lora *a) {}
 bool lora_is_batch_invariant(const Tensor *w) { return true; }
-void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {}
-void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
-                  Exactness exactness) {}
+void lora_scratch_reserve(LoraScratch *s, MatmulScratch *matmul, const Tensor *const *weights,
+                          int n_weights, int n) {
+    matmul_scratch_reserve(matmul, weights, n_weights, n, 1);
+}
+void lora_matmuls(const LoraScratch *s, const MatmulScratch *matmul, const Product *products,
+                  int n_products, Exactness exactness) {
+    ops_matmuls(matmul, products, n_products, exactness);
+}
 void lora_embed(float *out, const Tensor *w, const int *tokens, int n) {}

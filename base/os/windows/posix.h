@@ -97,6 +97,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
 int munmap(void *p, size_t n);
 int madvise(void *p, size_t n, int advice);
 long sysconf(int name);
+int gethostname(char *out, size_t size);
 unsigned geteuid(void); // 0
 int ioctl(int fd, int request, void *out);
 int tcgetattr(int fd, struct termios *t);
@@ -114,7 +115,6 @@ char *mkdtemp(char *name);
 
 // free() must accept aligned blocks, so all allocation is replaced.
 void *posix_malloc(size_t n);
-void *posix_calloc(size_t n, size_t size);
 void *posix_realloc(void *p, size_t n);
 void posix_free(void *p);
 int posix_memalign(void **out, size_t alignment, size_t n);
@@ -129,7 +129,7 @@ int posix_memalign(void **out, size_t alignment, size_t n);
 #define access  posix_access
 #define mkdir   posix_mkdir
 #define malloc  posix_malloc
-#define calloc  posix_calloc
+#define calloc  posix_calloc // missing: nothing calls it
 #define realloc posix_realloc
 #define free    posix_free
 #define main    posix_main // called by the main() of os_windows.c
