@@ -159,31 +159,21 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
 // Returns the text of a macro.
 static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
     size_t start = h->out.len;
-    bool is_used[MAX_ARGS] = {false};
-    int i = 0;
+    int slot = h->n_args; // of the first parameter
 
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
+    for (const JinjaNode *param = m->node->a; param; param = param->next)
+        heap_push_arg(h, (Value){0}, param->name);
+    library_bind(h, slot, m->node->name, a);
 
-    // A parameter gets its positional or named argument, its default, or an undefined value.
-    for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
-        int k = i; // index of its argument
-        if (i >= a->n || a->names[i].data)
-            for (k = 0; k < a->n && !str_eq(a->names[k], param->name);) k++;
-
-        Value v = value_undefined(param->name, NULL);
-        if (k < a->n)
-            v = a->values[k];
-        else if (param->a)
-            v = eval(h, param->a);
+    // A parameter without an argument gets its default or an undefined value.
+    for (const JinjaNode *param = m->node->a; param; param = param->next) {
+        Value v = h->args[slot++];
+        if (v.kind == VALUE_ABSENT)
+            v = param->a ? eval(h, param->a) : value_undefined(param->name, NULL);
         declare(h, h->scope, param->name, v);
-        if (k < a->n) is_used[k] = true;
     }
-
-    for (int k = 0; k < a->n; k++)
-        if (!is_used[k])
-            heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
-                      SHOWN(m->node->name));
 
     exec(h, m->node->body);
 

@@ -324,17 +324,6 @@ List *value_iterate(Heap *h, Value v) {
 
 // Comparison
 
-// Compares two values of the same kind by identity, for kinds without contents to compare.
-static bool is_same_object(Heap *h, Value a, Value b) {
-    switch (a.kind) {
-    case VALUE_ABSENT:
-    case VALUE_UNDEFINED:
-    case VALUE_NONE: return true;
-    case VALUE_FUNCTION: heap_fail(h, "functions cannot be compared");
-    default: return a.list == b.list; // the pointers of the union overlap
-    }
-}
-
 bool value_equal(Heap *h, Value a, Value b) {
     bool is_equal = false;
 
@@ -360,8 +349,9 @@ bool value_equal(Heap *h, Value a, Value b) {
             const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
         }
-    } else if (a.kind == b.kind) {
-        is_equal = is_same_object(h, a, b);
+    } else if (a.kind == b.kind) { // no contents to compare; the pointers of the union overlap
+        if (a.kind == VALUE_FUNCTION) heap_fail(h, "functions cannot be compared");
+        is_equal = a.kind <= VALUE_NONE || a.list == b.list;
     }
 
     h->depth--;
@@ -382,28 +372,21 @@ bool value_less(Heap *h, Value a, Value b) {
               value_type_name(b));
 }
 
-// Binary insertion sort: stable, with few comparisons. qsort() cannot be used, because a comparison
-// that fails jumps out of it (heap_fail).
+// Insertion sort. qsort() cannot be used, because a comparison that fails jumps out of it
+// (heap_fail).
 int *value_order(Heap *h, const List *keys, bool is_descending) {
     int *order = heap_alloc(h, (size_t)keys->n, sizeof *order);
 
     for (int i = 0; i < keys->n; i++) {
         Value key = keys->items[i];
-        int low = 0, high = i;
-        while (low < high) {
-            int mid = (low + high) / 2;
-            Value other = keys->items[order[mid]];
+        int at = i;
+        for (; at > 0; at--) {
+            Value other = keys->items[order[at - 1]];
             bool is_before = is_descending ? value_less(h, other, key) : value_less(h, key, other);
-            if (is_before)
-                high = mid;
-            else
-                low = mid + 1;
+            if (!is_before) break;
+            order[at] = order[at - 1];
         }
-
-        size_t n_moved = (size_t)(i - low) * sizeof *order;
-        heap_touch(h, n_moved);
-        memmove(order + low + 1, order + low, n_moved);
-        order[low] = i;
+        order[at] = i;
     }
 
     return order;
