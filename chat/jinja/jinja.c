@@ -380,16 +380,6 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 
-static Value eval_compare(Heap *h, const JinjaNode *n) {
-    Value left = eval(h, n->a);
-    for (const JinjaNode *c = n->b; c; c = c->next) {
-        Value right = eval(h, c->a);
-        if (!value_compare(h, (Comparison)c->op, left, right)) return value_bool(false);
-        left = right;
-    }
-    return value_bool(true);
-}
-
 // Expressions
 
 OWN_FRAME static Value eval_items(Heap *h, const JinjaNode *n) {
@@ -446,7 +436,9 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
             heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
         return int_op(h, n->op, 0, value_integer(h, v));
     case EXPR_BINARY: return eval_binary(h, n);
-    case EXPR_COMPARE: return eval_compare(h, n);
+    case EXPR_COMPARE:
+        v = eval(h, n->a);
+        return value_bool(value_compare(h, (Comparison)n->op, v, eval(h, n->b)));
     default: heap_fail(h, "not an expression");
     }
 }

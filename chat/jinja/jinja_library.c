@@ -7,6 +7,7 @@
 #include "chat/jinja/jinja_library.h"
 #include "base/unicode.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <time.h>
 
@@ -233,32 +234,16 @@ static Value str_is_class(Heap *h, const Args *a) {
 
 // Strings: construction
 
-// Converts a part of a path to a key. Digits become an integer.
-static Value path_part(Text part) {
-    int64_t index = 0;
-    for (size_t i = 0; i < part.len; i++) {
-        if (part.data[i] < '0' || part.data[i] > '9' || i == 18) return value_text(part);
-        index = index * 10 + part.data[i] - '0';
-    }
-    return part.len ? value_int(index) : value_text(part);
-}
-
-// Returns an attribute of an item, or the item itself if `attribute` is absent or none. "a.0" is a
-// path: item 0 of attribute a. If a part of the path is missing and `fallback` is neither absent
-// nor none, `fallback` replaces that part.
+// Returns an attribute of an item, or the item itself if `attribute` is absent or none. If the
+// attribute is missing and `fallback` is neither absent nor none, returns that. Jinja has paths,
+// too: "a.0" is item 0 of attribute a.
 static Value item_attribute(Heap *h, Value item, Value attribute, Value fallback) {
     if (attribute.kind <= VALUE_NONE) return item;
-    Text path = attribute.kind == VALUE_STRING ? attribute.text : text_of("");
-    for (size_t at = 0; at != SIZE_MAX;) {
-        at = text_find(h, path, text_of("."), 0);
-        size_t end = at == SIZE_MAX ? path.len : at;
-        item = library_item(h, item,
-                            attribute.kind == VALUE_STRING ? path_part(text_part(path, 0, end))
-                                                           : attribute);
-        if (item.kind == VALUE_UNDEFINED && fallback.kind > VALUE_NONE) item = fallback;
-        if (at != SIZE_MAX) path = text_part(path, at + 1, path.len);
-    }
-    return item;
+    Str name = attribute.kind == VALUE_STRING ? text_str(attribute.text) : (Str){0};
+    if (str_contains(name, ".") || (name.len && isdigit((unsigned char)*name.data)))
+        heap_fail(h, "the path '%.*s' of an attribute is not supported", SHOWN(name));
+    item = library_item(h, item, attribute);
+    return item.kind == VALUE_UNDEFINED && fallback.kind > VALUE_NONE ? fallback : item;
 }
 
 // Joins the items of `all` or, if `attribute` is neither absent nor none, their attributes.

@@ -515,15 +515,8 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
         DictPair *pair = &d->pairs[order ? order[i] : i];
         Value key = pair->key;
 
-        // JSON: a key that is null, a bool or a number becomes a string.
-        if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
-            heap_fail(h, "keys must be str, int, float, bool or None, not %s",
-                      value_type_name(key));
-        if (style->is_json && key.kind != VALUE_STRING) {
-            size_t start = h->out.len;
-            value_put(h, key, style, 0);
-            key = heap_pop_string(h, start);
-        }
+        if (style->is_json && key.kind != VALUE_STRING)
+            heap_fail(h, "tojson: a key must be a string, found '%s'", value_type_name(key));
 
         put_separator(h, style, i == 0, level + 1);
         value_put(h, key, style, 0);
