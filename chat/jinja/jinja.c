@@ -14,8 +14,7 @@
 enum {
     MAX_SOURCE = 256 << 10, // bytes
     MAX_MEMORY = 40 << 20,  // bytes of values; the output has a separate limit
-    MAX_STEPS = 5000000,
-    MAX_ARGS = 32 // of a call
+    MAX_STEPS = 5000000
 };
 
 // Copies the source, converts line ends to "\n" and removes a final line end.
@@ -138,16 +137,10 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
 
-    for (; args; args = args->next) {
-        Value v = eval(h, args->a);
-        if (h->n_args - start == MAX_ARGS)
-            heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
-        heap_push_arg(h, v, args->name);
-    }
-
+    for (; args; args = args->next) heap_push_arg(h, eval(h, args->a), args->name);
     a->n = h->n_args - start;
-    a->values = a->n ? h->args + start : NULL;
-    a->names = a->n ? h->arg_names + start : NULL;
+    a->values = h->args + start;
+    a->names = h->arg_names + start;
 }
 
 static Value new_macro(Heap *h, const JinjaNode *n) {
@@ -533,6 +526,8 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
 
     // heap_fail() jumps back here.
     if (!setjmp(h->on_fail)) {
+        h->args = heap_alloc(h, HEAP_ARGS, sizeof *h->args);
+        h->arg_names = heap_alloc(h, HEAP_ARGS, sizeof *h->arg_names);
         h->scope = new_scope(h, NULL);
         for (int i = 0; i < in->n_objects; i++)
             declare_members(h, in->objects[i], in->is_template_text);

@@ -746,7 +746,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         if (h->args[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(bound.name), SHOWN(h->arg_names[i]));
 
-    bound.values = h->n_args > start ? h->args + start : NULL;
+    bound.values = h->args + start;
     Value result = f.builtin->run(h, &bound);
     h->n_args = start;
     return result;
