@@ -712,7 +712,8 @@ void library_bind(Heap *h, int start, Str callee, const Args *a) {
         if (k >= n_params && name.data)
             heap_fail(h, "%.*s has no parameter '%.*s'", SHOWN(callee), SHOWN(name));
         if (k >= n_params)
-            heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(callee), n_params, a->n);
+            heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(callee), n_params,
+                      a->n);
         if (h->args[start + k].kind != VALUE_ABSENT)
             heap_fail(h, "%.*s: two arguments '%.*s'", SHOWN(callee), SHOWN(name));
 
@@ -744,7 +745,8 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
     library_bind(h, start, bound.name, a);
     for (int i = start; i < end_required; i++)
         if (h->args[i].kind == VALUE_ABSENT)
-            heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(bound.name), SHOWN(h->arg_names[i]));
+            heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(bound.name),
+                      SHOWN(h->arg_names[i]));
 
     bound.values = h->args + start;
     Value result = f.builtin->run(h, &bound);

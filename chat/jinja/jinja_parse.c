@@ -98,20 +98,16 @@ static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 
-static size_t skip_digits(const JinjaParser *p, size_t at) {
-    while (is_digit(p->source[at])) at++;
-    return at;
-}
-
 static void lex_number(JinjaParser *p) {
-    const char *s = p->source;
-    size_t at = skip_digits(p, p->at);
-    if (s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
-    if ((s[at] | 32) == 'e') {
-        size_t exponent = at + 1 + (s[at + 1] == '+' || s[at + 1] == '-');
-        if (is_digit(s[exponent])) at = skip_digits(p, exponent);
+    static const char digits[] = "0123456789";
+    const char *s = p->source + p->at;
+    size_t n = strspn(s, digits);
+    if (s[n] == '.' && is_digit(s[n + 1])) n += 1 + strspn(s + n + 1, digits);
+    if ((s[n] | 32) == 'e') {
+        size_t exponent = n + 1 + (s[n + 1] == '+' || s[n + 1] == '-');
+        if (is_digit(s[exponent])) n = exponent + strspn(s + exponent, digits);
     }
-    push_token(p, TOKEN_NUMBER, p->at, at);
+    push_token(p, TOKEN_NUMBER, p->at, p->at + n);
 }
 
 static void lex_operator(JinjaParser *p) {
@@ -488,16 +484,15 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         int level;
         JinjaNodeKind kind;
         int op;
-    } operators[] = {
-        {"or", 0, EXPR_OR, 0},           {"and", 1, EXPR_AND, 0},
-        {"==", 3, EXPR_COMPARE, CMP_EQ}, {"!=", 3, EXPR_COMPARE, CMP_NE},
-        {"<=", 3, EXPR_COMPARE, CMP_LE}, {">=", 3, EXPR_COMPARE, CMP_GE},
-        {"<", 3, EXPR_COMPARE, CMP_LT},  {">", 3, EXPR_COMPARE, CMP_GT},
-        {"in", 3, EXPR_COMPARE, CMP_IN}, {"not", 3, EXPR_COMPARE, CMP_NOT_IN},
-        {"+", 4, EXPR_BINARY, '+'},      {"-", 4, EXPR_BINARY, '-'},
-        {"~", 5, EXPR_BINARY, '~'},      {"*", 6, EXPR_BINARY, '*'},
-        {"/", 6, EXPR_BINARY, '/'},      {"//", 6, EXPR_BINARY, 'f'},
-        {"%", 6, EXPR_BINARY, '%'}};
+    } operators[] = {{"or", 0, EXPR_OR, 0},           {"and", 1, EXPR_AND, 0},
+                     {"==", 3, EXPR_COMPARE, CMP_EQ}, {"!=", 3, EXPR_COMPARE, CMP_NE},
+                     {"<=", 3, EXPR_COMPARE, CMP_LE}, {">=", 3, EXPR_COMPARE, CMP_GE},
+                     {"<", 3, EXPR_COMPARE, CMP_LT},  {">", 3, EXPR_COMPARE, CMP_GT},
+                     {"in", 3, EXPR_COMPARE, CMP_IN}, {"not", 3, EXPR_COMPARE, CMP_NOT_IN},
+                     {"+", 4, EXPR_BINARY, '+'},      {"-", 4, EXPR_BINARY, '-'},
+                     {"~", 5, EXPR_BINARY, '~'},      {"*", 6, EXPR_BINARY, '*'},
+                     {"/", 6, EXPR_BINARY, '/'},      {"//", 6, EXPR_BINARY, 'f'},
+                     {"%", 6, EXPR_BINARY, '%'}};
 
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
 
