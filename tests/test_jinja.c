@@ -573,6 +573,10 @@ static void hostile(void) {
         repeated("", "{% if 1 %}", 20000, ""),
         repeated("{{ '", "x", 300000, "' }}"),
 
+        // Calls with thousands of arguments, also in all running calls together.
+        repeated("{{ namespace(1", ", 1", 4096, ") }}"),
+        repeated("{{ range(1, 2, namespace(1", ", 1", 4094, ")) }}"),
+
         // Values nested thousands of levels deep.
         repeated("{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] "
                  "%}{% endfor %}{{ ns.x }}",
