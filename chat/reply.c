@@ -182,7 +182,7 @@ static void take_python(const CallReader *c, Str s) {
 }
 
 // <tool_call>...</tool_call> blocks; the last one may lack its closing tag. Returns the offset of
-// the first block, or SIZE_MAX if there is none or a block contains no valid call.
+// the first block; the reply has no calls if there is none or a block contains no valid call.
 static size_t take_blocks(const CallReader *c, Str s) {
     static const char open[] = "<tool_call>", close[] = "</tool_call>";
     size_t first = find_opener(s, open);
@@ -190,10 +190,9 @@ static size_t take_blocks(const CallReader *c, Str s) {
         s = skip(s, at + sizeof open - 1);
         size_t n_json = bracketed_length(content_skip_space(s)); // a string may contain the tag
         size_t end = find_tag(skip(s, n_json), close);
-        if (end != SIZE_MAX) end += n_json;
-        size_t len = end == SIZE_MAX ? s.len : end;
-        if (!take_objects(c, (Str){s.data, len})) return SIZE_MAX;
-        s = skip(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
+        if (!take_objects(c, end == SIZE_MAX ? s : (Str){s.data, n_json + end}) || end == SIZE_MAX)
+            break;
+        s = skip(s, n_json + end + sizeof close - 1);
     }
     return first;
 }
@@ -227,33 +226,31 @@ static bool select_form(CallReader *c, const Template *tpl, const char *opener) 
 }
 
 // Adds the calls of a stripped reply without its reasoning. Returns the length of the text before
-// them, or SIZE_MAX.
+// them, if it has any.
 static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
     const Reply *r = c->reply;
-    size_t python = find_opener(s, python_tag), list = find_opener(s, tool_calls_tag);
-    size_t n_before = SIZE_MAX;
+    size_t n_before = 0, python = find_opener(s, python_tag), list = find_opener(s, tool_calls_tag);
 
     if (c->tools && select_form(c, tpl, "<tool_call>")) n_before = take_blocks(c, s);
-    if (c->tools && !r->n_calls && str_begins_with(s, "{") && select_form(c, tpl, "{\"name\""))
-        take_objects(c, s);
+    if (r->n_calls) return n_before;
+    if (c->tools && str_begins_with(s, "{") && select_form(c, tpl, "{\"name\"") &&
+        take_objects(c, s))
+        return 0;
 
     // Without tools, only the tag of the built-in tools, at the beginning, is a call.
     bool is_python = python != SIZE_MAX && (c->tools || !python);
-    if (!r->n_calls && is_python && select_form(c, tpl, python_tag)) {
-        n_before = python;
+    if (is_python && select_form(c, tpl, python_tag))
         take_python(c, skip(s, python + sizeof python_tag - 1));
-    }
-    if (!r->n_calls && list != SIZE_MAX && c->tools && select_form(c, tpl, tool_calls_tag)) {
-        n_before = list;
+    if (r->n_calls) return python;
+    if (list != SIZE_MAX && c->tools && select_form(c, tpl, tool_calls_tag))
         take_objects(c, skip(s, list + sizeof tool_calls_tag - 1));
-    }
-    return n_before;
+    return list;
 }
 
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
                  ToolOffer offer, bool is_truncated, int n_calls_before) {
     static const CallForm bare = {.key = "parameters"};
-    size_t begin, end, n_before = SIZE_MAX;
+    size_t begin, end, n_before = 0; // bytes before the calls
     JsonDoc tools = {0};
     *r = (Reply){.n_calls_before = n_calls_before};
 
@@ -280,8 +277,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     // The content of a reply with calls is the text before them, if it has any. A reply that only
     // resembles a call is content, with its tag.
     Str content = reply_is_call(raw) ? raw : shown;
-    if (r->n_calls) content = (Str){0};
-    if (r->n_calls && n_before != SIZE_MAX) content = content_strip((Str){calls.data, n_before});
+    if (r->n_calls) content = content_strip((Str){calls.data, n_before});
     r->content = str_copy(r->reasoning.data ? content_skip_space(content) : content);
 }
 

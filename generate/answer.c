@@ -74,10 +74,11 @@ bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
 
 // Tags.
 
-static bool is_space(Str s) {
-    for (size_t i = 0; i < s.len; i++)
-        if (s.data[i] != ' ' && s.data[i] != '\n') return false;
-    return true;
+// The length of the white space at the beginning of a text, at most `most`.
+static size_t count_space(Str text, size_t most) {
+    size_t n = 0;
+    while (n < text.len && n < most && (text.data[n] == ' ' || text.data[n] == '\n')) n++;
+    return n;
 }
 
 // Removes the bytes of the tail except for the last n.
@@ -99,7 +100,7 @@ static size_t count_begun(Str text, Str tag) {
 static size_t count_bare(Str text, Str tag) {
     size_t n = 0;
     for (size_t i = 0; i < text.len && n < tag.len; i++) {
-        if (is_space((Str){text.data + i, 1})) continue;
+        if (count_space((Str){text.data + i, 1}, 1)) continue;
         if (text.data[i] != tag.data[n++]) return SIZE_MAX;
     }
     return n;
@@ -129,18 +130,11 @@ static size_t find_call(const AnswerState *a, Str answer) {
     return SIZE_MAX;
 }
 
-// The length of the white space before constrained text.
-static size_t leading_space(Str text) {
-    size_t n = 0;
-    while (n < text.len && n < MAX_SPACE && is_space((Str){text.data + n, 1})) n++;
-    return n;
-}
-
 // The matcher of a call that begins with `text`, after white space; NULL if no call does.
 static Matcher *begin_call(const AnswerState *a, Str text) {
     if (!a->constraint) return NULL;
     Matcher *m = constraint_begin(a->constraint);
-    size_t n = leading_space(text);
+    size_t n = count_space(text, MAX_SPACE);
     if (n + matcher_accept(m, (Str){text.data + n, text.len - n}) == text.len) return m;
     matcher_free(m);
     return NULL;
@@ -156,7 +150,7 @@ static bool may_precede(const AnswerState *a, int id) {
 
     bool is_separator = a->phase == PHASE_NEXT && str_begins_with(piece, ";") && !a->tail.len;
     if (is_separator) piece = (Str){piece.data + 1, piece.len - 1};
-    return a->tail.len < MAX_SPACE && piece.len <= MAX_SPACE && is_space(piece) &&
+    return a->tail.len < MAX_SPACE && count_space(piece, MAX_SPACE) == piece.len &&
            !tokenizer_is_control(a->tokenizer, id);
 }
 
@@ -183,7 +177,7 @@ static bool tag_allows(const AnswerState *a, int id) {
     if (!is_allowed) {
         Str rest = {text.data + at, text.len - at};
         Matcher *m = is_call ? begin_call(a, rest) : NULL;
-        is_allowed = is_call ? m != NULL : leading_space(rest) == rest.len;
+        is_allowed = is_call ? m != NULL : count_space(rest, MAX_SPACE) == rest.len;
         matcher_free(m);
     }
 
@@ -253,7 +247,7 @@ static void read_free(AnswerState *a) {
 
     if (at != SIZE_MAX) {
         Str rest = {answer.data + at, answer.len - at};
-        size_t n_space = leading_space(rest);
+        size_t n_space = count_space(rest, MAX_SPACE);
         Matcher *m = begin_call(a, rest);
         a->phase = PHASE_FREE;
         if (m) {
@@ -269,7 +263,8 @@ static void read_free(AnswerState *a) {
     for (int i = 0; i < a->spec.n_openers; i++)
         may_be_bare |=
             is_bare(a->spec.openers[i]) && count_bare(answer, a->spec.openers[i]) != SIZE_MAX;
-    if (a->phase == PHASE_BLANK && !is_space(answer)) a->phase = PHASE_BARE;
+    if (a->phase == PHASE_BLANK && count_space(answer, answer.len) < answer.len)
+        a->phase = PHASE_BARE;
     if (a->phase == PHASE_BARE && !may_be_bare) a->phase = PHASE_FREE;
     if (a->phase == PHASE_FREE) keep_tail(a, MAX_TAG);
 }

@@ -96,7 +96,13 @@ static const int allowed[] = {
 static const int allowed_with_paths[] = {
     SYS_openat, SYS_faccessat, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_unlinkat, SYS_linkat,
     SYS_renameat2, SYS_utimensat, SYS_fchmod, SYS_fdatasync, SYS_fstatfs, SYS_fallocate,
-    SYS_mkdirat, SYS_pipe2, SYS_renameat, SYS_faccessat2, SYS_statx,
+    SYS_mkdirat, SYS_pipe2, SYS_statx,
+#ifdef SYS_renameat // not on RISC-V
+    SYS_renameat,
+#endif
+#ifdef SYS_faccessat2 // Linux 5.8
+    SYS_faccessat2,
+#endif
 #ifdef SYS_open // not on ARM64; glibc uses some of these, musl all
     SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_unlink, SYS_link, SYS_rename,
     SYS_mkdir, SYS_pipe,

@@ -14,8 +14,7 @@
 enum {
     MAX_SOURCE = 256 << 10, // bytes
     MAX_MEMORY = 40 << 20,  // bytes of values; the output has a separate limit
-    MAX_STEPS = 5000000,
-    MAX_ARGS = 32 // of a call
+    MAX_STEPS = 5000000
 };
 
 // Copies the source, converts line ends to "\n" and removes a final line end.
@@ -138,16 +137,10 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
 
-    for (; args; args = args->next) {
-        Value v = eval(h, args->a);
-        if (h->n_args - start == MAX_ARGS)
-            heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
-        heap_push_arg(h, v, args->name);
-    }
-
+    for (; args; args = args->next) heap_push_arg(h, eval(h, args->a), args->name);
     a->n = h->n_args - start;
-    a->values = a->n ? h->args + start : NULL;
-    a->names = a->n ? h->arg_names + start : NULL;
+    a->values = h->args + start;
+    a->names = h->arg_names + start;
 }
 
 static Value new_macro(Heap *h, const JinjaNode *n) {
@@ -159,31 +152,21 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
 // Returns the text of a macro.
 static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
     size_t start = h->out.len;
-    bool is_used[MAX_ARGS] = {false};
-    int i = 0;
+    int slot = h->n_args; // of the first parameter
 
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
+    for (const JinjaNode *param = m->node->a; param; param = param->next)
+        heap_push_arg(h, (Value){0}, param->name);
+    library_bind(h, slot, m->node->name, a);
 
-    // A parameter gets its positional or named argument, its default, or an undefined value.
-    for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
-        int k = i; // index of its argument
-        if (i >= a->n || a->names[i].data)
-            for (k = 0; k < a->n && !str_eq(a->names[k], param->name);) k++;
-
-        Value v = value_undefined(param->name, NULL);
-        if (k < a->n)
-            v = a->values[k];
-        else if (param->a)
-            v = eval(h, param->a);
+    // A parameter without an argument gets its default or an undefined value.
+    for (const JinjaNode *param = m->node->a; param; param = param->next) {
+        Value v = h->args[slot++];
+        if (v.kind == VALUE_ABSENT)
+            v = param->a ? eval(h, param->a) : value_undefined(param->name, NULL);
         declare(h, h->scope, param->name, v);
-        if (k < a->n) is_used[k] = true;
     }
-
-    for (int k = 0; k < a->n; k++)
-        if (!is_used[k])
-            heap_fail(h, "macro '%.*s' has no parameter for some of its arguments",
-                      SHOWN(m->node->name));
 
     exec(h, m->node->body);
 
@@ -390,16 +373,6 @@ OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 
-static Value eval_compare(Heap *h, const JinjaNode *n) {
-    Value left = eval(h, n->a);
-    for (const JinjaNode *c = n->b; c; c = c->next) {
-        Value right = eval(h, c->a);
-        if (!value_compare(h, (Comparison)c->op, left, right)) return value_bool(false);
-        left = right;
-    }
-    return value_bool(true);
-}
-
 // Expressions
 
 OWN_FRAME static Value eval_items(Heap *h, const JinjaNode *n) {
@@ -456,7 +429,9 @@ static Value eval_kind(Heap *h, const JinjaNode *n) {
             heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
         return int_op(h, n->op, 0, value_integer(h, v));
     case EXPR_BINARY: return eval_binary(h, n);
-    case EXPR_COMPARE: return eval_compare(h, n);
+    case EXPR_COMPARE:
+        v = eval(h, n->a);
+        return value_bool(value_compare(h, (Comparison)n->op, v, eval(h, n->b)));
     default: heap_fail(h, "not an expression");
     }
 }
@@ -551,6 +526,8 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ma
 
     // heap_fail() jumps back here.
     if (!setjmp(h->on_fail)) {
+        h->args = heap_alloc(h, HEAP_ARGS, sizeof *h->args);
+        h->arg_names = heap_alloc(h, HEAP_ARGS, sizeof *h->arg_names);
         h->scope = new_scope(h, NULL);
         for (int i = 0; i < in->n_objects; i++)
             declare_members(h, in->objects[i], in->is_template_text);

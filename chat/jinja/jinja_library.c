@@ -7,12 +7,13 @@
 #include "chat/jinja/jinja_library.h"
 #include "base/unicode.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <time.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // some builtins need no heap
 
-enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // MAX_RANGE: as in Jinja's sandbox
+enum { MAX_RANGE = 100000 }; // as in Jinja's sandbox
 
 // The value of an argument, or `other` if the argument was omitted.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
@@ -26,7 +27,7 @@ static void require_defined(Heap *h, Value v) {
 
 // Strings: case
 
-enum { CASE_SORT, CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
+enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
 enum { CAPITAL_SIGMA = 0x3a3 };
 
 // Returns the upper or lower case of a character, for pairs that have the same length in UTF-8:
@@ -59,14 +60,6 @@ static uint32_t other_case(uint32_t code, bool to_upper) {
 // Converts to upper, lower or title case. Fails for a letter that other_case() does not know, and
 // for a capital sigma that may end a word, because its lower case depends on that.
 static Value str_case(Heap *h, const Args *a) {
-    static const char *const names[] = {
-        [CASE_SORT] = "dictsort, or sort without case_sensitive=true",
-        [CASE_LOWER] = "lower",
-        [CASE_UPPER] = "upper",
-        [CASE_CAPITALIZE] = "capitalize",
-        [CASE_TITLE] = "title",
-        [CASE_TITLE_FILTER] = "title",
-    };
     Text t = value_str(h, a->self);
     int rule = a->variant;
     char *out = memcpy(heap_alloc(h, t.len + 1, 1), t.data, t.len);
@@ -87,7 +80,7 @@ static Value str_case(Heap *h, const Args *a) {
         bool may_be_final =
             code == CAPITAL_SIGMA && !to_upper && unicode_class(text_code(rest)) != UNICODE_LETTER;
         if (may_be_final || (!other && (to_upper ? is_lower : is_upper)))
-            heap_fail(h, "%s: no %s case of '%.*s' is known", names[rule],
+            heap_fail(h, "%.*s: no %s case of '%.*s' is known", SHOWN(a->name),
                       to_upper ? "upper" : "lower", SHOWN(c));
         if (other) utf8_encode(other, place);
 
@@ -241,32 +234,16 @@ static Value str_is_class(Heap *h, const Args *a) {
 
 // Strings: construction
 
-// Converts a part of a path to a key. Digits become an integer.
-static Value path_part(Text part) {
-    int64_t index = 0;
-    for (size_t i = 0; i < part.len; i++) {
-        if (part.data[i] < '0' || part.data[i] > '9' || i == 18) return value_text(part);
-        index = index * 10 + part.data[i] - '0';
-    }
-    return part.len ? value_int(index) : value_text(part);
-}
-
-// Returns an attribute of an item, or the item itself if `attribute` is absent or none. "a.0" is a
-// path: item 0 of attribute a. If a part of the path is missing and `fallback` is neither absent
-// nor none, `fallback` replaces that part.
+// Returns an attribute of an item, or the item itself if `attribute` is absent or none. If the
+// attribute is missing and `fallback` is neither absent nor none, returns that. Jinja has paths,
+// too: "a.0" is item 0 of attribute a.
 static Value item_attribute(Heap *h, Value item, Value attribute, Value fallback) {
     if (attribute.kind <= VALUE_NONE) return item;
-    Text path = attribute.kind == VALUE_STRING ? attribute.text : text_of("");
-    for (size_t at = 0; at != SIZE_MAX;) {
-        at = text_find(h, path, text_of("."), 0);
-        size_t end = at == SIZE_MAX ? path.len : at;
-        item = library_item(h, item,
-                            attribute.kind == VALUE_STRING ? path_part(text_part(path, 0, end))
-                                                           : attribute);
-        if (item.kind == VALUE_UNDEFINED && fallback.kind > VALUE_NONE) item = fallback;
-        if (at != SIZE_MAX) path = text_part(path, at + 1, path.len);
-    }
-    return item;
+    Str name = attribute.kind == VALUE_STRING ? text_str(attribute.text) : (Str){0};
+    if (str_contains(name, ".") || (name.len && isdigit((unsigned char)*name.data)))
+        heap_fail(h, "the path '%.*s' of an attribute is not supported", SHOWN(name));
+    item = library_item(h, item, attribute);
+    return item.kind == VALUE_UNDEFINED && fallback.kind > VALUE_NONE ? fallback : item;
 }
 
 // Joins the items of `all` or, if `attribute` is neither absent nor none, their attributes.
@@ -421,7 +398,8 @@ static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     heap_spend(h, 1);
     item = item_attribute(h, item, attribute, value_none());
     if (item.kind != VALUE_STRING || has_case) return item;
-    return str_case(h, &(Args){.self = item, .variant = CASE_SORT});
+    Str name = str_of("dictsort, or sort without case_sensitive=true");
+    return str_case(h, &(Args){.self = item, .variant = CASE_LOWER, .name = name});
 }
 
 static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
@@ -487,7 +465,7 @@ static Value filter_map(Heap *h, const Args *a) {
         Value v = list->items[i];
         if (attribute.kind == VALUE_ABSENT)
             v = library_apply(h, false, text_str(value_string(h, a->values[0])),
-                              &(Args){v, a->values + 1, a->names + 1, a->n - 1, 0});
+                              &(Args){v, a->values + 1, a->names + 1, .n = a->n - 1});
         else
             v = item_attribute(h, v, attribute, fallback);
         out.list->items[i] = v;
@@ -510,7 +488,7 @@ static Value filter_select(Heap *h, const Args *a) {
     Value attribute = skip ? a->values[0] : (Value){0};
     Args rest = {0};
     if (a->n > skip)
-        rest = (Args){{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
+        rest = (Args){{0}, a->values + skip + 1, a->names + skip + 1, .n = a->n - skip - 1};
 
     for (int i = 0; i < list->n; i++) {
         Value v = sort_key(h, list->items[i], attribute, true);
@@ -722,16 +700,35 @@ static Value find_builtin(int owner, Str name) {
     return value_undefined(name, NULL);
 }
 
+void library_bind(Heap *h, int start, Str callee, const Args *a) {
+    int n_params = h->n_args - start;
+
+    for (int i = 0; i < a->n; i++) {
+        Str name = a->names[i];
+        int k = i;
+        if (name.data)
+            for (k = 0; k < n_params && !str_eq(h->arg_names[start + k], name);) k++;
+
+        if (k >= n_params && name.data)
+            heap_fail(h, "%.*s has no parameter '%.*s'", SHOWN(callee), SHOWN(name));
+        if (k >= n_params)
+            heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(callee), n_params,
+                      a->n);
+        if (h->args[start + k].kind != VALUE_ABSENT)
+            heap_fail(h, "%.*s: two arguments '%.*s'", SHOWN(callee), SHOWN(name));
+
+        h->args[start + k] = a->values[i];
+    }
+}
+
 // Binds the arguments to the parameters of f and runs it.
 static Value run_builtin(Heap *h, Value f, const Args *a) {
     Args bound = *a;
-    int start = h->n_args;
-    Str params[MAX_PARAMS];
-    int n_params = 0, n_required = 0;
+    int start = h->n_args, end_required = start;
     const char *rest = f.builtin->params, *names = f.builtin->names;
 
     for (int i = f.builtin->variant; i < f.variant; i++) names = strchr(names, '|') + 1;
-    Str name = list_word(names); // for messages
+    bound.name = list_word(names);
     bound.variant = f.variant;
     if (f.self) bound.self = *f.self;
     if (!rest) return f.builtin->run(h, &bound);
@@ -740,31 +737,18 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
     while (*rest) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);
-        params[n_params++] = param;
-        heap_push_arg(h, (Value){0}, (Str){0});
-        if (!is_optional) n_required = n_params;
+        heap_push_arg(h, (Value){0}, param);
+        if (!is_optional) end_required = h->n_args;
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
 
-    // Put each argument into the slot of its name or position.
-    Value *slots = n_params ? h->args + start : NULL;
-    for (int i = 0; i < a->n; i++) {
-        int k = i;
-        if (a->names[i].data)
-            for (k = 0; k < n_params && !str_eq(params[k], a->names[i]);) k++;
+    library_bind(h, start, bound.name, a);
+    for (int i = start; i < end_required; i++)
+        if (h->args[i].kind == VALUE_ABSENT)
+            heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(bound.name),
+                      SHOWN(h->arg_names[i]));
 
-        if (k >= n_params && a->names[i].data)
-            heap_fail(h, "%.*s has no parameter '%.*s'", SHOWN(name), SHOWN(a->names[i]));
-        if (k >= n_params)
-            heap_fail(h, "%.*s takes at most %d arguments, found %d", SHOWN(name), n_params, a->n);
-
-        slots[k] = a->values[i];
-    }
-    for (int i = 0; i < n_required; i++)
-        if (slots[i].kind == VALUE_ABSENT)
-            heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
-
-    bound.values = slots;
+    bound.values = h->args + start;
     Value result = f.builtin->run(h, &bound);
     h->n_args = start;
     return result;

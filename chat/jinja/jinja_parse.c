@@ -98,20 +98,16 @@ static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 
-static size_t skip_digits(const JinjaParser *p, size_t at) {
-    while (is_digit(p->source[at])) at++;
-    return at;
-}
-
 static void lex_number(JinjaParser *p) {
-    const char *s = p->source;
-    size_t at = skip_digits(p, p->at);
-    if (s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
-    if ((s[at] | 32) == 'e') {
-        size_t exponent = at + 1 + (s[at + 1] == '+' || s[at + 1] == '-');
-        if (is_digit(s[exponent])) at = skip_digits(p, exponent);
+    static const char digits[] = "0123456789";
+    const char *s = p->source + p->at;
+    size_t n = strspn(s, digits);
+    if (s[n] == '.' && is_digit(s[n + 1])) n += 1 + strspn(s + n + 1, digits);
+    if ((s[n] | 32) == 'e') {
+        size_t exponent = n + 1 + (s[n + 1] == '+' || s[n + 1] == '-');
+        if (is_digit(s[exponent])) n = exponent + strspn(s + exponent, digits);
     }
-    push_token(p, TOKEN_NUMBER, p->at, at);
+    push_token(p, TOKEN_NUMBER, p->at, p->at + n);
 }
 
 static void lex_operator(JinjaParser *p) {
@@ -348,12 +344,12 @@ static JinjaNode *parse_arg(JinjaParser *p) {
 // Arguments, after "(".
 static JinjaNode *parse_args(JinjaParser *p) { return parse_bracketed(p, ")", parse_arg); }
 
-// An expression, or a tuple without brackets, up to one of the words `ends`. has_condition:
-// expressions may be conditional ("a if b").
-static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition, const char *ends) {
+// An expression, or a tuple without brackets, up to a closing bracket or the end of the tag.
+// has_condition: expressions may be conditional ("a if b").
+static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition) {
     JinjaNode *first = NULL, **tail = &first;
     bool is_tuple = false;
-    while (token(p)->kind != TOKEN_CLOSE && !is_word(token(p), ends)) {
+    while (token(p)->kind != TOKEN_CLOSE && !is_word(token(p), ")")) {
         *tail = has_condition ? parse_expression(p) : parse_binary(p, 0);
         tail = &(*tail)->next;
         if (!accept(p, ",")) break;
@@ -369,7 +365,7 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     if (token(p)->kind == TOKEN_NUMBER) return parse_numeral(p);
 
     if (accept(p, "(")) {
-        JinjaNode *n = parse_tuple(p, true, ")");
+        JinjaNode *n = parse_tuple(p, true);
         expect(p, ")");
         return n;
     }
@@ -479,52 +475,30 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     return n;
 }
 
-// A chain of comparisons, as in "a < b < c".
-static JinjaNode *parse_comparison(JinjaParser *p, int level) {
-    static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"}; // see Comparison
-    JinjaNode *left = parse_binary(p, level);
-    JinjaNode *all = NULL, **tail = NULL;
-
-    for (;;) {
-        int op = CMP_EQ;
-        while (op <= CMP_IN && !accept(p, signs[op])) op++;
-        if (op > CMP_IN && is_word(token(p), "not") && is_word(token_after(p), "in")) {
-            next_token(p);
-            next_token(p);
-        } else if (op > CMP_IN) {
-            return all ? all : left;
-        }
-
-        // a < b < c is one node with a list of comparisons.
-        if (!all) {
-            all = new_node(p, EXPR_COMPARE, left, NULL);
-            tail = &all->b;
-        }
-        *tail = new_node(p, EXPR_COMPARE, parse_binary(p, level), NULL);
-        (*tail)->op = op;
-        tail = &(*tail)->next;
-    }
-}
-
-// Binary operators. Level 0 has the lowest precedence, level 2 is "not" and the comparisons. All
-// operators are left-associative.
+// Binary operators. Level 0 has the lowest precedence, level 2 is "not", level 3 the comparisons.
+// All operators are left-associative, except that comparisons have no chains, such as "a < b < c".
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
-    enum { LEVEL_NOT = 2, LEVEL_UNARY = 6 };
+    enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
     static const struct {
         const char *sign;
         int level;
         JinjaNodeKind kind;
         int op;
-    } operators[] = {
-        {"or", 0, EXPR_OR, 0},      {"and", 1, EXPR_AND, 0},     {"+", 3, EXPR_BINARY, '+'},
-        {"-", 3, EXPR_BINARY, '-'}, {"~", 4, EXPR_BINARY, '~'},  {"*", 5, EXPR_BINARY, '*'},
-        {"/", 5, EXPR_BINARY, '/'}, {"//", 5, EXPR_BINARY, 'f'}, {"%", 5, EXPR_BINARY, '%'}};
+    } operators[] = {{"or", 0, EXPR_OR, 0},           {"and", 1, EXPR_AND, 0},
+                     {"==", 3, EXPR_COMPARE, CMP_EQ}, {"!=", 3, EXPR_COMPARE, CMP_NE},
+                     {"<=", 3, EXPR_COMPARE, CMP_LE}, {">=", 3, EXPR_COMPARE, CMP_GE},
+                     {"<", 3, EXPR_COMPARE, CMP_LT},  {">", 3, EXPR_COMPARE, CMP_GT},
+                     {"in", 3, EXPR_COMPARE, CMP_IN}, {"not", 3, EXPR_COMPARE, CMP_NOT_IN},
+                     {"+", 4, EXPR_BINARY, '+'},      {"-", 4, EXPR_BINARY, '-'},
+                     {"~", 5, EXPR_BINARY, '~'},      {"*", 6, EXPR_BINARY, '*'},
+                     {"/", 6, EXPR_BINARY, '/'},      {"//", 6, EXPR_BINARY, 'f'},
+                     {"%", 6, EXPR_BINARY, '%'}};
 
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
 
     if (level == LEVEL_UNARY) return parse_unary(p, true);
     if (level == LEVEL_NOT) {
-        if (!accept(p, "not")) return parse_comparison(p, level + 1);
+        if (!accept(p, "not")) return parse_binary(p, level + 1);
         enter_nesting(p);
         JinjaNode *n = new_node(p, EXPR_NOT, parse_binary(p, level), NULL);
         p->depth--;
@@ -536,8 +510,10 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
     for (int i = 0; i < N_OPERATORS; i++) {
         if (operators[i].level != level || !accept(p, operators[i].sign)) continue;
 
+        if (operators[i].op == CMP_NOT_IN) expect(p, "in");
         left = new_node(p, operators[i].kind, left, parse_binary(p, level + 1));
         left->op = operators[i].op;
+        if (left->kind == EXPR_COMPARE) return left;
         i = -1; // restart at the first operator
     }
 
@@ -593,7 +569,7 @@ static JinjaNode *parse_else(JinjaParser *p, const char *end) {
 
 static JinjaNode *parse_if(JinjaParser *p) {
     enter_nesting(p);
-    JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false, ")"), NULL);
+    JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false), NULL);
     n->body = parse_body(p, "endif else elif");
     n->other = accept(p, "elif") ? parse_if(p) : parse_else(p, "endif");
     p->depth--;
@@ -603,7 +579,7 @@ static JinjaNode *parse_if(JinjaParser *p) {
 static JinjaNode *parse_for(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_FOR, parse_target(p), NULL);
     expect(p, "in");
-    n->b = parse_tuple(p, false, ")");
+    n->b = parse_tuple(p, false);
     if (accept(p, "if")) n->c = parse_expression(p);
     n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
@@ -613,7 +589,7 @@ static JinjaNode *parse_for(JinjaParser *p) {
 static JinjaNode *parse_set(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_SET, parse_target(p), NULL);
     if (accept(p, "=")) {
-        n->b = parse_tuple(p, true, ")");
+        n->b = parse_tuple(p, true);
         expect_close(p);
     } else {
         n->kind = STMT_CAPTURE;
@@ -678,7 +654,7 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
             *tail = new_node(p, STMT_TEXT, NULL, NULL);
             (*tail)->value = value_text((Text){t->s.data, p->ones, t->s.len});
         } else if (t->kind == TOKEN_OPEN_OUTPUT) {
-            *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true, ")"), NULL);
+            *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true), NULL);
             expect_close(p);
         } else {
             if (is_word(token(p), ends)) {

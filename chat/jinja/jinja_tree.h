@@ -34,7 +34,7 @@ typedef enum {
     EXPR_OR,        // a or b
     EXPR_SIGN,      // op: '-' or '+'; the operand a
     EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //
-    EXPR_COMPARE,   // a, then the list b of EXPR_COMPARE nodes: op (a Comparison), operand a
+    EXPR_COMPARE,   // a op b; op: a Comparison
     EXPR_ARG,       // argument a, perhaps with a name
 } JinjaNodeKind;
 

@@ -40,16 +40,11 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return (h->chunk += bytes) - bytes;
 }
 
-// Copies n items to a new array with capacity `cap`.
-static void *enlarge(Heap *h, const void *items, int n, int cap, size_t size) {
-    void *more = heap_alloc(h, (size_t)cap, size);
-    return n ? memcpy(more, items, (size_t)n * size) : more;
-}
-
 // The capacity is a power of two, at least 2. The array is full if n is 0 or such a power.
 void *heap_grow(Heap *h, void *items, int n, size_t size) {
     if (n == 1 || (n & (n - 1))) return items;
-    return enlarge(h, items, n, n ? 2 * n : 2, size);
+    void *more = heap_alloc(h, n ? 2 * (size_t)n : 2, size);
+    return n ? memcpy(more, items, (size_t)n * size) : more;
 }
 
 void heap_spend(Heap *h, size_t n_steps) {
@@ -75,11 +70,8 @@ void heap_free(Heap *h) {
 }
 
 void heap_push_arg(Heap *h, Value v, Str name) {
-    if (h->n_args == h->max_args) {
-        h->max_args = h->max_args ? 2 * h->max_args : 64;
-        h->args = enlarge(h, h->args, h->n_args, h->max_args, sizeof v);
-        h->arg_names = enlarge(h, h->arg_names, h->n_args, h->max_args, sizeof name);
-    }
+    if (h->n_args == HEAP_ARGS)
+        heap_fail(h, "the running calls have more than %d arguments", HEAP_ARGS);
     h->args[h->n_args] = v;
     h->arg_names[h->n_args++] = name;
 }
@@ -301,12 +293,6 @@ Dict *value_mapping(Heap *h, Value v) {
     return v.dict;
 }
 
-static List *dict_keys(Heap *h, const Dict *d) {
-    List *keys = value_list(h, VALUE_LIST, d->n).list;
-    for (int i = 0; i < keys->n; i++) keys->items[i] = d->pairs[i].key;
-    return keys;
-}
-
 List *value_iterate(Heap *h, Value v) {
     if (value_is_list(v)) {
         List *all = heap_alloc(h, 1, sizeof *all);
@@ -315,25 +301,19 @@ List *value_iterate(Heap *h, Value v) {
         return all;
     }
     if (v.kind == VALUE_UNDEFINED) return value_list(h, VALUE_LIST, 0).list;
-    if (v.kind == VALUE_DICT) return dict_keys(h, v.dict);
-    if (v.kind != VALUE_STRING) heap_fail(h, "'%s' object is not iterable", value_type_name(v));
-    List *chars = value_list(h, VALUE_LIST, (int)text_length(h, v.text)).list;
-    for (int i = 0; i < chars->n; i++) chars->items[i] = value_text(text_next(&v.text));
-    return chars;
+    if (v.kind != VALUE_STRING && v.kind != VALUE_DICT)
+        heap_fail(h, "'%s' object is not iterable", value_type_name(v));
+
+    // The keys of a dictionary, or the characters of a string.
+    bool is_dict = v.kind == VALUE_DICT;
+    int n = is_dict ? v.dict->n : (int)text_length(h, v.text);
+    List *all = value_list(h, VALUE_LIST, n).list;
+    for (int i = 0; i < n; i++)
+        all->items[i] = is_dict ? v.dict->pairs[i].key : value_text(text_next(&v.text));
+    return all;
 }
 
 // Comparison
-
-// Compares two values of the same kind by identity, for kinds without contents to compare.
-static bool is_same_object(Heap *h, Value a, Value b) {
-    switch (a.kind) {
-    case VALUE_ABSENT:
-    case VALUE_UNDEFINED:
-    case VALUE_NONE: return true;
-    case VALUE_FUNCTION: heap_fail(h, "functions cannot be compared");
-    default: return a.list == b.list; // the pointers of the union overlap
-    }
-}
 
 bool value_equal(Heap *h, Value a, Value b) {
     bool is_equal = false;
@@ -360,8 +340,9 @@ bool value_equal(Heap *h, Value a, Value b) {
             const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
         }
-    } else if (a.kind == b.kind) {
-        is_equal = is_same_object(h, a, b);
+    } else if (a.kind == b.kind) { // no contents to compare; the pointers of the union overlap
+        if (a.kind == VALUE_FUNCTION) heap_fail(h, "functions cannot be compared");
+        is_equal = a.kind <= VALUE_NONE || a.list == b.list;
     }
 
     h->depth--;
@@ -382,28 +363,21 @@ bool value_less(Heap *h, Value a, Value b) {
               value_type_name(b));
 }
 
-// Binary insertion sort: stable, with few comparisons. qsort() cannot be used, because a comparison
-// that fails jumps out of it (heap_fail).
+// Insertion sort. qsort() cannot be used, because a comparison that fails jumps out of it
+// (heap_fail).
 int *value_order(Heap *h, const List *keys, bool is_descending) {
     int *order = heap_alloc(h, (size_t)keys->n, sizeof *order);
 
     for (int i = 0; i < keys->n; i++) {
         Value key = keys->items[i];
-        int low = 0, high = i;
-        while (low < high) {
-            int mid = (low + high) / 2;
-            Value other = keys->items[order[mid]];
+        int at = i;
+        for (; at > 0; at--) {
+            Value other = keys->items[order[at - 1]];
             bool is_before = is_descending ? value_less(h, other, key) : value_less(h, key, other);
-            if (is_before)
-                high = mid;
-            else
-                low = mid + 1;
+            if (!is_before) break;
+            order[at] = order[at - 1];
         }
-
-        size_t n_moved = (size_t)(i - low) * sizeof *order;
-        heap_touch(h, n_moved);
-        memmove(order + low + 1, order + low, n_moved);
-        order[low] = i;
+        order[at] = i;
     }
 
     return order;
@@ -524,23 +498,17 @@ static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int l
     for (int i = 0; i < level; i++) heap_put(h, style->indent);
 }
 
-static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
-    int *order = style->is_sorted ? value_order(h, dict_keys(h, d), false) : NULL;
+static void put_dict(Heap *h, Value v, const ValueStyle *style, int level) {
+    const Dict *d = v.dict;
+    int *order = style->is_sorted ? value_order(h, value_iterate(h, v), false) : NULL;
 
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
         DictPair *pair = &d->pairs[order ? order[i] : i];
         Value key = pair->key;
 
-        // JSON: a key that is null, a bool or a number becomes a string.
-        if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
-            heap_fail(h, "keys must be str, int, float, bool or None, not %s",
-                      value_type_name(key));
-        if (style->is_json && key.kind != VALUE_STRING) {
-            size_t start = h->out.len;
-            value_put(h, key, style, 0);
-            key = heap_pop_string(h, start);
-        }
+        if (style->is_json && key.kind != VALUE_STRING)
+            heap_fail(h, "tojson: a key must be a string, found '%s'", value_type_name(key));
 
         put_separator(h, style, i == 0, level + 1);
         value_put(h, key, style, 0);
@@ -586,7 +554,7 @@ void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
         if (v.list->n == 1 && !is_list) heap_puts(h, ","); // (1,) is a tuple, (1) is not
         heap_puts(h, is_list ? "]" : ")");
         break;
-    case VALUE_DICT: put_dict(h, v.dict, inner, level); break;
+    case VALUE_DICT: put_dict(h, v, inner, level); break;
     default:
         if (is_json) heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
         if (v.kind > VALUE_UNDEFINED) heap_fail(h, "a '%s' has no text", value_type_name(v));

@@ -96,9 +96,9 @@ typedef struct Heap {
     size_t n_left;     // bytes that can still be allocated
     Buffer out, mask; // (out.len each) output and its provenance mask; strings are built at the end
                       // of the output, see heap_pop_string()
-    Value *args;      // (n_args) stack of the arguments of running calls
+    Value *args;      // (n_args) stack of the arguments of running calls, allocated for a rendering
     Str *arg_names;   // (n_args) data NULL for a positional argument
-    int n_args, max_args;
+    int n_args;       // at most HEAP_ARGS
     size_t steps;     // evaluation steps left
     size_t n_touched; // bytes touched that are not counted in `steps` yet
     int line, depth;  // current line of the template; current recursion depth
@@ -110,8 +110,11 @@ typedef struct Heap {
     jmp_buf on_fail;
 } Heap;
 
-// Recursion limit. This depth takes 230 KiB of stack (gcc 12, -O0 to -O3, without sanitizers).
-enum { HEAP_DEPTH = 300 };
+enum {
+    // Recursion limit. This depth takes 230 KiB of stack (gcc 12, -O0 to -O3, without sanitizers).
+    HEAP_DEPTH = 300,
+    HEAP_ARGS = 4096
+};
 // Functions with large frames are not inlined into the functions that recurse.
 #define OWN_FRAME __attribute__((noinline))
 
@@ -126,8 +129,7 @@ void heap_free(Heap *h);
 // the array, which follows from n.
 void *heap_grow(Heap *h, void *items, int n, size_t size);
 
-// Appends an argument to h->args. The caller resets h->n_args after its call. The arrays can move,
-// but the old ones stay valid and unchanged.
+// Appends an argument to h->args. The caller resets h->n_args after its call.
 void heap_push_arg(Heap *h, Value v, Str name);
 
 void heap_put(Heap *h, Text t); // appends to the output

@@ -200,41 +200,22 @@ static bool check_trust(const struct stat *st, const char *path, Error *err) {
            error_set(err, EXIT_RUNTIME, "%s: others can write to it; run chmod go-w on it", path);
 }
 
-typedef struct {
-    char *data; // NULL: it could not be mapped
-    size_t bytes;
-} MappedPage;
-
-static MappedPage map_page(const char *path) {
-    MappedPage map = {0};
+// Maps a file of this size. NULL if there is none, or if it cannot be trusted.
+static char *map_page(const char *path, size_t bytes) {
+    void *data = MAP_FAILED;
     struct stat st;
     Error err;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    if (fd < 0) return map;
+    if (fd < 0) return NULL;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && check_trust(&st, path, &err) &&
-        st.st_size >= PAGE_ALIGN) {
-        map.bytes = (size_t)st.st_size;
-        void *data = mmap(NULL, map.bytes, PROT_READ, MAP_SHARED, fd, 0);
-        map.data = data == MAP_FAILED ? NULL : data;
-        if (map.data) madvise(map.data, map.bytes, MADV_WILLNEED);
-    }
-
+        (uint64_t)st.st_size == bytes)
+        data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    return map;
-}
 
-// True if a mapped file is this page, undamaged.
-static bool is_page(const PrefixCache *c, MappedPage map, Hash128 name, const int *tokens,
-                    size_t n) {
-    size_t at = head_bytes(n);
-    if (!map.data || map.bytes != at + c->page_bytes ||
-        memcmp(map.data + sizeof(PageHead), tokens, n * sizeof *tokens))
-        return false;
-    Buffer head = build_head(c, name, map.data + at, tokens, n);
-    bool is_same = !memcmp(map.data, head.data, at);
-    buffer_free(&head);
-    return is_same;
+    if (data == MAP_FAILED) return NULL;
+    madvise(data, bytes, MADV_WILLNEED);
+    return data;
 }
 
 // A file of the directory.
@@ -242,7 +223,6 @@ typedef struct {
     char name[40];
     uint64_t bytes;
     int64_t used; // time of the last use, in nanoseconds since 1970
-    bool is_page; // by its name; else a temporary file that an interrupted write left
 } CacheFile;
 
 static int compare_use(const void *a, const void *b) {
@@ -277,8 +257,7 @@ static int list_files(const char *dir, CacheFile **files, Error *err) {
 
         *files = list_grow(*files, n, sizeof **files);
         CacheFile *f = &(*files)[n++];
-        *f = (CacheFile){
-            .bytes = (uint64_t)st.st_size, .used = os_time_ns(st.st_mtim), .is_page = is_page};
+        *f = (CacheFile){.bytes = (uint64_t)st.st_size, .used = os_time_ns(st.st_mtim)};
         memcpy(f->name, e->d_name, len + 1);
     }
 
@@ -342,16 +321,21 @@ static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
 
 // Extends a session by a page, if its file exists and is undamaged.
 static bool load_page(PrefixCache *c, Session *s, const int *tokens, Hash128 name) {
-    char *path = page_path(c->dir, name);
-    MappedPage map = map_page(path);
     size_t n = (size_t)s->n_tokens + KV_PAGE;
-    bool is_good = is_page(c, map, name, tokens, n);
+    size_t begin = head_bytes(n);
+    char *path = page_path(c->dir, name);
+    char *data = map_page(path, begin + c->page_bytes);
+    Buffer head = {0};
+
+    if (data) head = build_head(c, name, data + begin, tokens, n);
+    bool is_good = data && !memcmp(data, head.data, begin);
     if (is_good)
-        session_append_mapped(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data,
-                              map.bytes);
+        session_append_mapped(s, tokens + s->n_tokens, data + begin, data, begin + c->page_bytes);
     else
         unlink(path); // damaged, if it exists: it will be written again
-    if (!is_good && map.data) munmap(map.data, map.bytes);
+    if (!is_good && data) munmap(data, begin + c->page_bytes);
+
+    buffer_free(&head);
     free(path);
     return is_good;
 }
@@ -388,9 +372,11 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
 
-    // Files are sorted, least recently used first. Temporary files are removed when stale.
+    // Files are sorted, least recently used first. Temporary files, which an interrupted write
+    // left, have names that begin with a dot. They are removed when stale.
     for (int i = 0; i < n; i++) {
-        if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
+        bool is_page = files[i].name[0] != '.';
+        if (is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
 
         char *path = text_format("%s/%s", c->dir, files[i].name);
         if (unlink(path) == 0) c->bytes -= files[i].bytes;

@@ -22,7 +22,7 @@ static const char *const expressions[] = {
     "(@)|list", "(@)|first", "(@)|last", "(@)|length", "(@)|string", "(@)|int",
     "(@)|upper", "(@)|trim", "(@)|tojson", "(@)|tojson(sort_keys=true)", "(@)|tojson(indent=@)",
     "(@)|join(@)", "(@)|join(attribute=@)", "(@)|map('string')|list", "(@)|map(attribute=@)|list",
-    "(@)|map(attribute='0.k', default=@)|list", "(@)|map(@, @)", "(@)|select|list",
+    "(@)|map(attribute='k', default=@)|list", "(@)|map(@, @)", "(@)|select|list",
     "(@)|select(@, @)|list", "(@)|reject('none')", "(@)|selectattr(@)|list",
     "(@)|selectattr('a', 'eq', @)|list", "(@)|sort", "(@)|sort(attribute=@)",
     "(@)|reverse", "(@)|items|list", "(@)|dictsort", "(@)|replace(@, @)", "(@)|indent(@)",
