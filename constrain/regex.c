@@ -14,19 +14,18 @@ static bool looks_at(const PatternReader *r, const char *s) {
 
 // Reads the property after \p into a set.
 static bool read_property(PatternReader *r, CharSet *s) {
-    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
-    int i = 0;
-    while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]");
+    Str rest = pattern_rest(r);
+    size_t end = str_find(rest, str_of("}"));
+    bool has_name = end != SIZE_MAX && *rest.data == '{';
+    uint32_t wanted = has_name ? unicode_categories((Str){rest.data + 1, end - 1}) : 0;
+    if (!wanted)
+        return pattern_fail_here(
+            r, "\\p supports only general categories, such as {L} or {Lu}; use a class [...]");
 
-    UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
-    unicode_init();
-    for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
-        for (end = c + 1; end < UNICODE_END && unicode_class(end) == unicode_class(c);) end++;
-        if (unicode_class(c) == wanted) charset_add(s, c, end - 1);
-    }
+    for (UnicodeRun run = {0}; unicode_next_run(&run);)
+        if (wanted >> run.category & 1) charset_add(s, run.first, run.end - 1);
 
-    r->at += strlen(names[i]);
+    r->at += end + 1;
     return true;
 }
 

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import subprocess
+import unicodedata
 
 from cli import DATA, Skip, check, main, read_lines, run_batch, same, slow, test
 import schema_closed
@@ -218,6 +219,23 @@ def checked_texts(cli):
     grammar = cli.write("g.gbnf", ['root ::= "a" b*', 'b ::= "b" | "(" b ")"'])
     results, _ = tokenize(cli, ["abb(b)", "ab)"], "--grammar", grammar)
     same([r["accepted"] for r in results], [True, False])
+
+
+@test
+def general_categories(cli):
+    """\\p{...} of every general category, against Python's unicodedata, as far as it has not changed since Unicode 3.2."""
+    by_name = {}
+    for c in map(chr, range(0x110000)):
+        name = unicodedata.category(c)
+        if name != "Cs" and name == unicodedata.ucd_3_2_0.category(c) and (name != "Cn" or not ord(c) & 0xfffe ^ 0xfffe):
+            by_name.setdefault(name, []).append(c)
+    rng = random.Random(1)
+    texts = [(rng.choice(chars), name) for name, chars in by_name.items() for _ in range(8)]
+    for name in sorted(by_name) + list("LMNPSZC"):
+        for letter, is_negated in ("p", False), ("P", True):
+            results, _ = tokenize(cli, [c for c, _ in texts], "--regex", r"\%s{%s}" % (letter, name))
+            for (c, category), r in zip(texts, results):
+                same(r["accepted"], category.startswith(name) != is_negated, "%s %r" % (name, c))
 
 
 @test
