@@ -275,6 +275,11 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
+    case PATTERN_LOOKAHEAD: // regex.c compiles the first ones
+        if (!p->is_first)
+            pattern_fail(r, p->at,
+                         "look-ahead is supported only at the beginning of an alternative");
+        return from;
     default: // an edge, and for a rule that can match the empty text an edge that passes it
         to = nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);
         if (p->kind == PATTERN_CALL && r->rules[p->arg].is_nullable)

@@ -239,6 +239,29 @@ def general_categories(cli):
 
 
 @test
+def lookaheads(cli):
+    """Random patterns with lookahead at the beginning of alternatives, against Python's re."""
+    rng = random.Random(1)
+
+    def items(n, *ends):
+        atoms = ["a", "b", "[ab]", "[^a]", ".", "(?:a|bc)", "(?:|b$)"]
+        return "".join(rng.choice(atoms) + rng.choice(["", "*", "?", "{1,2}"])
+                       for _ in range(rng.randint(0, n))) + rng.choice(["", "$", *ends])
+
+    def alternative():
+        starts = ["^", "(?=" + items(2, "|^c") + ")", "(?!" + items(2, "|^c") + ")"]
+        return "".join(rng.choice(starts) for _ in range(rng.randint(0, 3))) + items(3)
+
+    texts = ["".join(t) for n in range(5) for t in itertools.product("abc", repeat=n)]
+    patterns = ["|".join(alternative() for _ in range(rng.randint(1, 3))) for _ in range(60)]
+    cases = [(i, p, t) for i, p in enumerate(patterns) for t in rng.sample(texts, 40)]
+    schema = cli.write("s.json", [{"properties": {"p%d" % i: {"pattern": p} for i, p in enumerate(patterns)}}])
+    results, _ = tokenize(cli, [json.dumps({"p%d" % i: t}) for i, _, t in cases], "--json-schema", schema)
+    for (_, p, t), r in zip(cases, results):
+        same(r["accepted"], bool(re.search(p.replace("$", r"\Z"), t)), "%s %r" % (p, t))
+
+
+@test
 def invalid_constraints(cli):
     for args, why in ((["--regex", "("], "character 2"), (["--json-schema", "{"], "JSON Schema"),
                       (["--json-schema", '{"$ref":5}'], '#: "$ref": expected a string'),
