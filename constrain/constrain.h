@@ -11,7 +11,7 @@
 // The JSON texts that satisfy a schema of drafts 4 to 2020-12 (see docs/constraints.md), with the
 // white space of Python's json.dumps: compact, default, or indent=2. A keyword is either enforced
 // in full or an error. Annotations and unknown keywords have no effect. The places of unknown
-// keywords are appended to `unknown` (may be NULL).
+// keywords and formats are appended to `unknown` (may be NULL).
 enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
     // Accepts texts that are valid but never generated: every escape in a string, -0, 1.0 as an
