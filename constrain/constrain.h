@@ -23,7 +23,7 @@ enum {
 };
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);
-// The texts of the rule `root` of a GBNF grammar. Errors name line and column.
+// The texts of the rule `root` of a GBNF grammar. Errors name line, column and rule.
 Grammar *grammar_gbnf(Str text, Error *err);
 // The texts that a regular expression (regex.h) matches from beginning to end.
 Grammar *grammar_regex(Str pattern, Error *err);

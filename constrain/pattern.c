@@ -18,7 +18,8 @@ bool pattern_fail(PatternReader *r, size_t at, const char *why) {
     }
 
     if (is_grammar)
-        error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
+        error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s%.*s%s%s", line, column,
+                  r->rule.len ? "rule " : "", SHOWN(r->rule), r->rule.len ? ": " : "", why);
     else
         error_set(err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
 

@@ -69,6 +69,7 @@ struct PatternReader {
     Nfa nfa; // has the sets of the nodes; pattern_emit() adds states
     GrammarRule *rules;
     int n_rules;
+    Str rule; // the name of the rule that is read or checked, for messages; or empty
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first
