@@ -1,8 +1,7 @@
-// Character classes of Unicode 16.0, as far as pre-tokenizers distinguish them.
+// General categories of Unicode 16.0, and the classes that pre-tokenizers distinguish.
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/text.h"
 
 // \p{L}, \p{N} and \s (property White_Space) of regular expressions. Unassigned code points are
 // OTHER.
@@ -17,6 +16,18 @@ enum { UNICODE_END = 0x323b0, UNICODE_SELECTORS = 0xe0100, UNICODE_SELECTORS_END
 extern uint8_t unicode_classes[UNICODE_END];
 // Fills the table. Call once before using it.
 void unicode_init(void);
+
+// The general categories with this name as a set of bits: "Lu", "Uppercase_Letter", "L", "Letter".
+// 0 if there is none.
+uint32_t unicode_categories(Str name);
+
+// A run of the code points [first, end) of one category. Begins zero-initialized.
+typedef struct {
+    const char *at;
+    uint32_t first, end, category;
+} UnicodeRun;
+bool unicode_next_run(UnicodeRun *r); // false after the last code point
+
 // Reads the next decimal number of an embedded table.
 uint32_t unicode_next_number(const char **s);
 

@@ -105,8 +105,8 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
         error_set(err, EXIT_USAGE,
                   "expected either --ignore-eos or a constraint, which ends its text");
     else
-        ok = constraint_compile(cache, &spec, out, is_own ? NULL : &unknown, err);
-    if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
+        ok = constraint_compile(cache, &spec, out, &unknown, err);
+    if (ok && unknown.len) note(o, "JSON Schema: ignored: %s", unknown.data);
 
     if (!is_own) free((void *)spec.choices);
     json_free(&doc);

@@ -23,9 +23,9 @@ bool constraint_read_files(const Options *o, Error *err);
 // cannot be read.
 void constraint_put_settings(const Options *o, Buffer *out);
 // Compiles the constraint of `own` or, if it has no source, of --json-schema, --grammar, --regex or
-// --choices, whose file it reads. *out is NULL without any. Prints the unknown keywords of a JSON
-// Schema of the options. False with err: exit 2 for an invalid constraint, exit 1 for a file that
-// cannot be read.
+// --choices, whose file it reads. *out is NULL without any. Prints what a JSON Schema has that is
+// ignored: unknown keywords and formats. False with err: exit 2 for an invalid constraint, exit 1
+// for a file that cannot be read.
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err);
 

@@ -11,11 +11,11 @@
 // The JSON texts that satisfy a schema of drafts 4 to 2020-12 (see docs/constraints.md), with the
 // white space of Python's json.dumps: compact, default, or indent=2. A keyword is either enforced
 // in full or an error. Annotations and unknown keywords have no effect. The places of unknown
-// keywords are appended to `unknown` (may be NULL).
+// keywords and formats are appended to `unknown` (may be NULL).
 enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
-    // Accepts texts that are valid but never generated: 1.0 and -0 as integers, and every plain
-    // spelling of a listed number.
+    // Accepts texts that are valid but never generated: every escape in a string, -0, 1.0 as an
+    // integer, and every plain spelling of a listed number.
     SCHEMA_CHECKED = 2,
     // An object whose schema has "properties" has only properties that the schema describes, see
     // is_closed() in schema_object.c.
@@ -23,7 +23,7 @@ enum {
 };
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);
-// The texts of the rule `root` of a GBNF grammar. Errors name line and column.
+// The texts of the rule `root` of a GBNF grammar. Errors name line, column and rule.
 Grammar *grammar_gbnf(Str text, Error *err);
 // The texts that a regular expression (regex.h) matches from beginning to end.
 Grammar *grammar_regex(Str pattern, Error *err);

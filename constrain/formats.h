@@ -10,5 +10,5 @@ typedef struct {
     uint32_t max_generated; // characters of a generated text, so that it ends
 } Format;
 
-// The format with this name; NULL if it is unknown or not supported.
+// The format with this name; NULL if it is unknown or an annotation.
 const Format *format_find(Str name);

@@ -89,12 +89,13 @@ static int read_item(PatternReader *r) {
 static bool read_rule(PatternReader *r) {
     size_t at = r->at;
     Str name = read_name(r);
+    r->rule = name;
     if (!name.len) return pattern_fail(r, at, "expected the name of a rule");
 
     int rule = find_rule(r, name, at);
     if (rule < 0) return false;
     if (r->rules[rule].pattern)
-        return pattern_fail(r, at, "the rule is defined twice; join the alternatives with |");
+        return pattern_fail(r, at, "it is defined twice; join the alternatives with |");
 
     pattern_skip_space(r, false);
     if (!str_begins_with(pattern_rest(r), "::=")) return pattern_fail_here(r, "expected ::=");
@@ -138,17 +139,22 @@ static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
     }
 }
 
+static bool fail_rule(PatternReader *r, const GrammarRule *rule, const char *why) {
+    r->rule = rule->name;
+    return pattern_fail(r, rule->named_at, why);
+}
+
 static bool check_rules(PatternReader *r) {
     if (!r->n_rules) return true; // compile_rules() reports that "root" is missing
 
     GrammarRule *end = r->rules + r->n_rules;
     for (GrammarRule *rule = r->rules; rule < end; rule++)
-        if (!rule->pattern) return pattern_fail(r, rule->named_at, "the rule is not defined");
+        if (!rule->pattern) return fail_rule(r, rule, "it is not defined");
 
     // A rule is nullable if it can match the empty text, possibly through other nullable rules.
     for (bool changed = true; changed;) {
         changed = false;
-        if (!budget_spend(r->nfa.budget, r->n_nodes)) return pattern_fail(r, 0, "too complex");
+        if (!budget_spend(r->nfa.budget, r->n_nodes)) return fail_rule(r, r->rules, "too complex");
         for (GrammarRule *rule = r->rules; rule < end; rule++)
             if (!rule->is_nullable && scan_start(r, rule->pattern, &(bool){true}))
                 rule->is_nullable = changed = true;
@@ -167,9 +173,9 @@ static bool check_rules(PatternReader *r) {
 
     for (GrammarRule *rule = r->rules; rule < end; rule++)
         if (!rule->is_safe)
-            return pattern_fail(r, rule->named_at,
-                                "the rule can begin with itself (left recursion); put a character "
-                                "or a literal first");
+            return fail_rule(r, rule,
+                             "it can begin with itself (left recursion); put a character or a "
+                             "literal first");
 
     return true;
 }
@@ -178,39 +184,49 @@ static bool check_rules(PatternReader *r) {
 
 static Grammar *compile_rules(PatternReader *r) {
     Dfa d;
-    int root = 0;
+    int root = 0, largest = 0, most = 0; // the rule with most states of the NFA
 
     while (root < r->n_rules && !str_is(r->rules[root].name, "root")) root++;
     if (root == r->n_rules) {
-        pattern_fail(r, 0, "the rule root is missing; name the first rule root");
+        fail_rule(r, &(GrammarRule){.name = str_of("root")},
+                  "it is missing; name the first rule root");
         return NULL;
     }
 
     NfaFragment *fragments = xalloc((size_t)r->n_rules, sizeof *fragments);
     for (int i = 0; i < r->n_rules; i++) {
+        int before = r->nfa.n_states;
         fragments[i].start = nfa_state(&r->nfa);
         fragments[i].end = pattern_emit(r, r->rules[i].pattern, fragments[i].start);
+        if (r->nfa.n_states - before > most) {
+            most = r->nfa.n_states - before;
+            largest = i;
+        }
     }
 
     bool ok = dfa_build(&d, &r->nfa, fragments, r->n_rules, -1);
     free(fragments);
-    if (!ok) return NULL;
+    if (!ok) {
+        r->nfa.budget->err->code = 0;
+        fail_rule(r, &r->rules[largest], "too complex; simplify this rule, the largest");
+        return NULL;
+    }
 
     d.start = d.starts[root];
     if (!dfa_is_empty(&d)) return grammar_of_dfa(d);
     dfa_free(&d);
-    pattern_fail(r, r->rules[root].named_at,
-                 "no text matches the rule root; its recursion never ends");
+    fail_rule(r, &r->rules[root], "no text matches it; its recursion never ends");
     return NULL;
 }
 
 Grammar *grammar_gbnf(Str text, Error *err) {
     Budget budget = {COMPILE_BUDGET, err};
-    PatternReader r = {.syntax = &gbnf_syntax, .text = text, .nfa = {.budget = &budget}};
+    PatternReader r = {
+        .syntax = &gbnf_syntax, .text = str_skip_bom(text), .nfa = {.budget = &budget}};
     bool ok = true;
     err->code = 0;
     pattern_skip_space(&r, true);
-    while (ok && r.at < text.len) ok = read_rule(&r);
+    while (ok && r.at < r.text.len) ok = read_rule(&r);
     Grammar *grammar = ok && check_rules(&r) ? compile_rules(&r) : NULL;
     pattern_free(&r);
     return grammar;

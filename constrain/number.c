@@ -2,8 +2,10 @@
 // Order: decimals, languages of ranges and multiples, spellings of one number.
 #include "constrain/number.h"
 
+#include <math.h>
+
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
-// point, and as many after it as json.dumps writes.
+// point (19 of an integer without a longer bound), and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
 #define PART   "(\\.[0-9]{1,21})"
 // Exponents of up to two and of three digits. They keep the number in the range of a double,
@@ -227,8 +229,13 @@ static int keep_within(Languages *l, int language, const Json *x, bool is_exclud
 int number_language(Languages *l, const NumberRange *r) {
     const char *pattern = "-?" MAGNITUDE,
                *integers = r->is_strict ? "-?" DIGITS : "-?(" DIGITS "(\\.0{1,21})?|" VAST ")";
-    if (!r->has_fractions)
-        pattern = r->is_checked ? integers : "0|-?[1-9][0-9]{0,59}";
+    bool is_long = false;
+    for (int i = 0; i < 2; i++) is_long |= r->bounds[i] && fabs(r->bounds[i]->number) >= 1e19;
+
+    if (!r->has_fractions && r->is_checked)
+        pattern = integers;
+    else if (!r->has_fractions)
+        pattern = is_long ? "0|-?[1-9][0-9]{0,59}" : "0|-?[1-9][0-9]{0,18}";
     else if (r->notation == NUMBER_ANY && r->has_integers)
         pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
 
@@ -236,6 +243,8 @@ int number_language(Languages *l, const NumberRange *r) {
     if (!r->has_integers) language = language_narrow(l, language, DFA_SUBTRACT, str_of(integers));
     if (r->notation == NUMBER_PLAIN)
         language = language_narrow(l, language, DFA_INTERSECT, str_of("-?" DIGITS PART "?"));
+    if (r->has_fractions && !r->is_checked) // -0
+        language = language_narrow(l, language, DFA_SUBTRACT, str_of("-" ZERO "([eE].*)?"));
 
     for (int i = 0; i < 2; i++)
         if (r->bounds[i])

@@ -18,7 +18,8 @@ bool pattern_fail(PatternReader *r, size_t at, const char *why) {
     }
 
     if (is_grammar)
-        error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
+        error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s%.*s%s%s", line, column,
+                  r->rule.len ? "rule " : "", SHOWN(r->rule), r->rule.len ? ": " : "", why);
     else
         error_set(err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
 
@@ -274,6 +275,11 @@ int pattern_emit(PatternReader *r, int node, int from) {
     case PATTERN_SEQUENCE:
         for (int k = p->child; k && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
+        return from;
+    case PATTERN_LOOKAHEAD: // regex.c compiles the first ones
+        if (!p->is_first)
+            pattern_fail(r, p->at,
+                         "look-ahead is supported only at the beginning of an alternative");
         return from;
     default: // an edge, and for a rule that can match the empty text an edge that passes it
         to = nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);

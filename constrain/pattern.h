@@ -25,15 +25,16 @@ typedef enum {
     PATTERN_SEQUENCE,          // the children one after another; no children: the empty text
     PATTERN_CHOICE,            // any of the children
     PATTERN_REPEAT,            // the child, `min` to `max` times
-    PATTERN_LOOKAHEAD // what follows begins with the child or, if `arg`, does not (see regex.c)
+    PATTERN_LOOKAHEAD          // what follows begins with the child or, if `arg`, does not
 } PatternKind;
 
 typedef struct {
     PatternKind kind;
     int child, next; // first child, next sibling; or 0
     int arg;
-    int min, max; // max < 0: no maximum
-    size_t at;    // offset in the source; for a repetition, that of its operator
+    int min, max;  // max < 0: no maximum
+    size_t at;     // offset in the source; for a repetition, that of its operator
+    bool is_first; // a look-ahead that regex.c compiles
 } PatternNode;
 
 typedef struct PatternReader PatternReader;
@@ -68,6 +69,7 @@ struct PatternReader {
     Nfa nfa; // has the sets of the nodes; pattern_emit() adds states
     GrammarRule *rules;
     int n_rules;
+    Str rule; // the name of the rule that is read or checked, for messages; or empty
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first

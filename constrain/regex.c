@@ -14,19 +14,18 @@ static bool looks_at(const PatternReader *r, const char *s) {
 
 // Reads the property after \p into a set.
 static bool read_property(PatternReader *r, CharSet *s) {
-    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
-    int i = 0;
-    while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]");
+    Str rest = pattern_rest(r);
+    size_t end = str_find(rest, str_of("}"));
+    bool has_name = end != SIZE_MAX && *rest.data == '{';
+    uint32_t wanted = has_name ? unicode_categories((Str){rest.data + 1, end - 1}) : 0;
+    if (!wanted)
+        return pattern_fail_here(
+            r, "\\p supports only general categories, such as {L} or {Lu}; use a class [...]");
 
-    UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
-    unicode_init();
-    for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
-        for (end = c + 1; end < UNICODE_END && unicode_class(end) == unicode_class(c);) end++;
-        if (unicode_class(c) == wanted) charset_add(s, c, end - 1);
-    }
+    for (UnicodeRun run = {0}; unicode_next_run(&run);)
+        if (wanted >> run.category & 1) charset_add(s, run.first, run.end - 1);
 
-    r->at += strlen(names[i]);
+    r->at += end + 1;
     return true;
 }
 
@@ -76,9 +75,8 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     // Characters: \n, \x41 and \u0041, then \u{41}, control characters, and any punctuation.
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
     if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
-        const char *end = memchr(rest.data, '}', rest.len);
-        size_t n_digits = end ? (size_t)(end - rest.data) - 2 : 0;
-        n = n_digits && n_digits <= 6 ? pattern_hex(rest, 2, n_digits, code) : 0;
+        size_t end = str_find(rest, str_of("}"));
+        n = end > 2 && end <= 8 ? pattern_hex(rest, 2, end - 2, code) : 0;
         n += n > 0;
     } else if (!n && c == 'c' && rest.len > 1) {
         *code = (unsigned char)rest.data[1] & 31;
@@ -124,8 +122,11 @@ static int read_group(PatternReader *r) {
         if (end == SIZE_MAX)
             return pattern_fail_here(r, "the name of the group is not closed; add >");
         r->at += end + 1;
+    } else if (looks_at(r, "?P")) {
+        return pattern_fail_here(r, "(?P is not supported; write (?<name>...) for a named group");
     } else if (looks_at(r, "?")) {
-        return pattern_fail_here(r, "look-behind and flags are not supported");
+        return pattern_fail_here(r,
+                                 "look-behind and flags are not supported; write [aA] for (?i)a");
     }
 
     int node = pattern_read_group(r);
@@ -212,67 +213,97 @@ static int any_text(Nfa *n, int from) {
     return loop;
 }
 
-static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
-    NfaFragment f = {.start = nfa_state(&r->nfa)};
-    int universal = -1;
-    f.end = pattern_emit(r, node, mode == REGEX_SEARCH ? any_text(&r->nfa, f.start) : f.start);
-    if (mode != REGEX_WHOLE) f.end = universal = any_text(&r->nfa, f.end);
-    return dfa_build(out, &r->nfa, &f, 0, universal);
+// Builds the DFA of a fragment. is_open: any text follows.
+static bool build(PatternReader *r, NfaFragment f, bool is_open, Dfa *out) {
+    if (is_open) f.end = any_text(&r->nfa, f.end);
+    return !r->nfa.budget->err->code && dfa_build(out, &r->nfa, &f, 0, is_open ? f.end : -1);
 }
 
-static bool check_no_lookahead(PatternReader *r, int node) {
-    if (r->nodes[node].kind == PATTERN_LOOKAHEAD)
-        return pattern_fail(r, r->nodes[node].at,
-                            "a look-ahead is supported only at the beginning of the expression; in "
-                            "a search, after ^");
-    bool ok = true;
-    for (int k = r->nodes[node].child; k && ok; k = r->nodes[k].next) ok = check_no_lookahead(r, k);
-    return ok;
+// Look-ahead.
+
+// Marks the look-aheads at the beginning of an alternative, also after ^. True if there is one.
+static bool mark_lookaheads(PatternNode *nodes, int branch) {
+    bool found = false;
+    for (int k = nodes[branch].child; k; k = nodes[k].next) {
+        if (nodes[k].kind != PATTERN_LOOKAHEAD && nodes[k].kind != PATTERN_BEGIN) break;
+        if (nodes[k].kind == PATTERN_LOOKAHEAD) found = nodes[k].is_first = true;
+    }
+    return found;
 }
 
-// ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*. If the pattern has only one branch,
-// the look-aheads at its beginning are removed from the tree and compiled separately. A look-ahead
-// that remains in a tree is an error.
+// Compiles a node, after any character if is_later.
+static bool compile_node(PatternReader *r, int node, bool is_later, bool is_open, Dfa *out) {
+    Nfa *n = &r->nfa;
+    NfaFragment f = {.start = nfa_state(n)};
+    int from = is_later ? nfa_step(n, f.start, NFA_SET, nfa_range(n, 0, CODE_MAX)) : f.start;
+    f.end = pattern_emit(r, node, from);
+    return build(r, f, is_open, out);
+}
+
+// Adds the texts of a DFA, after which the text ends, between two states.
+static void emit_dfa(Nfa *n, int from, const Dfa *d, int end) {
+    int first = n->n_states;
+    for (int i = 0; i < d->n_states; i++) nfa_state(n);
+    nfa_edge(n, from, first + d->start, NFA_EMPTY, 0);
+    for (int i = 1; i < d->n_states; i++)
+        if (d->accept[i]) nfa_edge(n, first + i, end, NFA_END, 0);
+
+    for (int c = 0; c < d->n_classes; c++) {
+        CharSet chars = {0};
+        for (int k = 0; k < d->n_bounds; k++)
+            if (d->class_of[k] == c)
+                charset_add(&chars, d->bounds[k],
+                            k + 1 < d->n_bounds ? d->bounds[k + 1] - 1 : CODE_MAX);
+
+        int set = nfa_set(n, &chars);
+        for (int i = 1; i < d->n_states; i++) {
+            int to = d->next[i * d->n_classes + c];
+            if (to) nfa_edge(n, first + i, first + to, NFA_SET, set);
+        }
+    }
+}
+
+// Adds an alternative with look-aheads: (?=A)(?!B)C is C intersected with A.* minus B.*. In a
+// search it begins at the beginning of the text, where ^ holds, or, if is_later, after a character.
+static bool emit_branch(PatternReader *r, int branch, bool is_later, bool is_open, NfaFragment f) {
+    Dfa d;
+    bool ok = compile_node(r, branch, is_later, is_open, &d);
+
+    for (int k = r->nodes[branch].child; ok && k; k = r->nodes[k].next) {
+        if (!r->nodes[k].is_first) continue;
+        Dfa ahead = {0}, both = {0};
+        DfaOp op = r->nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
+        ok = compile_node(r, r->nodes[k].child, is_later, true, &ahead) &&
+             dfa_product(&both, &d, &ahead, op, r->nfa.budget);
+        dfa_free(&ahead);
+        dfa_free(&d);
+        d = both;
+    }
+
+    if (!ok) return false;
+    emit_dfa(&r->nfa, f.start, &d, f.end);
+    dfa_free(&d);
+    return true;
+}
+
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
-    Dfa ahead, both;
+    Nfa *n = &r.nfa;
     int root = parse(&r);
-    if (!root) {
-        pattern_free(&r);
-        return false;
+    bool ok = root, is_open = mode != REGEX_WHOLE;
+
+    NfaFragment all = {nfa_state(n), nfa_state(n)};
+    int from = mode == REGEX_SEARCH ? any_text(n, all.start) : all.start; // where a match begins
+
+    for (int k = r.nodes[root].child; ok && k; k = r.nodes[k].next) {
+        bool has_lookahead = mark_lookaheads(r.nodes, k);
+        if (!has_lookahead) nfa_edge(n, pattern_emit(&r, k, from), all.end, NFA_EMPTY, 0);
+        if (has_lookahead) ok = emit_branch(&r, k, false, is_open, all);
+        if (has_lookahead && mode == REGEX_SEARCH)
+            ok = ok && emit_branch(&r, k, true, is_open, (NfaFragment){from, all.end});
     }
 
-    // The nodes [first, rest) of the only branch are ^ and the look-aheads at its beginning.
-    PatternNode *nodes = r.nodes;
-    PatternNode *sequence = &nodes[nodes[root].child];
-    int first = sequence->child, rest = first;
-    bool is_anchored = mode != REGEX_SEARCH || (first && nodes[first].kind == PATTERN_BEGIN);
-    bool may_begin = is_anchored && !sequence->next;
-    for (int k = first; may_begin && k; k = nodes[k].next) {
-        if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
-        may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
-    }
-
-    sequence->child = rest;
-    if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
-
-    // Compile the rest, and intersect it with each look-ahead or subtract the look-ahead.
-    bool ok = check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
-    for (int k = first; ok && k != rest; k = nodes[k].next) {
-        if (nodes[k].kind != PATTERN_LOOKAHEAD) continue;
-
-        ok = check_no_lookahead(&r, nodes[k].child) &&
-             compile_node(&r, nodes[k].child, REGEX_PREFIX, &ahead);
-        if (ok) {
-            DfaOp op = nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
-            ok = dfa_product(&both, out, &ahead, op, budget);
-            dfa_free(&ahead);
-        }
-
-        dfa_free(out);
-        if (ok) *out = both;
-    }
-
+    ok = ok && build(&r, all, is_open, out);
     pattern_free(&r);
     return ok;
 }

@@ -1,10 +1,11 @@
 // Regular expressions of ECMA-262, except for constructs that are not regular: the notation of JSON
 // Schema's "pattern" and of --regex.
 //
-// Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{L}
-// \p{N}, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * + ? {n} {n,} {n,m} and
-// their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning. Back references, \b and
-// look-around at other places are errors. Matching takes time linear in the length of the text.
+// Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{Lu} and
+// the other general categories, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * +
+// ? {n} {n,} {n,m} and their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning of
+// an alternative, also after ^. Back references, \b and look-around at other places are errors.
+// Matching takes time linear in the length of the text.
 #pragma once
 
 #include "constrain/dfa.h"

@@ -80,6 +80,7 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
 
     // Value 0 has no alternatives and is not compiled. Compiling a value may add more values.
     g->is_ordered = modes & SCHEMA_ORDERED;
+    g->is_checked = modes & SCHEMA_CHECKED;
     intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);
     if (schema_index(&c, schema, schema))

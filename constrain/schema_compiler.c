@@ -1,5 +1,6 @@
 // See schema_compiler.h.
 #include "constrain/schema_compiler.h"
+#include "constrain/formats.h"
 #include "constrain/number.h"
 
 #include <stdarg.h>
@@ -97,8 +98,11 @@ bool schema_next(SchemaCompiler *c, KeywordUse *u) {
         u->value = previous ? NULL : ref;
     else
         u->value = previous ? previous->next : first;
-    if (u->value) u->keyword = schema_keyword(c, u->value->key);
-    return u->value;
+    if (!u->value) return false;
+
+    bool is_annotation = str_is(u->value->key, "format") && !format_find(u->value->string);
+    u->keyword = is_annotation ? NULL : schema_keyword(c, u->value->key);
+    return true;
 }
 
 const Json *schema_items(const Json *schema, const char *keyword) {

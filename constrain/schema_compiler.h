@@ -146,8 +146,8 @@ const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
 // which references are relative. `resource` is the one around the schema.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
-// the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all
-// others.
+// the draft does not define, and for a format that is an annotation). u->value is NULL at first.
+// Before draft 2019-09, a $ref hides all others.
 bool schema_next(SchemaCompiler *c, KeywordUse *u);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);

@@ -34,22 +34,15 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     return (Str){text, n + 2};
 }
 
-// The DFA of "pattern" or "format"; `format` receives the format, or NULL. -1 after a failure, and
-// for an unknown format, which has no effect. length: see split_bounded_repeat(); may be NULL.
+// The DFA of "pattern" or "format"; `format` receives the format, or NULL. -1 after a failure.
+// length: see split_bounded_repeat(); may be NULL.
 static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *value,
                             CountRange *length, const Format **format) {
     Str text = value->string;
-    bool is_format = str_is(value->key, "format");
-    *format = is_format ? format_find(text) : NULL;
-
-    if (!is_format && length) text = split_bounded_repeat(c, text, length);
-    if (!is_format) return string_pattern(c, schema, text);
-
+    *format = str_is(value->key, "format") ? format_find(text) : NULL;
     if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
-    if (str_is_one_of(text, "idn-email idn-hostname iri iri-reference uri-template json-pointer "
-                            "relative-json-pointer regex"))
-        schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(text));
-    return -1;
+    if (length) text = split_bounded_repeat(c, text, length);
+    return string_pattern(c, schema, text);
 }
 
 // Keywords.

