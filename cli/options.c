@@ -208,8 +208,6 @@ const Option option_table[] = {
     {{"--columns"}, COMMON(CMD_ROPE), STRING(columns, "LIST"),
      "columns: frequency, wavelength, angle, cos, sin, ... or all"},
     {{"--compare"}, COMMON(CMD_ROPE), STRING(compare, "RULES"), "compare these scaling rules"},
-    {{"--rotate"}, CMD_ROPE, STRING(rotate, "X,Y,..."), "rotate a vector and print its pairs"},
-    {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
     // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
     {{"-i", "--input"}, COMMON(REQUESTS), INPUT(input),

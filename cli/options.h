@@ -101,8 +101,7 @@ typedef struct {
     // rope
     int rope_dim;          // --dim; 0: the model's
     const char *positions; // "A..B:STEP"; NULL: no positions
-    const char *columns, *rotate, *compare;
-    bool has_decay;
+    const char *columns, *compare;
     // batch
     const char *input, *shard;
     bool is_lines, is_ordered, is_resume, is_strict, progress, progress_json;

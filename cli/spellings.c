@@ -135,6 +135,8 @@ static const struct {
      "chat templates are Jinja; --template NAME chooses a built-in one, --raw uses none"},
     {SPELLING_REFUSED, "*in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},
     {SPELLING_REFUSED, "--template-var", "use --chat-template-kwargs '{\"NAME\": VALUE}'"},
+    {SPELLING_REFUSED, "--rotate --decay",
+     "an option of scripts/plot_rope.py, which reads rope --positions A..B --json"},
     {SPELLING_REFUSED, "--override-kv", "not supported, except for RoPE (--rope-...)"},
     {SPELLING_REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
