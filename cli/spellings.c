@@ -1,6 +1,8 @@
 // See spellings.h.
 #include "cli/spellings.h"
 
+#include <unistd.h>
+
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties names the default that --any-order changes; files replace `cache`.
 // The first row that matches decides. An option is accepted without effect only if it cannot change
@@ -9,8 +11,8 @@
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces; *PART: all names that contain PART
-    const char *text;  // OPTION, FILE, INVERSE: the name in the option table. VALUE: the name, a
-                       // NUL, and the value. REFUSED, SAMPLER: the reason.
+    const char *text;  // OPTION, FILE, EXISTING, INVERSE: the name in the option table. VALUE: the
+                       // name, a NUL, and the value. REFUSED, SAMPLER: the reason.
                        // IGNORED_VALUE: the possible values (NULL: any); with any other value, the
                        // row does not match
 } spellings[] = {
@@ -19,7 +21,7 @@ static const struct {
     {SPELLING_OPTION, "--repetition-penalty", "--repeat-penalty"},
     {SPELLING_OPTION, "--ctx --num-ctx --n-ctx", "-c"},
     {SPELLING_OPTION, "--resume", "--continue"},
-    {SPELLING_OPTION, "--load", "--session"},
+    {SPELLING_EXISTING, "--load", "--session"},
     {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
     {SPELLING_OPTION, "--yarn-orig-ctx", "--rope-orig-ctx"},
     {SPELLING_OPTION, "--chat-template --chat-template-file", "--template"},
@@ -198,6 +200,10 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                      : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
+    if (kind == SPELLING_EXISTING && *value && access(*value, F_OK)) {
+        error_file(err, *value);
+        return SPELLING_REFUSED;
+    }
     if (kind == SPELLING_INVERSE && *value && parse_f64(*value, &number) && number != 0)
         *value = text_format("%.17g", 1 / number);
     if (kind == SPELLING_VALUE) *value = text + strlen(text) + 1;

@@ -450,6 +450,7 @@ int batch_run(const Options *o, const BatchTask *task) {
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
+        if (b->output.created) *b->output.created = 0; // a readable input: the output stays
         batch_start_waiting(b);
         show_progress(b, false);
         for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;

@@ -220,8 +220,10 @@ void batch_output_open(BatchOutput *out, const Options *o) {
         return;
     }
 
+    bool is_new = access(o->output, F_OK) != 0;
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
+    if (is_new) files_remove_at_exit(out->created = text_format("%s", o->output));
     out->lock_directory = batch_lock(&out->journal);
 
     if (o->is_resume)
