@@ -96,12 +96,20 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
 // Fields
 
-// The strings of a request replace those of the command line.
-static bool parse_strings(const Json *v, const char *name, Str **list, int *n_list, Error *err) {
+// "stop", or the breakers of DRY, of which ["none"] is none; llama.cpp refuses an empty array as
+// well. The strings of a request replace those of the command line.
+static bool parse_strings(Record *r, const Json *v, Error *err) {
+    bool is_stop = str_is(v->key, "stop");
+    const char *name = is_stop ? "stop" : "dry_sequence_breakers";
+    DryOptions *dry = &r->options.sample.dry;
+    Str **list = is_stop ? &r->options.stops : &dry->breakers;
+    int *n_list = is_stop ? &r->options.n_stops : &dry->n_breakers;
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
+
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
         return record_mismatch(err, name, "a string or an array of strings", v);
+    if (!is_stop && !n) return record_mismatch(err, name, "at least one string", v);
     if (n > MAX_STRINGS)
         return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
                          MAX_STRINGS, n);
@@ -117,21 +125,9 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
     return true;
 }
 
-static bool parse_stop(Record *r, const Json *v, Error *err) {
-    return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
-}
-
 static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
-    return record_parse_ids(r, "stop_token_ids", v, &r->stop_ids, err);
-}
-
-// ["none"] is no breaker; llama.cpp refuses an empty array as well.
-static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
-    static const char name[] = "dry_sequence_breakers";
-    DryOptions *dry = &r->options.sample.dry;
-    if (v->kind == JSON_ARRAY && !v->n_items)
-        return record_mismatch(err, name, "at least one string", v);
-    return parse_strings(v, name, &dry->breakers, &dry->n_breakers, err);
+    r->options.stop_ids = (Ids){0};
+    return record_parse_ids(r, "stop_token_ids", v, &r->options.stop_ids, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
@@ -335,7 +331,7 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_strings}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_strings}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", record_parse_logprobs}, {"top_logprobs", record_parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
@@ -632,10 +628,6 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
     if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
         return false;
     r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
-    if (r->stop_ids.len) {
-        r->request.stops.ids = r->stop_ids.data;
-        r->request.stops.n_ids = r->stop_ids.len;
-    }
     return true;
 }
 
@@ -711,12 +703,13 @@ void record_free(Record *r) {
     buffer_free(&r->tools);
     buffer_free(&r->kwargs);
 
-    // Lists of strings and biases belong to the record only if its request has set them.
+    // Lists of options belong to the record only if its request has set them.
     const DryOptions *dry = &r->options.sample.dry;
     if (r->options.stops != defaults->stops) free_strings(r->options.stops, r->options.n_stops);
     if (dry->breakers != defaults->sample.dry.breakers)
         free_strings(dry->breakers, dry->n_breakers);
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
+    if (r->options.stop_ids.data != defaults->stop_ids.data) free(r->options.stop_ids.data);
 
     if (r->parent == r) free((char *)r->request.start.all.data);
     free((char *)r->start.data);
@@ -724,7 +717,6 @@ void record_free(Record *r) {
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
     free(r->more_prompts);
-    free(r->stop_ids.data);
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);
