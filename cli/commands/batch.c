@@ -372,7 +372,6 @@ static void parse_shard(Batch *b, const char *text) {
 
 static void open_batch(Batch *b) {
     const Options *o = &b->options;
-    Error err;
     if (!o->input && !b->task->only && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
 
@@ -384,7 +383,6 @@ static void open_batch(Batch *b) {
         lines_open(&b->input, o->input, MAX_LINE);
         file_register_input(o->input); // never overwritten
     }
-    if (!constraint_read_files(o, &err)) die_error(&err);
 
     pipeline_open(&b->pipeline, o);
     template_warn_missing(o, &b->pipeline.tpl);

@@ -20,7 +20,7 @@ enum {
     POS, PAIR, FREQUENCY, WAVELENGTH, BAND, RAMP, UNSCALED, UNSCALED_WAVELENGTH, ANGLE, DEGREES,
     UNSCALED_ANGLE, COS, SIN, UNSCALED_COS, UNSCALED_SIN, N_COLUMNS
 };
-enum { N_KEYS = 2, MAX_RULES = 16 };
+enum { N_KEYS = 2, MAX_RULES = ROPE_FILE + 1 };
 
 static const char *const columns[N_COLUMNS] = {
     [POS]                 = "pos",
@@ -189,8 +189,6 @@ static void init_ropes(RopeTable *t) {
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
     while ((rule = next_word(&list))) {
-        if (t->n_ropes == MAX_RULES)
-            die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
         if (rope_rule_from_name(str_of(rule)) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
         for (int k = 0; k < t->n_ropes; k++)
