@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 
+enum { MAX_LINE = 4 << 20 }; // bytes of a request: several times the text of 131072 tokens
+
 typedef struct {
     const char *path;
     int fd;

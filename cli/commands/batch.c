@@ -12,7 +12,6 @@
 #include "cli/commands/commands.h"
 #include "base/clock.h"
 #include "base/signals.h"
-#include "cli/open_answer.h"
 #include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
@@ -27,7 +26,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
     WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
     LOG_SEC = 30,            // seconds between lines of progress in a log file

@@ -502,17 +502,6 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
     return ok;
 }
 
-// Sets whether prompts are plain text or go through the chat template.
-static void set_plain(Record *r, bool is_plain) {
-    r->is_plain = is_plain;
-    r->has_tools = !is_plain && r->pipeline->tools.data;
-    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
-}
-
-static bool encode_text(const Record *r, Str text, Ids *out, Error *err) {
-    return prompt_encode(r->pipeline, &r->options, text, r->is_plain, out, err);
-}
-
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
     if (array->kind != JSON_ARRAY)
         return record_mismatch(err, name, "an array of token ids", array);
@@ -526,7 +515,8 @@ bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids 
 
 // A string, or an array of token ids.
 static bool parse_prompt(Record *r, const Json *v, Ids *out, Error *err) {
-    if (v->kind == JSON_STRING) return encode_text(r, v->string, out, err);
+    if (v->kind == JSON_STRING)
+        return prompt_encode(r->pipeline, &r->options, v->string, r->is_plain, out, err);
     if (v->kind != JSON_ARRAY || !v->n_items)
         return record_mismatch(err, "prompt", "a string or an array of token ids", v);
     return record_parse_ids(r, "prompt", v, out, err);
@@ -541,7 +531,11 @@ static bool parse_prompts(Record *r, const Json *v, Error *err) {
     if (n_prompts > MAX_COMPLETIONS / r->n_per_prompt)
         return error_set(err, EXIT_RUNTIME, "prompt: expected at most %d, found %d",
                          MAX_COMPLETIONS / r->n_per_prompt, n_prompts);
-    set_plain(r, first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw);
+
+    // Prompts are plain text, or go through the chat template.
+    r->is_plain = first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw;
+    r->has_tools = !r->is_plain && r->pipeline->tools.data;
+    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
     if (!parse_prompt(r, first, &r->prompt, err)) return false;
 
     r->more_prompts = xalloc((size_t)n_prompts, sizeof *r->more_prompts);
@@ -607,12 +601,6 @@ static bool make_constraint(Record *r, Error *err) {
     return ok;
 }
 
-// Parses a line of plain text, which is a prompt.
-static bool parse_text(Record *r, Str text, Error *err) {
-    set_plain(r, r->options.is_raw);
-    return encode_text(r, text, &r->prompt, err);
-}
-
 // Makes the request, and checks that every prompt fits the context.
 static bool make_request(Record *r, bool is_completion, Error *err) {
     const Pipeline *p = r->pipeline;
@@ -632,9 +620,9 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
 }
 
 bool record_parse(Record *r, const Json *root, Str text, Error *err) {
-    const Json *body = NULL;
+    const Json line = {.kind = JSON_STRING, .string = text}, *body = NULL;
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
-                   : parse_text(r, text, err);
+                   : parse_prompts(r, &line, err);
     if (!ok) return false;
     if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,

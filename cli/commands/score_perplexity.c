@@ -4,7 +4,7 @@
 // Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
 // in a forward pass. They do not run on the scheduler of batch, because it would fork common
 // prefixes.
-#include "cli/commands/score.h"
+#include "cli/commands/commands.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "cli/lines.h"
@@ -16,10 +16,7 @@
 
 #include <math.h>
 
-enum {
-    DEFAULT_WINDOW = 512, // tokens, as in llama-perplexity
-    MAX_LINE = 4 << 20    // bytes of a JSON line: several times the text of 131072 tokens
-};
+enum { DEFAULT_WINDOW = 512 }; // tokens, as in llama-perplexity
 
 typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 

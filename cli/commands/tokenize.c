@@ -14,8 +14,6 @@
 
 #include <stdio.h>
 
-enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
-
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
 // a message per line. The answer of the model is expected next, unless the object says otherwise or
 // the last line is a message of the assistant.
@@ -193,7 +191,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
         if (!constraint_open(cache, o, &spec, &constraint, &err)) die_error(&err);
     }
 
-    lines_open(&lines, o->file, MAX_LINE);
+    lines_open(&lines, o->file, 1 << 30);
     close_file_access(o);
 
     while (lines_next_json(&lines, &doc)) {
