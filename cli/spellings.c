@@ -17,8 +17,10 @@ static const struct {
                        // row does not match
 } spellings[] = {
     {SPELLING_OPTION, "--batch-size", "-b"},
-    {SPELLING_OPTION, "--max-tokens --max-new-tokens --num-predict --max-length", "-n"},
+    {SPELLING_OPTION,
+     "--max-tokens --max-completion-tokens --max-new-tokens --num-predict --max-length", "-n"},
     {SPELLING_OPTION, "--repetition-penalty", "--repeat-penalty"},
+    {SPELLING_OPTION, "--thinking-budget", "--reasoning-budget"},
     {SPELLING_OPTION, "--ctx --num-ctx --n-ctx", "-c"},
     {SPELLING_OPTION, "--resume", "--continue"},
     {SPELLING_EXISTING, "--load", "--session"},

@@ -353,36 +353,10 @@ static const struct {
     // clang-format on
 };
 
-// Writes the name of the option of the command line that a field sets.
-static void put_option_name(Str key, char name[40]) {
-    static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
-                                             {"max_completion_tokens", "n_predict"},
-                                             {"repetition_penalty", "repeat_penalty"},
-                                             {"thinking_budget", "reasoning_budget"}};
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
-    snprintf(name, 40, "--%.*s", SHOWN(key));
-    for (char *c = name; *c; c++)
-        if (*c == '_') *c = '-';
-}
-
 bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {
     for (const Json *v = object->child; v; v = v->next)
         if (!str_is_one_of(v->key, known) && !note_unknown(r, v, err)) return false;
     return true;
-}
-
-// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks.
-static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
-    char text[40];
-    const char *value = NULL;
-    if (v->kind == JSON_NUMBER) {
-        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
-        value = text;
-    }
-    if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
-        return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
-    return note_unknown(r, v, err);
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -392,13 +366,22 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
         if (str_is(v->key, fields[i].name))
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
 
-    // All other fields set options of the command line.
-    char name[40], text[40];
-    put_option_name(v->key, name);
-    const Option *option = option_find(&r->options, CMD_REQUEST, name, NULL);
-    if (!option) return check_unknown(r, v, name, err);
-
+    // All other fields set options of the command line, under their names or those that other
+    // programs have for them. A sampling method that llama31 lacks is refused.
+    char name[40], typed[42], number[40];
+    const char *found = typed, *value = NULL;
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    snprintf(typed, sizeof typed, "--%s", name);
+    if (v->kind == JSON_NUMBER) {
+        snprintf(number, sizeof number, "%.*s", SHOWN(v->string));
+        value = number;
+    }
+    Spelling spelling = spelling_translate(&found, &value, NULL, err);
+    const Option *option = option_find(&r->options, CMD_REQUEST, found, NULL);
+    if (!option && !is_null && spelling == SPELLING_SAMPLER)
+        return error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
+    if (!option) return note_unknown(r, v, err);
+
     if (is_null) return true;
     if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
         return option_set(&r->options, option, name, "auto", err);
@@ -409,11 +392,8 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     if (is_flag != (option->kind == OPTION_FLAG))
         return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
 
-    if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
-        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
-        return option_set(&r->options, option, name, text, err);
-    }
-
+    if (!is_flag && has_only_digits(v) && v->string.len < sizeof number) // exact: up to 64 bits
+        return option_set(&r->options, option, name, number, err);
     if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
         return record_mismatch(err, name, "a whole number of 64 bits", v);
     return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);

@@ -23,21 +23,8 @@ enum {
 enum { N_KEYS = 2, MAX_RULES = ROPE_FILE + 1 };
 
 static const char *const columns[N_COLUMNS] = {
-    [POS]                 = "pos",
-    [PAIR]                = "i",
-    [FREQUENCY]           = "frequency",
-    [WAVELENGTH]          = "wavelength",
-    [BAND]                = "band",
-    [RAMP]                = "ramp",
-    [UNSCALED]            = "unscaled",
-    [UNSCALED_WAVELENGTH] = "unscaled_wavelength",
-    [ANGLE]               = "angle",
-    [DEGREES]             = "degrees",
-    [UNSCALED_ANGLE]      = "unscaled_angle",
-    [COS]                 = "cos",
-    [SIN]                 = "sin",
-    [UNSCALED_COS]        = "unscaled_cos",
-    [UNSCALED_SIN]        = "unscaled_sin",
+    "pos", "i", "frequency", "wavelength", "band", "ramp", "unscaled", "unscaled_wavelength",
+    "angle", "degrees", "unscaled_angle", "cos", "sin", "unscaled_cos", "unscaled_sin"
 };
 // clang-format on
 
@@ -141,11 +128,10 @@ static void choose_positions(RopeTable *t) {
     if (!text) return;
 
     // `end` is the length of the text that has one of the forms.
-    int n = sscanf(text, "%10lld..%10lld%n:%10lld%n", &a, &b, &end, &step, &end);
-    if (n < 2) {
-        n = sscanf(text, "%10lld%n", &b, &end);
+    int n = sscanf(text, "%10lld%n..%10lld%n:%10lld%n", &a, &end, &b, &end, &step, &end);
+    if (n == 1) {
+        b = a - 1;
         a = 0;
-        b--;
     }
 
     bool is_valid = n >= 1 && !text[end] && !strpbrk(text, " \t\n\v\f\r+"); // sscanf() takes these
