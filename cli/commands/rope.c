@@ -90,18 +90,15 @@ static const char *next_word(const char **list) {
     return word.data;
 }
 
-// The columns without --columns, beside those that identify the row.
-static const char *default_columns(const RopeTable *t) {
-    if (t->options->positions) return "cos,sin";
-    return t->options->compare ? "frequency" : "frequency,wavelength,band";
-}
-
 static bool is_available(const RopeTable *t, int column) {
     return t->options->positions || (column != POS && column < ANGLE);
 }
 
 static void choose_columns(RopeTable *t) {
-    const char *list = t->options->columns ? t->options->columns : default_columns(t);
+    const Options *o = t->options;
+    const char *list = o->compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
+    if (o->positions) list = "cos,sin";
+    if (o->columns) list = o->columns;
     bool is_all = !strcmp(list, "all");
     const char *word;
 
