@@ -1,7 +1,7 @@
 // Parses requests of score and encodes their items: score_record_parse().
 // Order: encoding of an item, items of each kind, fields, records.
 #include "cli/commands/score_record.h"
-#include "base/unicode.h"
+#include "chat/jinja/jinja_value.h" // strips white space as Python does
 #include "cli/request.h"
 
 enum { MAX_ITEMS = 1024 }; // of a request
@@ -26,19 +26,6 @@ static bool parse_source(const Record *r, const char *name, const Json *v, Sourc
 // The token that precedes a text without context: BOS or, in a vocabulary without it, EOS.
 static int prefix_token(const Tokenizer *t) {
     return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
-}
-
-// Length of a text without trailing white space, which includes U+001C to U+001F, as in Python.
-static size_t trimmed_length(Str s) {
-    uint32_t code;
-    while (s.len) {
-        size_t at = s.len - 1;
-        while (at && (s.data[at] & 0xc0) == 0x80) at--;
-        if (!utf8_decode(s.data + at, s.len - at, &code)) break;
-        if (unicode_class(code) != UNICODE_SPACE && (code < 0x1c || code > 0x1f)) break;
-        s.len = at;
-    }
-    return s.len;
 }
 
 static void push_all(Ids *out, const Ids *ids) {
@@ -143,7 +130,7 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
                          Error *err) {
     ScoreRequest *score = r->score;
     Str text = context->text;
-    size_t n_text = trimmed_length(text);
+    size_t n_text = text_strip((Text){text.data, NULL, text.len}, WHITE_SPACE, false, true).len;
     int first = INT_MAX;
     Error unused;
 
