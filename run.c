@@ -55,7 +55,6 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     // Positional arguments.
     if (command->prepare) command->prepare(&o);
-    constraint_mark_files(&o);
     template_kwargs_apply(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
@@ -72,6 +71,7 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     // From here on the process can open only the files that the options name.
     enter_sandbox(&o, command->flag);
+    options_read_files(&o);
     return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
                       &o);
 }

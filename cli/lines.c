@@ -76,18 +76,18 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     }
 }
 
-LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
+bool lines_next_json(LineReader *l, JsonDoc *doc) {
     Str line;
     Error err;
     LineState state;
-    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && str_is_blank(line)) {
+    while ((state = lines_next(l, &line, true)) == LINE_READY && str_is_blank(line)) {
     }
-    if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
+    if (state == LINE_NONE) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)
         die(EXIT_RUNTIME, "%s: line %ld: longer than %zu bytes", l->path, l->number, l->limit);
     if (state == LINE_READY && !json_parse(doc, line.data, line.len, &err))
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
-    return state;
+    return state == LINE_READY;
 }
 
 Str lines_text(const LineReader *l, const JsonDoc *doc) {

@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 
+enum { MAX_LINE = 4 << 20 }; // bytes of a request: several times the text of 131072 tokens
+
 typedef struct {
     const char *path;
     int fd;
@@ -31,9 +33,9 @@ typedef enum {
 void lines_open(LineReader *l, const char *path, size_t limit);
 // Returns the next line without its newline, valid until the next call. Dies on a read error.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// Parses the next line that is not blank as JSON. Returns LINE_READY, LINE_END or, unless may_wait,
-// LINE_NONE. Ends the program on an interrupt, an invalid line or a line beyond the limit.
-LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
+// Parses the next line that is not blank as JSON. False at the end of the file. Ends the program on
+// an interrupt, an invalid line or a line beyond the limit.
+bool lines_next_json(LineReader *l, JsonDoc *doc);
 // Returns the text of the line parsed last: a JSON string or an object {"text": STRING}. Ends the
 // program on any other line.
 Str lines_text(const LineReader *l, const JsonDoc *doc);

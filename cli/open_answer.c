@@ -1,14 +1,13 @@
 // See open_answer.h.
 #include "cli/open_answer.h"
 #include "cli/output.h"
-#include "base/files.h"
 #include "base/intern.h"
 
 // Reasoning.
 
 Reasoning reasoning_from_options(const Options *o) {
-    if (o->no_think || o->reasoning_budget == 0) return REASONING_OFF;
-    return o->may_think || o->reasoning_budget != INT_MIN ? REASONING_ON : REASONING_AUTO;
+    if (o->thinks < 0 || o->reasoning_budget == 0) return REASONING_OFF;
+    return o->thinks > 0 || o->reasoning_budget != INT_MIN ? REASONING_ON : REASONING_AUTO;
 }
 
 bool template_kwargs_read(Options *o, const Json *kwargs, Error *err) {
@@ -40,48 +39,19 @@ void template_kwargs_apply(Options *o) {
 
 // Constraints.
 
-void constraint_mark_files(Options *o) {
-    if (o->grammar && *o->grammar != '@' && !strstr(o->grammar, "::="))
-        o->grammar = text_format("@%s", o->grammar);
-    if (o->json_schema && *o->json_schema != '@' && str_ends_with(str_of(o->json_schema), ".json"))
-        o->json_schema = text_format("@%s", o->json_schema);
-}
-
-// The files of --json-schema and --grammar. They are read once, because batch compiles constraints
-// after close_file_access().
-static Buffer schema_file, grammar_file;
-
-static bool read_once(const char *text, Buffer *file, Error *err) {
-    return !text || *text != '@' || file->data || file_read_text(text + 1, file, err);
-}
-
-bool constraint_read_files(const Options *o, Error *err) {
-    return read_once(o->json_schema, &schema_file, err) &&
-           read_once(o->grammar, &grammar_file, err);
-}
-
-static Str text_of(const char *text, const Buffer *file) {
-    return file->data ? buffer_str(file) : str_of(text ? text : "");
-}
-
 void constraint_put_settings(const Options *o, Buffer *out) {
-    Error err;
-    if (!constraint_read_files(o, &err)) die_error(&err);
-    Str texts[] = {text_of(o->json_schema, &schema_file), text_of(o->grammar, &grammar_file),
-                   str_of(o->regex ? o->regex : ""),
-                   str_of(o->constraint_choices ? o->constraint_choices : "")};
-
+    const char *texts[] = {o->json_schema, o->grammar, o->regex, o->constraint_choices};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].len)
-            buffer_printf(out, "|constraint %zu, %d %d %.*s|", i, o->any_order, o->extra_properties,
-                          (int)texts[i].len, texts[i].data);
+        if (texts[i] && *texts[i])
+            buffer_printf(out, "|constraint %zu, %d %d %s|", i, o->any_order, o->extra_properties,
+                          texts[i]);
 }
 
-// Sets the constraint of the options. Their files have been read.
+// Sets the constraint of the options.
 static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
     Error why;
-    if (o->json_schema) spec->schema_text = text_of(o->json_schema, &schema_file);
-    if (o->grammar) spec->grammar = text_of(o->grammar, &grammar_file);
+    if (o->json_schema) spec->schema_text = str_of(o->json_schema);
+    if (o->grammar) spec->grammar = str_of(o->grammar);
     if (o->regex) spec->regex = str_of(o->regex);
     if (!o->constraint_choices) return true;
     spec->choices = json_list(doc, o->constraint_choices, &spec->n_choices, &why);
@@ -96,7 +66,6 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintS
     JsonDoc doc = {0}; // of the choices
     *out = NULL;
 
-    if (!constraint_read_files(o, err)) return false;
     spec.is_ordered = !o->any_order && !spec.is_checked;
     spec.is_closed = !o->extra_properties;
     if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;

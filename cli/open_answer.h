@@ -14,18 +14,11 @@ bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
 // template_kwargs_read() of --chat-template-kwargs. Dies if it is invalid.
 void template_kwargs_apply(Options *o);
 
-// Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
-void constraint_mark_files(Options *o);
-// Reads the files of --json-schema and --grammar, once: for constraints that are compiled after
-// close_file_access(). False with err (exit 1).
-bool constraint_read_files(const Options *o, Error *err);
-// Appends the constraint of the options with its files' text, to compare runs. Dies if a file
-// cannot be read.
+// Appends the constraint of the options, to compare runs.
 void constraint_put_settings(const Options *o, Buffer *out);
 // Compiles the constraint of `own` or, if it has no source, of --json-schema, --grammar, --regex or
-// --choices, whose file it reads. *out is NULL without any. Prints what a JSON Schema has that is
-// ignored: unknown keywords and formats. False with err: exit 2 for an invalid constraint, exit 1
-// for a file that cannot be read.
+// --choices. *out is NULL without any. Prints what a JSON Schema has that is ignored: unknown
+// keywords and formats. False with err (exit 2) if it is invalid.
 bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err);
 

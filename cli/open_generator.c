@@ -1,6 +1,5 @@
 // See open_generator.h.
 #include "cli/open_generator.h"
-#include "cli/output.h"
 
 // Dies unless a draft model has the vocabulary of m. Compares the stored token lists, not only
 // their sizes: draft tokens are compared by id, so an id must be the same token in both models.

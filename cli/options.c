@@ -147,7 +147,7 @@ const Option option_table[] = {
     {{"--echo"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(has_echo),
      "output the prompt before its completion"},
     GROUP("Reasoning"),
-    {{"--reasoning", "-rea"}, COMMON(GENERATE) | CMD_TOKENIZE, VALUE(OPTION_REASONING, may_think, "on|off|auto"),
+    {{"--reasoning", "-rea"}, COMMON(GENERATE) | CMD_TOKENIZE, VALUE(OPTION_REASONING, thinks, "on|off|auto"),
      "reasoning before the answer (default auto: the template's)"},
     {{"--reasoning-budget"}, SAMPLE, RANGE(-1, 1e9), VALUE(OPTION_BUDGET, reasoning_budget, "N"),
      "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n"},
@@ -208,8 +208,6 @@ const Option option_table[] = {
     {{"--columns"}, COMMON(CMD_ROPE), STRING(columns, "LIST"),
      "columns: frequency, wavelength, angle, cos, sin, ... or all"},
     {{"--compare"}, COMMON(CMD_ROPE), STRING(compare, "RULES"), "compare these scaling rules"},
-    {{"--rotate"}, CMD_ROPE, STRING(rotate, "X,Y,..."), "rotate a vector and print its pairs"},
-    {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
     // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
     {{"-i", "--input"}, COMMON(REQUESTS), INPUT(input),
@@ -309,8 +307,7 @@ static void set_seed(Options *o, int64_t seed) {
 }
 
 void options_set_think(Options *o, bool is_on) {
-    o->may_think = is_on;
-    o->no_think = !is_on;
+    o->thinks = is_on ? 1 : -1;
     if (is_on && o->reasoning_budget == 0) o->reasoning_budget = -1;
 }
 
@@ -400,18 +397,16 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     case OPTION_REASONING:
         expected = "on, off or auto";
         if (!str_is_one_of(str_of(text), "on off auto")) break;
-        if (!strcmp(text, "auto"))
-            o->may_think = o->no_think = false;
-        else
-            options_set_think(o, !strcmp(text, "on"));
+        o->thinks = 0;
+        if (strcmp(text, "auto") != 0) options_set_think(o, !strcmp(text, "on"));
         return true;
     case OPTION_BUDGET:
         expected = "a whole number or auto";
-        if (!parse_i64(text, &whole) && strcmp(text, "auto") != 0) break;
-        if (strcmp(text, "auto") != 0)
-            return option_set_number(o, option, label, (double)whole, err);
-        *(int *)field = BUDGET_AUTO;
-        return true;
+        if (!strcmp(text, "auto")) {
+            *(int *)field = BUDGET_AUTO;
+            return true;
+        }
+        // fall through
     case OPTION_INT:
         if (!parse_i64(text, &whole)) break;
         return option_set_number(o, option, label, (double)whole, err);
@@ -422,6 +417,19 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     }
 
     return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
+}
+
+void options_read_files(Options *o) {
+    const char **texts[] = {&o->json_schema, &o->grammar, &o->ids};
+    Error err;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Buffer file = {0};
+        const char *text = *texts[i];
+        if (!text || *text != '@') continue;
+        if (!file_read_text(text + 1, &file, &err)) die_error(&err);
+        file_register_input(text + 1);
+        *texts[i] = file.data;
+    }
 }
 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
@@ -467,6 +475,14 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     return option_set(o, option, typed, value, err);
 }
 
+// Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
+static void mark_files(Options *o) {
+    if (o->grammar && *o->grammar != '@' && !strstr(o->grammar, "::="))
+        o->grammar = text_format("@%s", o->grammar);
+    if (o->json_schema && *o->json_schema != '@' && str_ends_with(str_of(o->json_schema), ".json"))
+        o->json_schema = text_format("@%s", o->json_schema);
+}
+
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err) {
     bool has_ended = false; // after "--"
 
@@ -491,6 +507,7 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
             return false;
     }
 
+    mark_files(o);
     o->model_options.is_batch = command & (REQUESTS | CMD_SHOW) || o->n_choices > 1;
     if (o->is_verbose && o->ignored.len)
         fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);

@@ -56,7 +56,7 @@ typedef struct {
     const char *draft;              // draft model
     bool no_lookup, no_loop_stop;
 
-    // The prompt. A value of system, json_schema or ids that begins with '@' names a file.
+    // The prompt. A value of system that begins with '@' names a file.
     const char *prompt, *file, *system, *template_name, *tools;
     const char *answer;                                             // its beginning; NULL: none
     bool is_raw, has_special, has_echo, keep_newline, shares_stdin; // see prompt_prepare()
@@ -75,12 +75,14 @@ typedef struct {
     const char *stop_token_ids;
     Ids stop_ids; // those of stop_token_ids, from sampling_complete()
 
-    // Constraint: at most one of the strings. The first two: a text, or '@' and a file.
+    // Constraint: at most one of the strings. The first two: a text or, before
+    // options_read_files(),
+    // '@' and a file.
     const char *json_schema, *grammar, *regex, *constraint_choices;
     bool any_order, extra_properties;
 
-    // Reasoning. At most one of may_think and no_think is set.
-    bool may_think, no_think;
+    // Reasoning.
+    int thinks;                    // --reasoning: 1 on, -1 off, 0 auto
     int reasoning_budget;          // tokens; INT_MIN: not given, -1: no limit, BUDGET_AUTO
     const char *reasoning_message; // fed before </think> when the budget ends the reasoning
     const char *template_kwargs;   // a JSON object of template variables
@@ -101,8 +103,7 @@ typedef struct {
     // rope
     int rope_dim;          // --dim; 0: the model's
     const char *positions; // "A..B:STEP"; NULL: no positions
-    const char *columns, *rotate, *compare;
-    bool has_decay;
+    const char *columns, *compare;
     // batch
     const char *input, *shard;
     bool is_lines, is_ordered, is_resume, is_strict, progress, progress_json;
@@ -159,6 +160,9 @@ Options options_default(const char *command);
 // Parses the command line of one command (a CMD_ bit) into *o, whose args can hold argc
 // entries. False with err (exit 2).
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
+// Replaces @FILE as the value of --json-schema, --grammar and --ids by the text of the file. Dies
+// if it cannot be read.
+void options_read_files(Options *o);
 // The option of this name, or NULL with err (exit 2; err may be NULL).
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
 // Sets an option from text; sets an option with a numeric value, or a flag (0: false), from a

@@ -225,9 +225,3 @@ void text_print_json(JsonWriter *w) {
     buffer_puts(w->out, "\n");
     text_print(w->out);
 }
-
-bool text_emit(void *arg, const char *text, size_t n) {
-    (void)arg;
-    text_write(text, n);
-    return true;
-}

@@ -163,11 +163,3 @@ void ids_parse(const char *text, int n_vocab, Ids *out) {
         at = end + strspn(end, separators);
     }
 }
-
-void ids_read(const Options *o, int n_vocab, Ids *out) {
-    Buffer file = {0};
-    Error err;
-    if (*o->ids == '@' && !file_read_text(o->ids + 1, &file, &err)) die_error(&err);
-    ids_parse(file.data ? file.data : o->ids, n_vocab, out);
-    buffer_free(&file);
-}

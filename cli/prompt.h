@@ -34,8 +34,6 @@ Str tools_read(const Options *o, const Template *tpl);
 // Checks an array of tools as in OpenAI's API. False with err (exit 1) if it is invalid, or if the
 // template does not support tools.
 bool tools_check(const Json *tools, const Template *tpl, Error *err);
-// Appends the token ids of --ids, a list or @FILE. Dies (exit 1) if the file cannot be read.
-void ids_read(const Options *o, int n_vocab, Ids *out);
 // Appends token ids written as text, separated by commas or white space. Dies (exit 2) on anything
 // else.
 void ids_parse(const char *text, int n_vocab, Ids *out);

@@ -1,6 +1,8 @@
 // See spellings.h.
 #include "cli/spellings.h"
 
+#include <unistd.h>
+
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties names the default that --any-order changes; files replace `cache`.
 // The first row that matches decides. An option is accepted without effect only if it cannot change
@@ -9,17 +11,19 @@
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces; *PART: all names that contain PART
-    const char *text;  // OPTION, FILE, INVERSE: the name in the option table. VALUE: the name, a
-                       // NUL, and the value. REFUSED, SAMPLER: the reason.
+    const char *text;  // OPTION, FILE, EXISTING, INVERSE: the name in the option table. VALUE: the
+                       // name, a NUL, and the value. REFUSED, SAMPLER: the reason.
                        // IGNORED_VALUE: the possible values (NULL: any); with any other value, the
                        // row does not match
 } spellings[] = {
     {SPELLING_OPTION, "--batch-size", "-b"},
-    {SPELLING_OPTION, "--max-tokens --max-new-tokens --num-predict --max-length", "-n"},
+    {SPELLING_OPTION,
+     "--max-tokens --max-completion-tokens --max-new-tokens --num-predict --max-length", "-n"},
     {SPELLING_OPTION, "--repetition-penalty", "--repeat-penalty"},
+    {SPELLING_OPTION, "--thinking-budget", "--reasoning-budget"},
     {SPELLING_OPTION, "--ctx --num-ctx --n-ctx", "-c"},
     {SPELLING_OPTION, "--resume", "--continue"},
-    {SPELLING_OPTION, "--load", "--session"},
+    {SPELLING_EXISTING, "--load", "--session"},
     {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
     {SPELLING_OPTION, "--yarn-orig-ctx", "--rope-orig-ctx"},
     {SPELLING_OPTION, "--chat-template --chat-template-file", "--template"},
@@ -135,6 +139,8 @@ static const struct {
      "chat templates are Jinja; --template NAME chooses a built-in one, --raw uses none"},
     {SPELLING_REFUSED, "*in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},
     {SPELLING_REFUSED, "--template-var", "use --chat-template-kwargs '{\"NAME\": VALUE}'"},
+    {SPELLING_REFUSED, "--rotate --decay",
+     "an option of scripts/plot_rope.py, which reads rope --positions A..B --json"},
     {SPELLING_REFUSED, "--override-kv", "not supported, except for RoPE (--rope-...)"},
     {SPELLING_REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
@@ -196,6 +202,10 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                      : text_format("%s,%s", *value, comma ? comma + 1 : old);
     }
     if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
+    if (kind == SPELLING_EXISTING && *value && access(*value, F_OK)) {
+        error_file(err, *value);
+        return SPELLING_REFUSED;
+    }
     if (kind == SPELLING_INVERSE && *value && parse_f64(*value, &number) && number != 0)
         *value = text_format("%.17g", 1 / number);
     if (kind == SPELLING_VALUE) *value = text + strlen(text) + 1;

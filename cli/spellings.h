@@ -11,7 +11,8 @@ typedef enum {
     SPELLING_UNKNOWN,       // not in the table
     SPELLING_OPTION,        // *name was replaced by the name in the option table
     SPELLING_FILE,          // the same, and "@" was put before *value, the name of a file
-    SPELLING_INVERSE,       // the same, and *value, a number, was replaced by its inverse
+    SPELLING_EXISTING,      // as SPELLING_OPTION; *value is a file that must exist
+    SPELLING_INVERSE,       // as SPELLING_OPTION, and *value, a number, was replaced by its inverse
     SPELLING_VALUE,         // the same, and *value was replaced; the option itself takes none
     SPELLING_IGNORED,       // accepted without effect
     SPELLING_IGNORED_VALUE, // accepted without effect, together with its value

@@ -4,8 +4,8 @@
     llama31 rope --dim 128 --theta 500000 --compare none,linear,ntk,yarn,llama3 --json | scripts/plot_rope.py -o f.svg
     llama31 rope --dim 128 --theta 500000 --positions 0..255 --json | scripts/plot_rope.py --text
 
-The columns of the table select the plot: frequencies by rule; cos and sin over position and pair (--positions); the
-rotated pairs of a vector (--rotate); the mean of q.k over distance (--decay)."""
+Frequencies are plotted by rule. For a table with --positions, the plot is cos and sin over position and pair; with
+--rotate, the pairs of a vector (x[2i], x[2i+1]), rotated; with --decay, the mean of q.k over the distance of q and k."""
 import argparse
 import base64
 import html
@@ -189,12 +189,24 @@ def heat(table):
     return svg.end()
 
 
-def rotation(table):
+def rotated(table, vector):
+    """The pairs of a vector, complex, and their rotation at each position, by the first rule."""
+    n = table["dim"] // 2
+    if len(vector) > 2 * n:
+        sys.exit("plot_rope.py: --rotate: expected at most %d numbers" % (2 * n))
+    vector = vector + [0] * (2 * n - len(vector))
+    pairs = [complex(vector[2 * i], vector[2 * i + 1]) for i in range(n)]
+    turns = [[complex(c, s) for c, s in zip(*rows)] for rows in zip(grid(table, "cos"), grid(table, "sin"))]
+    return pairs, [[x * turn for x, turn in zip(pairs, row)] for row in turns]
+
+
+def rotation(table, vector):
     """A circle for each of up to eight pairs, with the rotated pair at every position; later positions are darker."""
+    pairs, turned = rotated(table, vector)
     n, rows = table["dim"] // 2, table["rows"]
 
     # Up to eight pairs that are not zero, evenly chosen.
-    nonzero = [k for k in range(n) if rows[k]["x"] or rows[k]["y"]] or [0]
+    nonzero = [k for k in range(n) if pairs[k]] or [0]
     shown = [nonzero[k * (len(nonzero) - 1) // max(min(len(nonzero), 8) - 1, 1)] for k in range(min(len(nonzero), 8))]
 
     positions = [row["pos"] for row in rows][::n]
@@ -205,18 +217,16 @@ def rotation(table):
              % (", ".join(map(str, positions)) if len(positions) <= 8 else "%d to %d" % (positions[0], positions[-1]),
                 table["rules"][0], table["theta"]))
 
-    key = "" if "rotated_x" in rows[0] else table["rules"][0] + "."
     for k, i in enumerate(shown):
         cx, cy = 20 + size * (k % across) + size / 2, 60 + 215 * (k // across) + 80
-        scale = 68 / max(math.hypot(rows[i][key + "x"], rows[i][key + "y"]), 1e-30)
+        scale = 68 / max(abs(pairs[i]), 1e-30)
 
         svg.out.append("<circle cx='%s' cy='%s' r='68' fill='none' stroke='#b0b0b0'/>" % (number(cx), number(cy)))
         svg.line(cx - 74, cy, cx + 74, cy, "#d8d8d8")
         svg.line(cx, cy - 74, cx, cy + 74, "#d8d8d8")
 
         for p in range(len(positions)):
-            row = rows[p * n + i]
-            dx, dy = row[key + "rotated_x"] * scale, -row[key + "rotated_y"] * scale
+            dx, dy = turned[p][i].real * scale, -turned[p][i].imag * scale
             color = "#%02x%02x%02x" % tuple(round(200 - c * p / max(len(positions) - 1, 1)) for c in (200, 160, 90))
             svg.line(cx, cy, cx + dx, cy + dy, color, 2)
             svg.out.append("<circle cx='%s' cy='%s' r='3.5' fill='%s'/>" % (number(cx + dx), number(cy + dy), color))
@@ -225,8 +235,19 @@ def rotation(table):
     return svg.end()
 
 
+def means(table):
+    """The mean of q.k over all q = k of length 1, by distance and rule: pair i contributes the cosine of its angle,
+    times the square of the rule's scale."""
+    n = table["dim"] // 2
+    lines = []
+    for cos, sin in zip(by_rule(table, "cos"), by_rule(table, "sin")):
+        scale = math.hypot(cos[0], sin[0])
+        lines.append([sum(cos[k:k + n]) / n * scale for k in range(0, len(cos), n)])
+    return [row["pos"] for row in table["rows"]][::n], lines
+
+
 def decay(table):
-    distances, lines = [row["distance"] for row in table["rows"]], by_rule(table, "mean")
+    distances, lines = means(table)
     svg = Svg(420)
     x = Axis(distances[0], distances[-1], LEFT, WIDTH - RIGHT)
     y = Axis(min(0, min(map(min, lines))), max(1, max(map(max, lines))), 350, 40)
@@ -265,30 +286,41 @@ def text_heat(table):
     return "\n".join(out) + "\n"
 
 
-def text_rotation(table):
-    key = "" if "rotated_x" in table["rows"][0] else table["rules"][0] + "."
+def text_rotation(table, vector):
+    pairs, turned = rotated(table, vector)
     out = ["     pos  pair          x          y  rotated x  rotated y"]
-    for row in table["rows"]:
-        figures = tuple(row[key + name] for name in ("x", "y", "rotated_x", "rotated_y"))
-        if any(figures):
-            out.append("%8d %5d " % (row["pos"], row["i"]) + " ".join("%10.6f" % v for v in figures))
+    for k, row in enumerate(table["rows"]):
+        x, y = pairs[k % len(pairs)], turned[k // len(pairs)][k % len(pairs)]
+        if x:
+            out.append("%8d %5d %10.6f %10.6f %10.6f %10.6f" % (row["pos"], row["i"], x.real, x.imag, y.real, y.imag))
     return "\n".join(out) + "\n"
 
 
-def picture(table, is_text):
+def picture(table, is_text, vector, is_decay):
     names = {name.split(".")[-1] for name in table["rows"][0]} if table["rows"] else set()
-    if "mean" in names:
-        x = [row["distance"] for row in table["rows"]]
-        return text_curves(x, by_rule(table, "mean"), table["rules"], "mean of q.k over distance") if is_text else decay(table)
-    if "rotated_x" in names:
-        return text_rotation(table) if is_text else rotation(table)
-    if "cos" in names and "sin" in names:
+    has_cis = "cos" in names and "sin" in names
+    if (vector or is_decay) and not has_cis:
+        sys.exit("plot_rope.py: --rotate and --decay need cos and sin; run llama31 rope with --positions")
+    if is_decay:
+        x, lines = means(table)
+        return text_curves(x, lines, table["rules"], "mean of q.k over distance") if is_text else decay(table)
+    if vector:
+        return text_rotation(table, vector) if is_text else rotation(table, vector)
+    if has_cis:
         return text_heat(table) if is_text else heat(table)
     if "frequency" not in names:
-        sys.exit("plot_rope.py: no column to plot; expected frequency, cos and sin, rotated_x or mean")
+        sys.exit("plot_rope.py: no column to plot; expected frequency, or cos and sin")
     waves = [[2 * math.pi / v for v in line] for line in by_rule(table, "frequency")]
     x = [row["i"] for row in table["rows"]]
     return text_curves(x, waves, table["rules"], "wavelength of each pair", True) if is_text else frequencies(table)
+
+
+def numbers(text):
+    """The finite numbers of a comma-separated list."""
+    values = [float(x) for x in text.split(",")]
+    if not all(map(math.isfinite, values)):
+        raise ValueError
+    return values
 
 
 def main():
@@ -296,6 +328,9 @@ def main():
     p.add_argument("file", nargs="?", help="output of llama31 rope --json (default: stdin)")
     p.add_argument("-o", "--output", help="output file (default: stdout)")
     p.add_argument("--text", action="store_true", help="plot with characters, 80 columns wide")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--rotate", type=numbers, metavar="X,Y,...", help="plot the rotated pairs of a vector; missing numbers are 0")
+    what.add_argument("--decay", action="store_true", help="plot the mean of q.k over the distance")
     args = p.parse_args()
 
     if args.output and not args.text and os.path.splitext(args.output)[1] not in ("", ".svg"):
@@ -307,7 +342,7 @@ def main():
     try:
         with open(args.file) if args.file else sys.stdin as f:
             table = json.load(f)
-        drawn = picture(table, args.text)
+        drawn = picture(table, args.text, args.rotate, args.decay)
         with open(args.output, "w") if args.output else sys.stdout as f:
             f.write(drawn)
     except OSError as e:

@@ -619,9 +619,15 @@ def stop_tokens(cli):
     out = call("run", "--raw", "-q", "-t", "1", "--temp", "0", "-n", "12", "--stop", words[at], "--min-tokens", str(at + 1),
                ask["prompt"])[0]
     same(out.decode().rstrip("\n"), found[5]["text"])
+    given = batch([ask, dict(ask, stop_token_ids=[])], "--raw", "--stop-token-ids", str(ids[at]))
+    same([a["text"] for a in given], [short[0], free["text"]], "those of a request replace those of the command line")
     banned = dict(ask, stop_token_ids=list(range(2048)), min_tokens=1)
     check("all tokens are banned" in batch([banned], "--raw", code=5)[0]["error"]["message"])
-    for field, value, says in (("stop_token_ids", [-1], "token ids"), ("stop_token_ids", "x", "an array of token ids"),
+    names = "max_tokens", "max_completion_tokens", "num_predict", "max_new_tokens", "n_predict"
+    asks = [{"prompt": "Once", "ignore_eos": True, name: 2} for name in names]
+    same([a["n_generated"] for a in batch(asks, "--raw")], [2] * len(names), "other names of max_tokens")
+    for field, value, says in (("thinking_budget", 1.5, "thinking_budget: expected a whole number"),
+                               ("stop_token_ids", [-1], "token ids"), ("stop_token_ids", "x", "an array of token ids"),
                                ("min_tokens", 13, "at most max_tokens, 12, found 13"), ("min_tokens", -1, "min_tokens")):
         check(says in batch([dict(ask, **{field: value})], code=5)[0]["error"]["message"], field, value)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The rope command without a model, and scripts/plot_rope.py: the commands in docs/rope.md reproduce its plots."""
+import cmath
 import json
 import math
 import os
@@ -97,33 +98,52 @@ def columns(tmp):
     check(first[:2] == ["pos,i,none.cos,yarn.cos", "0,0,1,1.20794415"], first)  # 0.1 ln 8 + 1
 
 
+def plot(table, *args, code=0):
+    r = subprocess.run(PLOT + list(args), input=json.dumps(table), capture_output=True, text=True)
+    check(r.returncode == code and (code == 0 or r.stdout == ""), args, "exit", r.returncode, r.stderr)
+    return r.stdout if code == 0 else r.stderr
+
+
 @test
 def rotate_and_decay(tmp):
-    t = table("--dim", 8, "--rotate", "3,4,0,-2", "--positions", "0..40:8")
-    for r in t["rows"]:
-        angle = r["pos"] * 10000 ** (-2 * r["i"] / 8)
-        turned = complex(r["x"], r["y"]) * complex(math.cos(angle), math.sin(angle))
-        check(abs(turned - complex(r["rotated_x"], r["rotated_y"])) < 1e-5, r)
-    check([(r["x"], r["y"]) for r in t["rows"][:4]] == [(3, 4), (0, -2), (0, 0), (0, 0)], t["rows"][:4])
-    t = table("--dim", 8, "--decay", "--positions", "0..100:10")
-    for r in t["rows"]:
-        mean = sum(math.cos(r["distance"] * 10000 ** (-2 * i / 8)) for i in range(4)) / 4
-        check(abs(r["mean"] - mean) < 1e-5 and r["bound"] >= abs(r["mean"]) - 1e-6, r, mean)
-    check(t["rows"][0] == {"distance": 0, "mean": 1, "bound": 2.5}, t["rows"][0])
+    """plot_rope.py rotates a vector, and computes the mean of q.k, from the cis table."""
+    t = table("--dim", 8, "--positions", "0..40:8", "--compare", "none,linear")
+    lines = [line.split() for line in plot(t, "--text", "--rotate", "3,4,0,-2").splitlines()[1:]]
+    check([line[:4] for line in lines[:2]] == [["0", "0", "3.000000", "4.000000"], ["0", "1", "0.000000", "-2.000000"]], lines)
+    check(len(lines) == 2 * 6, lines)
+    for pos, i, x, y, rotated_x, rotated_y in (map(float, line) for line in lines):
+        turned = complex(x, y) * cmath.exp(1j * pos * 10000 ** (-2 * i / 8))
+        check(abs(turned - complex(rotated_x, rotated_y)) < 1e-5, pos, i, turned, rotated_x, rotated_y)
+
+    # A scale of 1.2 (YaRN) counts twice.
+    sys.path.insert(0, SCRIPTS)
+    import plot_rope
+    t = table("--dim", 8, "--positions", "0..100:10", "--compare", "none,yarn")
+    distances, (none, yarn) = plot_rope.means(t)
+    check(distances == list(range(0, 101, 10)), distances)
+    for d, found in zip(distances, none):
+        mean = sum(math.cos(d * 10000 ** (-2 * i / 8)) for i in range(4)) / 4
+        check(abs(found - mean) < 1e-5, d, found, mean)
+    check(none[0] == 1 and abs(yarn[0] - 1.20794415 ** 2) < 1e-6, none[0], yarn[0])
+
+    for args, what in [(("--rotate", "1,2,3,4,5,6,7,8,9"), "at most 8"), (("--rotate", "1,a"), "'1,a'"),
+                       (("--rotate", "1,nan"), "'1,nan'")]:
+        check(what in plot(t, *args, code=1 if what == "at most 8" else 2), args)
+    for args in (("--rotate", "1"), ("--decay",)):
+        check("with --positions" in plot(table("--dim", 8), *args, code=1), args)
 
 
 @test
 def refusals(tmp):
     for args, what in [(("--dim", 3), "even"), (("--dim", 4, "--positions", "9..3"), "--positions"),
                        (("--dim", 4, "--positions", "1..9:0"), "--positions"), (("--dim", 4, "--positions", "x"), "x"),
-                       (("--dim", 4, "--columns", "cos"), "needs --positions"), (("--dim", 4, "--columns", "mean"), "--decay"),
+                       (("--dim", 4, "--columns", "cos"), "needs --positions"), (("--dim", 4, "--columns", "pos"), "needs --positions"),
                        (("--dim", 4, "--columns", "frequencie"), "did you mean frequency"),
                        (("--dim", 4, "--compare", "none,warp"), "warp"),
                        (("--dim", 4, "--compare", "ntk,none,ntk"), "duplicate rule \"ntk\""),
                        (("--dim", 4, "--compare", "file"), "rope_freqs"),
-                       (("--dim", 4, "--rotate", "1,2,3,4,5"), "at most 4"), (("--dim", 4, "--rotate", "1,a"), "\"a\""),
-                       (("--dim", 4, "--rotate", "1,1e39"), "expected a float32 number, found \"1e39\""),
-                       (("--dim", 4, "--rotate", "1", "--decay"), "--rotate"), (("--dim", 4, "--theta", 1), "theta")]:
+                       (("--dim", 4, "--rotate", "1"), "plot_rope.py"), (("--dim", 4, "--decay"), "plot_rope.py"),
+                       (("--dim", 4, "--theta", 1), "theta")]:
         err = rope(*args, code=2)
         check(what in err and err.count("\n") == 1, args, err)
 
@@ -131,9 +151,9 @@ def refusals(tmp):
 @test
 def text_pictures(tmp):
     """--text plots every kind of table in 80 columns. Other input is rejected with one line."""
-    for args in [("--compare", "none,ntk"), ("--positions", 300), ("--rotate", "1,2", "--positions", 2),
-                 ("--decay", "--compare", "none,yarn")]:
-        r = subprocess.run(PLOT + ["--text"], input=rope("--dim", 32, "--json", *args), capture_output=True, text=True)
+    for args, more in [(("--compare", "none,ntk"), ()), (("--positions", 300), ()), (("--positions", 2), ("--rotate", "1,2")),
+                       (("--positions", 99, "--compare", "none,yarn"), ("--decay",))]:
+        r = subprocess.run(PLOT + ["--text", *more], input=rope("--dim", 32, "--json", *args), capture_output=True, text=True)
         check(r.returncode == 0 and max(map(len, r.stdout.splitlines())) <= 80 and r.stdout.count("\n") > 2, args, r.stderr)
     for bad in ("", "[]", "{}", '{"rows":[]}', '{"rules":["none"],"rows":[{"i":0}]}'):
         r = subprocess.run(PLOT, input=bad, capture_output=True, text=True)

@@ -12,7 +12,6 @@
 #include "cli/commands/commands.h"
 #include "base/clock.h"
 #include "base/signals.h"
-#include "cli/open_answer.h"
 #include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
@@ -27,7 +26,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
     WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
     LOG_SEC = 30,            // seconds between lines of progress in a log file
@@ -372,7 +370,6 @@ static void parse_shard(Batch *b, const char *text) {
 
 static void open_batch(Batch *b) {
     const Options *o = &b->options;
-    Error err;
     if (!o->input && !b->task->only && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
 
@@ -384,7 +381,6 @@ static void open_batch(Batch *b) {
         lines_open(&b->input, o->input, MAX_LINE);
         file_register_input(o->input); // never overwritten
     }
-    if (!constraint_read_files(o, &err)) die_error(&err);
 
     pipeline_open(&b->pipeline, o);
     template_warn_missing(o, &b->pipeline.tpl);
@@ -450,6 +446,7 @@ int batch_run(const Options *o, const BatchTask *task) {
     Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
+        if (b->output.created) *b->output.created = 0; // a readable input: the output stays
         batch_start_waiting(b);
         show_progress(b, false);
         for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;

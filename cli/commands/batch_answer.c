@@ -17,11 +17,6 @@ static JsonWriter begin_answer(Record *r) {
     return w;
 }
 
-static void end_answer(JsonWriter *w) {
-    json_end_object(w);
-    buffer_puts(w->out, "\n");
-}
-
 // The tokens (n) of an answer, those of an echoed prompt included. The first token of a prompt has
 // no log-probability (NAN) and no alternatives. After an echoed prompt, OpenAI's form also lists
 // the stop token, because lm-evaluation-harness assumes that the last token was generated. The
@@ -260,7 +255,8 @@ void record_finish(Record *r, const BatchTask *task) {
                       "%scut within a character, the beginning of which was left out",
                       parent->notes.len ? "; " : "");
     if (parent->notes.len) json_write_string(&w, "note", buffer_str(&parent->notes));
-    end_answer(&w);
+    json_end_object(&w);
+    buffer_puts(&parent->answer, "\n");
 }
 
 void record_fail(Record *r, const char *code, const char *message) {
@@ -283,6 +279,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     json_write_string(&w, "message", str_of(text));
     json_end_object(&w);
 
-    end_answer(&w);
+    json_end_object(&w);
+    buffer_puts(&parent->answer, "\n");
     free(text);
 }

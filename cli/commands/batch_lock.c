@@ -63,12 +63,13 @@ char *batch_lock(const Journal *j) {
     free(target);
     if (gethostname(self.host, sizeof self.host - 1)) *self.host = 0;
 
+    char *line = text_format("%ld %s %ld %ld %lld\n", self.pid, *self.host ? self.host : "-",
+                             self.job, self.n_restarts, (long long)st.st_size);
+
+    // Between creating the lock and registering it, nothing may fail.
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd >= 0) {
-            char *line =
-                text_format("%ld %s %ld %ld %lld\n", self.pid, *self.host ? self.host : "-",
-                            self.job, self.n_restarts, (long long)st.st_size);
             if (!files_remove_at_exit(path) || !write_all(fd, line, strlen(line))) die_file(path);
             close(fd);
             free(line);

@@ -220,8 +220,10 @@ void batch_output_open(BatchOutput *out, const Options *o) {
         return;
     }
 
+    bool is_new = access(o->output, F_OK) != 0;
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
+    if (is_new) files_remove_at_exit(out->created = text_format("%s", o->output));
     out->lock_directory = batch_lock(&out->journal);
 
     if (o->is_resume)
@@ -263,7 +265,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
                   m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
                   m->rope_scale, m->rope_orig_ctx);
     buffer_put(&input, p->system);
-    if (o->may_think || o->no_think) buffer_printf(&input, "|think %d|", o->may_think);
+    if (o->thinks) buffer_printf(&input, "|think %d|", o->thinks > 0);
     if (o->no_loop_stop) buffer_puts(&input, "|no loop stop|");
     if (o->reasoning_message) buffer_printf(&input, "|message %s|", o->reasoning_message);
     for (int i = 0; i < o->n_stops; i++) buffer_printf(&input, "%s|", o->stops[i].data);

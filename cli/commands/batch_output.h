@@ -41,6 +41,7 @@ typedef struct {
     long n_retry;     // RESULT_RETRY lines
     long n_unhashed;  // results without hash
     bool is_repaired;
+    char *created;        // its path, if this run has created it, until the first line is read
     char *lock_directory; // directory of the lock; NULL: none
     long n_superseded;    // results that a later line with the same id replaces
     long n_stale; // results with is_stale; first_stale: the id of the first of them, as JSON

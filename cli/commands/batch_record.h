@@ -45,7 +45,6 @@ typedef struct Record {
     Ids prompt;
     Ids *more_prompts; // (n_prompts - 1) those after the first
     int n_prompts;
-    Ids stop_ids;         // "stop_token_ids"
     InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
     bool is_continued;    // the last message is the beginning of the answer
     Str start;            // that beginning; data NULL: none

@@ -96,12 +96,20 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
 // Fields
 
-// The strings of a request replace those of the command line.
-static bool parse_strings(const Json *v, const char *name, Str **list, int *n_list, Error *err) {
+// "stop", or the breakers of DRY, of which ["none"] is none; llama.cpp refuses an empty array as
+// well. The strings of a request replace those of the command line.
+static bool parse_strings(Record *r, const Json *v, Error *err) {
+    bool is_stop = str_is(v->key, "stop");
+    const char *name = is_stop ? "stop" : "dry_sequence_breakers";
+    DryOptions *dry = &r->options.sample.dry;
+    Str **list = is_stop ? &r->options.stops : &dry->breakers;
+    int *n_list = is_stop ? &r->options.n_stops : &dry->n_breakers;
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
+
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
         return record_mismatch(err, name, "a string or an array of strings", v);
+    if (!is_stop && !n) return record_mismatch(err, name, "at least one string", v);
     if (n > MAX_STRINGS)
         return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
                          MAX_STRINGS, n);
@@ -117,21 +125,9 @@ static bool parse_strings(const Json *v, const char *name, Str **list, int *n_li
     return true;
 }
 
-static bool parse_stop(Record *r, const Json *v, Error *err) {
-    return parse_strings(v, "stop", &r->options.stops, &r->options.n_stops, err);
-}
-
 static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
-    return record_parse_ids(r, "stop_token_ids", v, &r->stop_ids, err);
-}
-
-// ["none"] is no breaker; llama.cpp refuses an empty array as well.
-static bool parse_dry_breakers(Record *r, const Json *v, Error *err) {
-    static const char name[] = "dry_sequence_breakers";
-    DryOptions *dry = &r->options.sample.dry;
-    if (v->kind == JSON_ARRAY && !v->n_items)
-        return record_mismatch(err, name, "at least one string", v);
-    return parse_strings(v, name, &dry->breakers, &dry->n_breakers, err);
+    r->options.stop_ids = (Ids){0};
+    return record_parse_ids(r, "stop_token_ids", v, &r->options.stop_ids, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
@@ -335,7 +331,7 @@ static const struct {
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
 } fields[] = {
     // clang-format off
-    {"stop", parse_stop}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_dry_breakers}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"stop", parse_strings}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_strings}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
     {"logprobs", record_parse_logprobs}, {"top_logprobs", record_parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
     {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
@@ -357,36 +353,10 @@ static const struct {
     // clang-format on
 };
 
-// Writes the name of the option of the command line that a field sets.
-static void put_option_name(Str key, char name[40]) {
-    static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
-                                             {"max_completion_tokens", "n_predict"},
-                                             {"repetition_penalty", "repeat_penalty"},
-                                             {"thinking_budget", "reasoning_budget"}};
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
-    snprintf(name, 40, "--%.*s", SHOWN(key));
-    for (char *c = name; *c; c++)
-        if (*c == '_') *c = '-';
-}
-
 bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {
     for (const Json *v = object->child; v; v = v->next)
         if (!str_is_one_of(v->key, known) && !note_unknown(r, v, err)) return false;
     return true;
-}
-
-// Refuses a field that asks for a sampling method of llama.cpp's server which llama31 lacks.
-static bool check_unknown(const Record *r, const Json *v, const char *name, Error *err) {
-    char text[40];
-    const char *value = NULL;
-    if (v->kind == JSON_NUMBER) {
-        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
-        value = text;
-    }
-    if (v->kind != JSON_NULL && spelling_translate(&name, &value, NULL, err) == SPELLING_SAMPLER)
-        return error_set(err, EXIT_RUNTIME, "%.*s%s", SHOWN(v->key), strchr(err->text, ':'));
-    return note_unknown(r, v, err);
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
@@ -396,13 +366,22 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
         if (str_is(v->key, fields[i].name))
             return is_null || !fields[i].parse || fields[i].parse(r, v, err);
 
-    // All other fields set options of the command line.
-    char name[40], text[40];
-    put_option_name(v->key, name);
-    const Option *option = option_find(&r->options, CMD_REQUEST, name, NULL);
-    if (!option) return check_unknown(r, v, name, err);
-
+    // All other fields set options of the command line, under their names or those that other
+    // programs have for them. A sampling method that llama31 lacks is refused.
+    char name[40], typed[42], number[40];
+    const char *found = typed, *value = NULL;
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    snprintf(typed, sizeof typed, "--%s", name);
+    if (v->kind == JSON_NUMBER) {
+        snprintf(number, sizeof number, "%.*s", SHOWN(v->string));
+        value = number;
+    }
+    Spelling spelling = spelling_translate(&found, &value, NULL, err);
+    const Option *option = option_find(&r->options, CMD_REQUEST, found, NULL);
+    if (!option && !is_null && spelling == SPELLING_SAMPLER)
+        return error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
+    if (!option) return note_unknown(r, v, err);
+
     if (is_null) return true;
     if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
         return option_set(&r->options, option, name, "auto", err);
@@ -413,11 +392,8 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     if (is_flag != (option->kind == OPTION_FLAG))
         return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
 
-    if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
-        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
-        return option_set(&r->options, option, name, text, err);
-    }
-
+    if (!is_flag && has_only_digits(v) && v->string.len < sizeof number) // exact: up to 64 bits
+        return option_set(&r->options, option, name, number, err);
     if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
         return record_mismatch(err, name, "a whole number of 64 bits", v);
     return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
@@ -506,17 +482,6 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
     return ok;
 }
 
-// Sets whether prompts are plain text or go through the chat template.
-static void set_plain(Record *r, bool is_plain) {
-    r->is_plain = is_plain;
-    r->has_tools = !is_plain && r->pipeline->tools.data;
-    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
-}
-
-static bool encode_text(const Record *r, Str text, Ids *out, Error *err) {
-    return prompt_encode(r->pipeline, &r->options, text, r->is_plain, out, err);
-}
-
 bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids *out, Error *err) {
     if (array->kind != JSON_ARRAY)
         return record_mismatch(err, name, "an array of token ids", array);
@@ -530,7 +495,8 @@ bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids 
 
 // A string, or an array of token ids.
 static bool parse_prompt(Record *r, const Json *v, Ids *out, Error *err) {
-    if (v->kind == JSON_STRING) return encode_text(r, v->string, out, err);
+    if (v->kind == JSON_STRING)
+        return prompt_encode(r->pipeline, &r->options, v->string, r->is_plain, out, err);
     if (v->kind != JSON_ARRAY || !v->n_items)
         return record_mismatch(err, "prompt", "a string or an array of token ids", v);
     return record_parse_ids(r, "prompt", v, out, err);
@@ -545,7 +511,11 @@ static bool parse_prompts(Record *r, const Json *v, Error *err) {
     if (n_prompts > MAX_COMPLETIONS / r->n_per_prompt)
         return error_set(err, EXIT_RUNTIME, "prompt: expected at most %d, found %d",
                          MAX_COMPLETIONS / r->n_per_prompt, n_prompts);
-    set_plain(r, first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw);
+
+    // Prompts are plain text, or go through the chat template.
+    r->is_plain = first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw;
+    r->has_tools = !r->is_plain && r->pipeline->tools.data;
+    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
     if (!parse_prompt(r, first, &r->prompt, err)) return false;
 
     r->more_prompts = xalloc((size_t)n_prompts, sizeof *r->more_prompts);
@@ -611,12 +581,6 @@ static bool make_constraint(Record *r, Error *err) {
     return ok;
 }
 
-// Parses a line of plain text, which is a prompt.
-static bool parse_text(Record *r, Str text, Error *err) {
-    set_plain(r, r->options.is_raw);
-    return encode_text(r, text, &r->prompt, err);
-}
-
 // Makes the request, and checks that every prompt fits the context.
 static bool make_request(Record *r, bool is_completion, Error *err) {
     const Pipeline *p = r->pipeline;
@@ -632,17 +596,13 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
     if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
         return false;
     r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
-    if (r->stop_ids.len) {
-        r->request.stops.ids = r->stop_ids.data;
-        r->request.stops.n_ids = r->stop_ids.len;
-    }
     return true;
 }
 
 bool record_parse(Record *r, const Json *root, Str text, Error *err) {
-    const Json *body = NULL;
+    const Json line = {.kind = JSON_STRING, .string = text}, *body = NULL;
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
-                   : parse_text(r, text, err);
+                   : parse_prompts(r, &line, err);
     if (!ok) return false;
     if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
@@ -711,12 +671,13 @@ void record_free(Record *r) {
     buffer_free(&r->tools);
     buffer_free(&r->kwargs);
 
-    // Lists of strings and biases belong to the record only if its request has set them.
+    // Lists of options belong to the record only if its request has set them.
     const DryOptions *dry = &r->options.sample.dry;
     if (r->options.stops != defaults->stops) free_strings(r->options.stops, r->options.n_stops);
     if (dry->breakers != defaults->sample.dry.breakers)
         free_strings(dry->breakers, dry->n_breakers);
     if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
+    if (r->options.stop_ids.data != defaults->stop_ids.data) free(r->options.stop_ids.data);
 
     if (r->parent == r) free((char *)r->request.start.all.data);
     free((char *)r->start.data);
@@ -724,7 +685,6 @@ void record_free(Record *r) {
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
     free(r->more_prompts);
-    free(r->stop_ids.data);
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);

@@ -13,10 +13,7 @@
 
 #include <unistd.h>
 
-enum {
-    CHUNK = 256,        // tokens per forward pass: few, so that a long prefill shows progress
-    MAX_LINE = 4 << 20, // bytes of a line without a terminal
-};
+enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 
 // Reads the dialogue of --session or --continue.
 static void open_transcript(Chat *c) {

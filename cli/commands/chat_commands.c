@@ -415,13 +415,11 @@ bool chat_command(Chat *c, const char *text) {
 
 // Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
 static void complete_path(Str typed, Buffer *out) {
-    Buffer folder = {0};
     size_t n = typed.len; // length of the directory part
     while (n > 0 && typed.data[n - 1] != '/') n--;
-    buffer_append(&folder, typed.data, n);
-
-    DIR *d = opendir(n ? folder.data : ".");
-    buffer_free(&folder);
+    char *folder = text_format("%.*s", (int)n, typed.data);
+    DIR *d = opendir(n ? folder : ".");
+    free(folder);
     if (!d) return;
 
     for (struct dirent *e; (e = readdir(d));) {

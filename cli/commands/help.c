@@ -10,30 +10,6 @@
 
 enum { COLUMNS = 80, INDENT = 26 };
 
-typedef struct {
-    const char *term, *text; // NULL after the last
-} Definition;
-
-static const Definition exit_codes[] = {{"0", "success"},
-                                        {"1", "run-time error (I/O, memory, NaN)"},
-                                        {"2", "usage error"},
-                                        {"3", "invalid model file"},
-                                        {"4", "the prompt does not fit the context"},
-                                        {"5", "some records of a batch failed"},
-                                        {"6", "a constrained text is incomplete"},
-                                        {"130", "interrupted"},
-                                        {NULL, NULL}};
-static const Definition variables[] = {
-    {"LLAMA31_MODEL", "default of -m"},
-    {"LLAMA31_CACHE", "default of --cache"},
-    {"LLAMA31_ISA",
-     "highest instruction set to use: scalar, avx2, avxvnni, avx512, amx, neon or i8mm"},
-    {"LLAMA31_HISTORY",
-     "input history of chat (default ~/.local/state/llama31/history; empty: none)"},
-    {"SOURCE_DATE_EPOCH", "current time for chat templates, in seconds since 1970"},
-    {"NO_COLOR", "if set and not empty, disables dim and colored text"},
-    {NULL, NULL}};
-
 static void print_definition(const char *term, const char *text) {
     Buffer out = {0};
     if (strlen(term) > INDENT - 4) // the text begins on the next line
@@ -125,17 +101,6 @@ static void print_roff(const char *text) {
     putchar('\n');
 }
 
-static void print_roff_definition(const char *term, const char *text) {
-    printf(".TP\n.B ");
-    print_roff(term);
-    print_roff(text);
-}
-
-static void print_roff_definitions(const char *title, const Definition *d) {
-    printf("%s\n", title);
-    for (; d->term; d++) print_roff_definition(d->term, d->text);
-}
-
 // Prints the commands that are in a set.
 static void print_commands(const char *title, unsigned set) {
     puts(title);
@@ -179,15 +144,15 @@ static void print_man_page(void) {
             continue;
         }
 
-        print_roff_definition(option_synopsis(row, true), row->help);
+        printf(".TP\n.B ");
+        print_roff(option_synopsis(row, true));
+        print_roff(row->help);
         for (int i = 0, n = 0; i < n_commands; i++)
             if (row->commands & command_table[i].flag)
                 printf("%s%s", n++ ? ", " : "(", command_table[i].name);
         puts(")");
     }
 
-    print_roff_definitions(".SH EXIT STATUS", exit_codes);
-    print_roff_definitions(".SH ENVIRONMENT", variables);
     printf("%s", strchr(tables, '\n') + 1);
 }
 

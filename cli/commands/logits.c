@@ -43,8 +43,7 @@ int command_logits(const Options *o) {
 
     // All ids must be in the vocabulary, and their number must fit the context.
     int n_vocab = model.config.vocab_size;
-    ids_read(o, n_vocab, &ids);
-    if (o->ids[0] == '@') file_register_input(o->ids + 1);
+    ids_parse(o->ids, n_vocab, &ids);
     if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
     int context = o->ctx ? o->ctx : model.config.max_context;
     if (model.family.window > 0 && context > model.family.window)

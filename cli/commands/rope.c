@@ -1,9 +1,8 @@
 // rope: prints the rotary embedding of a model, or of given parameters, as CSV or JSON.
 //
-// A table has one of four kinds of rows: pairs of dimensions with their frequencies; with
-// --positions, pairs at positions, the cis table (cos and sin) of the forward pass; with --rotate,
-// the pairs of a vector before and after rotation; with --decay, distances and the mean of q.k.
-// Rules of --compare repeat each column, as "llama3.cos". docs/rope.md explains the mathematics.
+// A row is a pair of dimensions with its frequency or, with --positions, a pair at a position, with
+// its entry of the cis table (cos and sin) of the forward pass. Rules of --compare repeat each
+// column, as "llama3.cos". docs/rope.md explains the mathematics.
 //
 // Order: the values of a column, the options, the output, command_rope().
 #include "cli/commands/commands.h"
@@ -11,58 +10,30 @@
 #include "cli/output.h"
 #include "generate/generate.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
-typedef enum { PAIRS = 1, TABLE = 2, VECTOR = 4, DISTANCES = 8 } RopeRowKind;
-
 // clang-format off
-// In the order of printing. The first N_KEYS identify the row and are always shown.
+// In the order of printing. The first N_KEYS identify the row and are always shown. POS, and the
+// columns from ANGLE on, need positions.
 enum {
-    POS, DISTANCE, PAIR, FREQUENCY, WAVELENGTH, BAND, RAMP, UNSCALED, UNSCALED_WAVELENGTH, ANGLE,
-    DEGREES, UNSCALED_ANGLE, COS, SIN, UNSCALED_COS, UNSCALED_SIN, X, Y, ROTATED_X, ROTATED_Y, MEAN,
-    BOUND, N_COLUMNS
+    POS, PAIR, FREQUENCY, WAVELENGTH, BAND, RAMP, UNSCALED, UNSCALED_WAVELENGTH, ANGLE, DEGREES,
+    UNSCALED_ANGLE, COS, SIN, UNSCALED_COS, UNSCALED_SIN, N_COLUMNS
 };
-enum { N_KEYS = 3, MAX_RULES = 16 };
+enum { N_KEYS = 2, MAX_RULES = ROPE_FILE + 1 };
 
-static const struct {
-    const char *name;
-    int kinds; // kinds of rows that have the column
-} columns[N_COLUMNS] = {
-    [POS]                 = {"pos", TABLE | VECTOR},
-    [DISTANCE]            = {"distance", DISTANCES},
-    [PAIR]                = {"i", PAIRS | TABLE | VECTOR},
-    [FREQUENCY]           = {"frequency", PAIRS | TABLE | VECTOR},
-    [WAVELENGTH]          = {"wavelength", PAIRS | TABLE | VECTOR},
-    [BAND]                = {"band", PAIRS | TABLE | VECTOR},
-    [RAMP]                = {"ramp", PAIRS | TABLE | VECTOR},
-    [UNSCALED]            = {"unscaled", PAIRS | TABLE | VECTOR},
-    [UNSCALED_WAVELENGTH] = {"unscaled_wavelength", PAIRS | TABLE | VECTOR},
-    [ANGLE]               = {"angle", TABLE | VECTOR},
-    [DEGREES]             = {"degrees", TABLE | VECTOR},
-    [UNSCALED_ANGLE]      = {"unscaled_angle", TABLE | VECTOR},
-    [COS]                 = {"cos", TABLE | VECTOR},
-    [SIN]                 = {"sin", TABLE | VECTOR},
-    [UNSCALED_COS]        = {"unscaled_cos", TABLE | VECTOR},
-    [UNSCALED_SIN]        = {"unscaled_sin", TABLE | VECTOR},
-    [X]                   = {"x", VECTOR},
-    [Y]                   = {"y", VECTOR},
-    [ROTATED_X]           = {"rotated_x", VECTOR},
-    [ROTATED_Y]           = {"rotated_y", VECTOR},
-    [MEAN]                = {"mean", DISTANCES},
-    [BOUND]               = {"bound", DISTANCES},
+static const char *const columns[N_COLUMNS] = {
+    "pos", "i", "frequency", "wavelength", "band", "ramp", "unscaled", "unscaled_wavelength",
+    "angle", "degrees", "unscaled_angle", "cos", "sin", "unscaled_cos", "unscaled_sin"
 };
 // clang-format on
 
 typedef struct {
     const Options *options;
     RopeParams params;
-    RopeRowKind kind;
     Rope ropes[MAX_RULES]; // (n_ropes) one, or one for each rule of --compare
     int n_ropes;
     Rope unscaled;
-    float *vector;         // (dim) of --rotate
     int first, last, step; // positions
     bool is_shown[N_COLUMNS];
 } RopeTable;
@@ -81,26 +52,7 @@ static double ramp(const Rope *rope, double divisor) {
     return divisor > factor * (1 - 1e-5) ? 1 : (1 - 1 / divisor) / (1 - 1 / factor);
 }
 
-// Computes a row of DISTANCES, for a key `pos` positions before the query. MEAN: the mean of q.k
-// over all q = k of length 1, to which each pair contributes the cosine of its angle. BOUND: the
-// bound of |q.k| by Su et al. 2021, section 3.4.3: the mean length of the partial sums of e^(i
-// angle).
-static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
-    int half = rope->params.dim / 2;
-    double re = 0, im = 0, lengths = 0;
-    for (int i = 0; i < half; i++) {
-        float c, s;
-        rope_cis(rope, pos, i, &c, &s);
-        re += (double)c;
-        im += (double)s;
-        lengths += sqrt(re * re + im * im);
-    }
-    out[DISTANCE] = pos;
-    out[MEAN] = re / half * (double)rope->scale;
-    out[BOUND] = lengths / half * (double)rope->scale;
-}
-
-// Computes a row of any other kind: pair i at a position.
+// Computes a row: pair i at a position.
 static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
                         double out[N_COLUMNS]) {
     float c, s;
@@ -122,14 +74,6 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[COS] = (double)c;
     out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
-
-    // The pair of the vector, before and after rotation.
-    bool is_half = rope->params.has_half_pairs;
-    const float *x = t->vector + (is_half ? i : 2 * i);
-    out[X] = (double)x[0];
-    out[Y] = (double)x[is_half ? rope->params.dim / 2 : 1];
-    out[ROTATED_X] = out[X] * out[COS] - out[Y] * out[SIN];
-    out[ROTATED_Y] = out[X] * out[SIN] + out[Y] * out[COS];
 }
 
 // Options
@@ -146,62 +90,45 @@ static const char *next_word(const char **list) {
     return word.data;
 }
 
-// The options that a column needs, for error messages.
-static const char *needed_options(int column) {
-    if (columns[column].kinds & DISTANCES) return "--decay";
-    if (columns[column].kinds & TABLE) return "--positions without --decay";
-    return "--rotate without --decay";
-}
-
-// The columns without --columns, beside those that identify the row.
-static const char *default_columns(const RopeTable *t) {
-    if (t->kind == DISTANCES) return "mean,bound";
-    if (t->kind == VECTOR) return "x,y,rotated_x,rotated_y";
-    if (t->kind == TABLE) return "cos,sin";
-    return t->options->compare ? "frequency" : "frequency,wavelength,band";
+static bool is_available(const RopeTable *t, int column) {
+    return t->options->positions || (column != POS && column < ANGLE);
 }
 
 static void choose_columns(RopeTable *t) {
-    const char *list = t->options->columns ? t->options->columns : default_columns(t);
+    const Options *o = t->options;
+    const char *list = o->compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
+    if (o->positions) list = "cos,sin";
+    if (o->columns) list = o->columns;
     bool is_all = !strcmp(list, "all");
     const char *word;
 
     for (int i = 0; i < N_COLUMNS; i++)
-        t->is_shown[i] = (columns[i].kinds & (int)t->kind) && (is_all || i < N_KEYS);
+        t->is_shown[i] = is_available(t, i) && (is_all || i < N_KEYS);
 
     while (!is_all && (word = next_word(&list))) {
         int i = 0;
-        while (i < N_COLUMNS && strcmp(columns[i].name, word)) i++;
+        while (i < N_COLUMNS && strcmp(columns[i], word)) i++;
         if (i == N_COLUMNS)
             die(EXIT_USAGE, "--columns: unknown column \"%s\"%s", word,
-                did_you_mean(word, &columns->name, sizeof *columns, N_COLUMNS));
-        if (!(columns[i].kinds & (int)t->kind))
-            die(EXIT_USAGE, "--columns: \"%s\" needs %s", word, needed_options(i));
+                did_you_mean(word, columns, sizeof *columns, N_COLUMNS));
+        if (!is_available(t, i)) die(EXIT_USAGE, "--columns: \"%s\" needs --positions", word);
         t->is_shown[i] = true;
     }
 }
 
-// Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). The default is position 0 for
-// frequencies, positions 0 to 3 for a vector, and 256 distances up to the original context.
+// Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). Without it, the position is 0.
 static void choose_positions(RopeTable *t) {
     const char *text = t->options->positions;
     long long a = 0, b = 0, step = 1;
     int end = 0;
 
-    if (!text) {
-        int context = t->params.orig_ctx;
-        if (t->kind == VECTOR) t->last = 3;
-        if (t->kind == DISTANCES) t->last = context - 1;
-        if (t->kind == DISTANCES && context >= 512) t->step = context / 256;
-        return;
-    }
+    if (!text) return;
 
     // `end` is the length of the text that has one of the forms.
-    int n = sscanf(text, "%10lld..%10lld%n:%10lld%n", &a, &b, &end, &step, &end);
-    if (n < 2) {
-        n = sscanf(text, "%10lld%n", &b, &end);
+    int n = sscanf(text, "%10lld%n..%10lld%n:%10lld%n", &a, &end, &b, &end, &step, &end);
+    if (n == 1) {
+        b = a - 1;
         a = 0;
-        b--;
     }
 
     bool is_valid = n >= 1 && !text[end] && !strpbrk(text, " \t\n\v\f\r+"); // sscanf() takes these
@@ -212,21 +139,6 @@ static void choose_positions(RopeTable *t) {
     t->first = (int)a;
     t->last = (int)b;
     t->step = (int)step;
-}
-
-// Reads the values of --rotate; missing values are 0.
-static void read_vector(RopeTable *t) {
-    const char *list = t->options->rotate;
-    const char *word;
-    double x;
-    t->vector = xalloc((size_t)t->params.dim, sizeof *t->vector);
-    for (int n = 0; (word = next_word(&list)); n++) {
-        if (!parse_f64(word, &x) || fabs(x) > (double)FLT_MAX)
-            die(EXIT_USAGE, "--rotate: expected a float32 number, found \"%s\"", word);
-        if (n == t->params.dim)
-            die(EXIT_USAGE, "--rotate: expected at most %d numbers", t->params.dim);
-        t->vector[n] = (float)x;
-    }
 }
 
 // The parameters of the model or, with --dim, of the command line alone.
@@ -260,8 +172,6 @@ static void init_ropes(RopeTable *t) {
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
     while ((rule = next_word(&list))) {
-        if (t->n_ropes == MAX_RULES)
-            die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);
         if (rope_rule_from_name(str_of(rule)) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
         for (int k = 0; k < t->n_ropes; k++)
@@ -303,11 +213,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
     bool is_json = t->options->is_json;
     const char *separator = "";
 
-    for (int k = 0; k < t->n_ropes; k++)
-        if (t->kind == DISTANCES)
-            compute_distance(&t->ropes[k], pos, values[k]);
-        else
-            compute_row(t, &t->ropes[k], pos, i, values[k]);
+    for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
 
     // A key column (position, pair) is written once, any other column once per compared rule.
     if (is_json) json_begin_object(w, NULL);
@@ -318,7 +224,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
 
             snprintf(name, sizeof name, "%s%s%s",
                      is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
-                     is_compared ? "." : "", columns[c].name);
+                     is_compared ? "." : "", columns[c]);
 
             snprintf(value, sizeof value, "%.9g", values[k][c]);
             if (c == BAND)
@@ -344,19 +250,14 @@ int command_rope(const Options *o) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
 
-    t = (RopeTable){.options = o, .step = 1, .kind = o->positions ? TABLE : PAIRS};
-    if (o->has_decay && o->rotate) die(EXIT_USAGE, "--decay: cannot be combined with --rotate");
-    if (o->rotate) t.kind = VECTOR;
-    if (o->has_decay) t.kind = DISTANCES;
+    t = (RopeTable){.options = o, .step = 1};
 
     choose_params(&t);
-    read_vector(&t);
     choose_positions(&t);
     init_ropes(&t);
     choose_columns(&t);
 
     // Write the CSV header, or the JSON members before the rows.
-    int n_pairs = t.kind == DISTANCES ? 1 : t.params.dim / 2;
     if (o->is_json)
         write_params(&t, &w);
     else
@@ -364,7 +265,7 @@ int command_rope(const Options *o) {
 
     for (int64_t pos = t.first; pos <= t.last; pos += t.step) {
         if (generate_interrupted) break;
-        for (int i = 0; i < n_pairs; i++) {
+        for (int i = 0; i < t.params.dim / 2; i++) {
             write_row(&t, (int)pos, i, false, &w);
             if (out.len < FLUSH_BYTES) continue;
             text_write(out.data, out.len);

@@ -61,6 +61,13 @@ static void print_completions(const Options *o, Str prompt, const Sequence *s, i
     }
 }
 
+// Request.emit.
+static bool emit_text(void *arg, const char *text, size_t n) {
+    (void)arg;
+    text_write(text, n);
+    return true;
+}
+
 // Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the
 // session of the first; the others fork it.
 static void generate_n(const Pipeline *p, Generator *g, const AnswerState *answer, Request *r,
@@ -124,7 +131,7 @@ int command_run(const Options *given) {
     // what has been generated is still reported.
     int n = o->n_choices ? o->n_choices : 1;
     int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
-    request.emit = o->is_json || n > 1 ? NULL : text_emit;
+    request.emit = o->is_json || n > 1 ? NULL : emit_text;
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
 
     if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");

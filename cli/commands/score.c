@@ -1,6 +1,5 @@
 // score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
 // scheduler of batch, --perplexity and --ids on a loop of their own.
-#include "cli/commands/score.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/score_record.h"
 #include "cli/output.h"

@@ -4,7 +4,7 @@
 // Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
 // in a forward pass. They do not run on the scheduler of batch, because it would fork common
 // prefixes.
-#include "cli/commands/score.h"
+#include "cli/commands/commands.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "cli/lines.h"
@@ -16,10 +16,7 @@
 
 #include <math.h>
 
-enum {
-    DEFAULT_WINDOW = 512, // tokens, as in llama-perplexity
-    MAX_LINE = 4 << 20    // bytes of a JSON line: several times the text of 131072 tokens
-};
+enum { DEFAULT_WINDOW = 512 }; // tokens, as in llama-perplexity
 
 typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 
@@ -27,7 +24,6 @@ typedef struct {
     Pipeline pipeline;
     Generator generator;
     int parallel; // sequences per forward pass
-    double start; // now_sec() at the beginning
 
     TextSource source;
     int n_ctx;        // IDS: all tokens
@@ -36,7 +32,7 @@ typedef struct {
     LineReader lines; // TEXTS
     JsonDoc doc;
     uint64_t n_expected; // tokens to feed; 0: unknown
-    double fed_since;    // now_sec() when feeding began
+    double start;        // now_sec() when feeding began
 
     double nll, squares; // negative log-likelihood in nats; the sum of its squares per token
     uint64_t n_tokens, n_bytes, n_fed;
@@ -58,7 +54,7 @@ static bool next_tokens(Perplexity *p, Ids *ids, int *first_scored) {
     if (p->source == TEXTS) {
         // Without BOS, an empty text has no token.
         while (ids->len == 0) {
-            if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
+            if (!lines_next_json(&p->lines, &p->doc)) return false;
             encode_text(t, lines_text(l, &p->doc), ids);
         }
         if (!context_fits(ids->len, false, p->n_ctx, &err))
@@ -129,7 +125,7 @@ static void run_all(Perplexity *p, int max_sequences) {
         if (n == 0) break;
 
         double share = (double)g->n_prefill / (double)p->n_expected;
-        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->fed_since);
+        progress_prefill(p->pipeline.options, g->n_prefill, p->n_expected, share, p->start);
         generate_step(g, group + first, n - first < p->parallel ? n - first : p->parallel);
         for (; first < n && group[first]->finish != FINISH_NONE; first++)
             take_result(p, group[first]);
@@ -154,7 +150,7 @@ static void read_tokens(Perplexity *p) {
                 ".jsonl of {\"text\"} for short texts",
                 p->ids.len, p->n_ctx);
     } else {
-        ids_read(o, p->pipeline.model.config.vocab_size, &p->ids);
+        ids_parse(o->ids, p->pipeline.model.config.vocab_size, &p->ids);
         close_file_access(o);
         if (p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
         if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
@@ -213,7 +209,6 @@ static void open_model(Perplexity *p, const Options *o) {
 
 void score_perplexity(const Options *o) {
     static Perplexity p;
-    p.start = now_sec();
     open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
@@ -232,7 +227,7 @@ void score_perplexity(const Options *o) {
         p.n_expected = (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1));
     }
 
-    p.fed_since = now_sec();
+    p.start = now_sec();
     run_all(&p, p.source == TEXTS ? 4 * p.parallel : p.parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);
     print_result(&p);

@@ -1,7 +1,7 @@
 // Parses requests of score and encodes their items: score_record_parse().
 // Order: encoding of an item, items of each kind, fields, records.
 #include "cli/commands/score_record.h"
-#include "base/unicode.h"
+#include "chat/jinja/jinja_value.h" // strips white space as Python does
 #include "cli/request.h"
 
 enum { MAX_ITEMS = 1024 }; // of a request
@@ -26,19 +26,6 @@ static bool parse_source(const Record *r, const char *name, const Json *v, Sourc
 // The token that precedes a text without context: BOS or, in a vocabulary without it, EOS.
 static int prefix_token(const Tokenizer *t) {
     return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
-}
-
-// Length of a text without trailing white space, which includes U+001C to U+001F, as in Python.
-static size_t trimmed_length(Str s) {
-    uint32_t code;
-    while (s.len) {
-        size_t at = s.len - 1;
-        while (at && (s.data[at] & 0xc0) == 0x80) at--;
-        if (!utf8_decode(s.data + at, s.len - at, &code)) break;
-        if (unicode_class(code) != UNICODE_SPACE && (code < 0x1c || code > 0x1f)) break;
-        s.len = at;
-    }
-    return s.len;
 }
 
 static void push_all(Ids *out, const Ids *ids) {
@@ -143,7 +130,7 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
                          Error *err) {
     ScoreRequest *score = r->score;
     Str text = context->text;
-    size_t n_text = trimmed_length(text);
+    size_t n_text = text_strip((Text){text.data, NULL, text.len}, WHITE_SPACE, false, true).len;
     int first = INT_MAX;
     Error unused;
 
@@ -255,17 +242,20 @@ static void begin_item(Record *r) {
                            .first_scored = item->first_scored};
 }
 
-bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Error *err) {
-    Source rendered = {.ids = *context, .has_ids = true};
+// Sets the request to choices (n) after a context, which is refused if it is too long.
+static bool set_choices(Record *r, Source *context, const Str *texts, int n, Error *err) {
     Source *list = xalloc((size_t)n, sizeof *list);
-
-    r->score = xalloc(1, sizeof *r->score);
     r->score->has_choices = r->score->is_whole = true;
     for (int i = 0; i < n; i++) list[i].text = texts[i];
-    bool ok = encode_pairs(r, &rendered, list, n, err);
+    bool ok = encode_pairs(r, context, list, n, err);
     if (ok) begin_item(r);
     free(list);
     return ok;
+}
+
+bool score_record_set(Record *r, const Ids *context, const Str *texts, int n, Error *err) {
+    r->score = xalloc(1, sizeof *r->score);
+    return set_choices(r, &(Source){.ids = *context, .has_ids = true}, texts, n, err);
 }
 
 static bool parse_line(Record *r, const Json *root, Error *err) {
@@ -293,6 +283,7 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     else if (ok)
         ok = parse_context(r, root, &context, err) && parse_continuations(r, root, list, err) &&
              encode_pairs(r, &context, list, n, err);
+    if (ok) begin_item(r);
 
     free(context.ids.data);
     for (int i = 0; i < n; i++) free(list[i].ids.data);
@@ -300,25 +291,20 @@ static bool parse_line(Record *r, const Json *root, Error *err) {
     return ok;
 }
 
-// score --choices: the prompt and the choices of the command line, as the object of a request.
+// score --choices: the prompt and the choices of the command line.
 static bool parse_command_line(Record *r, Str prompt, Error *err) {
+    Json request = {JSON_OBJECT,
+                    .child = &(Json){JSON_STRING, .key = str_of("prompt"), .string = prompt}};
     JsonDoc doc = {0};
+    Source context;
     int n;
     Error why;
     Str *items = json_list(&doc, r->pipeline->options->choices, &n, &why);
     if (!items) return error_set(err, why.code, "--choices: %s", why.text);
 
-    Json *texts = xalloc((size_t)n, sizeof *texts);
-    for (int i = 0; i < n; i++) {
-        texts[i] = (Json){.kind = JSON_STRING, .string = items[i]};
-        if (i) texts[i - 1].next = &texts[i];
-    }
-    Json choices = {.kind = JSON_ARRAY, .key = str_of("choices"), .child = texts, .n_items = n};
-    Json first = {JSON_STRING, .key = str_of("prompt"), .string = prompt, .next = &choices};
-    r->score->is_whole = true;
-    bool ok = parse_line(r, &(Json){JSON_OBJECT, .child = &first, .n_items = 2}, err);
+    bool ok = parse_context(r, &request, &context, err) && set_choices(r, &context, items, n, err);
 
-    free(texts);
+    free(context.ids.data);
     free(items);
     json_free(&doc);
     return ok;
@@ -326,9 +312,7 @@ static bool parse_command_line(Record *r, Str prompt, Error *err) {
 
 bool score_record_parse(Record *r, const Json *root, Str text, Error *err) {
     r->score = xalloc(1, sizeof *r->score);
-    if (!(root ? parse_line(r, root, err) : parse_command_line(r, text, err))) return false;
-    begin_item(r);
-    return true;
+    return root ? parse_line(r, root, err) : parse_command_line(r, text, err);
 }
 
 Record *score_record_item(Record *parent, int index) {

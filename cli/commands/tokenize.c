@@ -14,8 +14,6 @@
 
 #include <stdio.h>
 
-enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
-
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
 // a message per line. The answer of the model is expected next, unless the object says otherwise or
 // the last line is a message of the assistant.
@@ -138,17 +136,14 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, Buffer *
 
 static void print_times(const Options *o, double compile_sec, const Buffer *times) {
     double *us = (double *)(void *)times->data;
-    double sum = 0, mean = 0, p99 = 0, max = 0;
     size_t n = times->len / sizeof *us;
+    double sum = 0;
 
     for (size_t i = 0; i < n; i++) sum += us[i];
     doubles_sort(us, n);
-    if (n) {
-        mean = sum / (double)n;
-        p99 = us[(n - 1) * 99 / 100];
-        max = us[n - 1];
-    }
-
+    double mean = n ? sum / (double)n : 0;
+    double p99 = n ? us[(n - 1) * 99 / 100] : 0;
+    double max = n ? us[n - 1] : 0;
     note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
          compile_sec * 1e6, n, mean, p99, max);
 }
@@ -186,18 +181,20 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static JsonDoc doc;
     static Ids ids;
     static Buffer times; // double: microseconds of each mask
+    static ConstraintCache *cache;
     static CompiledConstraint *constraint;
     Error err;
 
     if (has_constraint) {
         ConstraintSpec spec = {.is_checked = true};
-        if (!constraint_open(constraint_cache_new(t), o, &spec, &constraint, &err)) die_error(&err);
+        cache = constraint_cache_new(t);
+        if (!constraint_open(cache, o, &spec, &constraint, &err)) die_error(&err);
     }
 
-    lines_open(&lines, o->file, MAX_LINE);
+    lines_open(&lines, o->file, 1 << 30);
     close_file_access(o);
 
-    while (lines_next_json(&lines, &doc, true) == LINE_READY) {
+    while (lines_next_json(&lines, &doc)) {
         Str text = lines_text(&lines, &doc);
         if (constraint) {
             check_text(o, constraint, t, text, &times);
