@@ -17,6 +17,8 @@ static const Family families[] = {
     {.architecture = "mistral3", .name = "Mistral 3", .has_temperature = true, .has_rope_freqs = true,
      .has_yarn_betas = true},
     {.architecture = "ernie4_5", .name = "ERNIE 4.5"},
+    {.architecture = "eagle3",   .name = "EAGLE-3 draft head", .has_rope_freqs = true, .has_yarn_betas = true,
+     .head_tensors = "fc.weight enc.output_norm.weight blk.0.attn_norm_2.weight d2t"},
 
     // Mixtures of experts.
     {.architecture = "qwen2moe", .name = "Qwen 2 MoE", .has_half_pairs = true,
@@ -184,7 +186,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     return true;
 }
 
-bool family_read(Family *f, const Gguf *g, Error *err) {
+bool family_read(Family *f, const Gguf *g, bool is_draft, Error *err) {
     char names[200] = "";
     Str architecture;
     *f = (Family){0};
@@ -200,11 +202,21 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
     if (!f->name)
         return error_set(err, EXIT_MODEL, "%s: general.architecture: expected %s; found \"%.*s\"",
                          g->path, names, SHOWN(architecture));
+    if (f->head_tensors && !is_draft)
+        return error_set(err, EXIT_MODEL,
+                         "%s: this is an %s; pass its target model with -m, and the head with "
+                         "--draft",
+                         g->path, f->name);
     if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
         return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: not part of a %s model",
                          g->path, f->name);
 
     return read_values(f, g, err);
+}
+
+bool family_uses_tensor(const Family *f, Str name) {
+    return str_is(name, "rope_freqs.weight") ||
+           (f->head_tensors && str_is_one_of(name, f->head_tensors));
 }
 
 float family_attn_scale(const Family *f, int head_dim, int pos) {
