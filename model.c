@@ -29,7 +29,7 @@ struct Workspace {
     // Activations, a row for each step.
 
     float *x;         // (max_steps, dim) residual stream
-    float *h;         // (max_steps, dim) normed input of attention or FFN, then its output
+    float *h;         // (max_steps, width of wq) normed input of attention or FFN, then its output
     float *q, *att;   // (max_steps, n_heads * head_dim)
     float *k, *v;     // (max_steps, n_kv_heads * head_dim)
     float *gate, *up; // (max_steps, widest FFN), the experts that a step uses counting as one FFN
@@ -87,7 +87,7 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
 
     // Activations.
     ws->x = xalloc_large(n * dim, sizeof(float));
-    ws->h = xalloc_large(n * dim, sizeof(float));
+    ws->h = xalloc_large(n * (size_t)m->layers->wq.cols, sizeof(float));
     ws->q = xalloc_large(n * q_dim, sizeof(float));
     ws->att = xalloc_large(n * q_dim, sizeof(float));
     ws->k = xalloc_large(n * kv_dim, sizeof(float));
@@ -172,6 +172,12 @@ static void multiply(const Forward *f, const Product *products, int n_products,
         for (const Product *p = products; p < products + n_products; p++)
             ws->observe(ws->observe_arg, p->w, p->x, p->n);
     lora_matmuls(&ws->lora, &ws->matmul, products, n_products, exactness);
+}
+
+// h = rmsnorm(x), for n rows of the residual stream
+static void norm_stream(const Forward *f, float *h, float *x, const float *weight, int n) {
+    ops_rmsnorm(h, x, weight, f->model->config.norm_eps, n, f->model->config.dim);
+    if (f->model->hook) f->model->hook(f->model->hook_arg, f->layer, x, h, n);
 }
 
 // Applies the model family's norm and RoPE to the heads of a query or a key, then the Hadamard
@@ -294,7 +300,7 @@ static void forward(void *arg) {
 
         // Attention:  h = rmsnorm(x),  q = rope(Wq h),  k = rope(Wk h),  v = Wv h
         //             x += Wo softmax(q K^T / sqrt(head_dim)) V, with the keys and values so far
-        ops_rmsnorm(h, x, l->attn_norm, c->norm_eps, n, c->dim);
+        norm_stream(&f, h, x, l->attn_norm, n);
         multiply(&f,
                  (Product[]){{ws->q, &l->wq, h, n}, {ws->k, &l->wk, h, n}, {ws->v, &l->wv, h, n}},
                  3, f.exactness);
@@ -337,7 +343,7 @@ static void forward(void *arg) {
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
     // logits, so here the actual number chooses the kernel.
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
-    ops_rmsnorm(h, x, m->final_norm, c->norm_eps, n, c->dim);
+    norm_stream(&f, h, x, m->final_norm, n);
     multiply(&f, (Product[]){{ws->logits, &m->output, h, n}}, 1, f.exactness);
 }
 

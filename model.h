@@ -50,7 +50,13 @@ typedef struct {
     Tensor shared_gate; // (1, dim) v: the factor of the shared expert is sigmoid(v . h); no rows: 1
 } Layer;
 
-// Immutable after model_open().
+// Called with the residual stream x (n, dim) before every layer and before the final norm (layer
+// n_layers), after its norm h. All threads call it together, so it may run operations of
+// kernels/ops.h. It may replace the rows of both; a row of h has as many values as layer 0 reads.
+// After the last attention, a pass has the steps that request logits only.
+typedef void (*LayerHook)(void *arg, int layer, float *x, float *h, int n);
+
+// Immutable after model_open(), except for the hook.
 typedef struct {
     Family family;
     Config config;
@@ -65,6 +71,8 @@ typedef struct {
                                     // (kernels/exactness.h)
     struct Lora *adapters;          // (n_adapters), attached to the tensors (model/lora/lora.h)
     int n_adapters;
+    LayerHook hook; // of draft heads and their targets; NULL: none
+    void *hook_arg;
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;
 

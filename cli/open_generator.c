@@ -39,20 +39,23 @@ static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     return c;
 }
 
-// The draft model of --draft.
-static const Model *draft_open(const Pipeline *p) {
+// The draft model or head of --draft.
+static Model *draft_open(const Pipeline *p) {
     static Model m;
     Error err;
     if (!p->options->draft) return NULL;
-    if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
-        die_error(&err);
+    ModelOptions options = {.is_draft = true, .n_threads = p->model.n_threads};
+    if (!model_open(&m, p->options->draft, &options, &err)) die_error(&err);
     check_vocabulary(&m, &p->model);
     mapping_prefetch(m.file.shards, m.file.n_shards, true);
     return &m;
 }
 
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
+    Error err = {0};
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
-    g->speculation = speculation_new(&p->model, draft_open(p), !p->options->no_lookup);
+    g->speculation = speculation_new(&p->model, draft_open(p), !p->options->no_lookup,
+                                     g->chunk_size + GENERATE_LOOKAHEAD, &err);
+    if (err.code) die_error(&err);
     g->cache = prefix_cache_open(p, g->chunk_size);
 }

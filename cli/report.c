@@ -89,7 +89,6 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 
 void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer,
                 uint64_t seed) {
-    SpeculationStats speculation = speculation_take_stats(g->speculation);
     Buffer text = {0};
 
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
@@ -102,10 +101,9 @@ void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_ans
         buffer_printf(&text, " %.1f GB/s",
                       (double)g->n_decode_passes / g->decode_sec *
                           model_pass_size(g->model, 1).bytes * 1e-9);
-    if (speculation.n_drafted && o->is_verbose)
+    if (g->n_drafted && o->is_verbose)
         buffer_printf(&text, " | accepted %llu of %llu draft tok",
-                      (unsigned long long)speculation.n_accepted,
-                      (unsigned long long)speculation.n_drafted);
+                      (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted);
 
     if (n_reasoning) buffer_printf(&text, " | reasoning %d, answer %d tok", n_reasoning, n_answer);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);

@@ -471,6 +471,12 @@ Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared) {
     return m;
 }
 
+Matcher *matcher_copy(Matcher *m) {
+    Matcher *copy = matcher_new(NULL, NULL, m);
+    copy->config = m->config;
+    return copy;
+}
+
 void matcher_free(Matcher *m) {
     if (!m) return;
 

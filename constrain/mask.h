@@ -17,6 +17,7 @@ typedef struct Matcher Matcher;
 // shared: a matcher of the same grammar and tokens, whose tables the new matcher uses and keeps
 // alive; or NULL.
 Matcher *matcher_new(const Grammar *g, const TokenTable *v, Matcher *shared);
+Matcher *matcher_copy(Matcher *m); // after the same text, with the same tables
 void matcher_free(Matcher *m);
 // Bounds the memory of the tables to about `bytes`. A lower bound costs time, but masks stay exact.
 void matcher_set_limit(Matcher *m, size_t bytes);

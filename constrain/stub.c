@@ -16,6 +16,7 @@ bool constraint_compile(ConstraintCache *cache, const ConstraintSpec *spec,
 
 CompiledConstraint *constraint_retain(CompiledConstraint *c) { return NULL; }
 void constraint_release(CompiledConstraint *c) {}
+Matcher *matcher_copy(Matcher *m) { return NULL; }
 void matcher_free(Matcher *m) {}
 
 // Neither a CompiledConstraint nor a Matcher exists, so the following functions are never called.

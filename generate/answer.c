@@ -375,6 +375,22 @@ static int force_tokens(void *arg, int *out) {
     return n;
 }
 
+// Constrained text is followed by a copy of the matcher; other text has no forbidden drafts.
+static int count_fitting(void *arg, const int *drafts, int n) {
+    const AnswerState *a = arg;
+    if (a->phase != PHASE_TEXT) return n;
+
+    Matcher *m = matcher_copy(a->matcher);
+    bool drops_space = a->drops_space;
+    int n_fitting = 0;
+    for (; n_fitting < n; n_fitting++) {
+        Str piece = tokenizer_piece_in_text(a->tokenizer, drafts[n_fitting], false, &drops_space);
+        if (!piece.len || matcher_accept(m, piece) < piece.len) break;
+    }
+    matcher_free(m);
+    return n_fitting;
+}
+
 // Ends the reasoning where the model would end the text without an answer.
 static int replace_stop(void *arg, int token) {
     AnswerState *a = arg;
@@ -421,16 +437,16 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
     AnswerState *a = xalloc(1, sizeof *a);
     const AnswerStart *start = &r->start;
     int n_prompt = r->n_prompt - start->n_tokens; // without the beginning of the answer
-    *a = (AnswerState){
-        .hook = {force_tokens, mask_logits, accept_token, replace_stop, is_unconstrained, a},
-        .tokenizer = t,
-        .spec = *spec,
-        .constraint = constraint,
-        .matcher = constraint ? constraint_begin(constraint) : NULL,
-        .drops_space = n_prompt <= 1 && tokenizer_has_space_prefix(t),
-        .start = start->text,
-        .last_token = -1,
-        .budget = -1};
+    *a = (AnswerState){.hook = {force_tokens, count_fitting, mask_logits, accept_token,
+                                replace_stop, is_unconstrained, a},
+                       .tokenizer = t,
+                       .spec = *spec,
+                       .constraint = constraint,
+                       .matcher = constraint ? constraint_begin(constraint) : NULL,
+                       .drops_space = n_prompt <= 1 && tokenizer_has_space_prefix(t),
+                       .start = start->text,
+                       .last_token = -1,
+                       .budget = -1};
     r->constraint = &a->hook;
 
     // The tokens that contain an opener. A control token usually is one.

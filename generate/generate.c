@@ -233,6 +233,7 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
     if (n < 0) s->finish = FINISH_ERROR;
     if (n <= 0) return;
     s->pass.n_fed = n;
+    s->pass.first_step = b->n_decode + b->n_prompt;
     s->pass.logits_row = b->n_logits;
     if (n > s->pass.first_logits) b->n_logits += n - s->pass.first_logits;
     b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
@@ -244,7 +245,7 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
     int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending};
-    int n = 1;
+    int n = 1, n_drafted = 0;
     int n_positions_left = r->max_context - s->session->n_tokens - 1;
     int n_tokens_left = r->max_tokens - s->n_generated - 1;
 
@@ -255,10 +256,14 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
     if (n == 1 && may_draft)
-        n += speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                               b->n_running + b->n_lookahead, tokens + 1, max);
+        n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                                      b->n_running + b->n_lookahead, tokens + 1, max);
+    if (n_drafted && r->constraint)
+        n_drafted = r->constraint->count_fitting(r->constraint->arg, tokens + 1, n_drafted);
 
-    feed_tokens(g, b, s, tokens, n, 1);
+    feed_tokens(g, b, s, tokens, n + n_drafted, 1);
+    s->pass.n_drafted = n_drafted;
+    g->n_drafted += (uint64_t)n_drafted;
     b->n_decode += s->pass.n_fed;
     if (s->pass.n_fed > 0) b->n_lookahead += s->pass.n_fed - 1;
 }
@@ -370,12 +375,13 @@ static void score_prompt(Sequence *s, const Generator *g, const float *logits) {
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
+    double start = now_sec();
     PassBatch b = build_batch(g, sequences, n);
+    double built = now_sec(); // drafts take time
     if (b.n_sequences == 0) return false;
 
-    double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
-    double sec = now_sec() - start;
+    double end = now_sec(), sec = end - start;
     if (!logits) return true; // interrupted: the next step cancels the sequences
 
     // A pass with decoding sequences counts as decode, even if it also has prompt tokens.
@@ -385,7 +391,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     } else {
         g->prefill_sec += sec;
     }
-    if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);
+    if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, end - built);
 
     for (int i = 0; i < n; i++) {
         Sequence *s = sequences[i];
@@ -394,10 +400,11 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         bool was_decoding = is_decoding(s);
         if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
         int n_accepted = accept_tokens(s, g, logits);
+        speculation_accept(s->drafter, s->session, s->pass.first_step, n_accepted);
+        if (s->pass.n_drafted) g->n_accepted += (uint64_t)n_accepted - 1;
         if (was_decoding) {
             g->n_decode += (uint64_t)n_accepted;
             s->decode_sec += sec;
-            speculation_accept(s->drafter, n_accepted - 1);
         } else {
             g->n_prefill += (uint64_t)n_accepted;
             s->prefill_sec += sec;

@@ -42,6 +42,8 @@ typedef struct {
     // called again when all of them have been accepted. -1: the text is complete, and no token may
     // follow.
     int (*force)(void *arg, int *out);
+    // The number of draft tokens, of n, that may come next one after the other, or more than that.
+    int (*count_fitting)(void *arg, const int *drafts, int n);
     // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
     // before bias and penalties.
     void (*mask)(void *arg, float *logits);
@@ -104,10 +106,11 @@ typedef struct {
 // What a forward pass feeds for one sequence. build_batch() begins by setting all fields to 0.
 // Tokens are numbered from the first fed token, which is 0.
 typedef struct {
-    int n_fed;        // tokens in the pass
-    int first_open;   // first token whose successor is not known before the pass
-    int first_logits; // first token whose logits are computed
-    int logits_row;   // index of that token's row in the logits of the pass
+    int n_fed, n_drafted; // tokens in the pass; of these, draft tokens
+    int first_step;       // index of the first fed token among those of all sequences
+    int first_open;       // first token whose successor is not known before the pass
+    int first_logits;     // first token whose logits are computed
+    int logits_row;       // index of that token's row in the logits of the pass
 } SequencePass;
 
 // A running request. The results are valid once `finish` is set.
@@ -161,7 +164,8 @@ typedef struct {
     uint64_t n_prefill, n_decode;   // prompt and generated tokens fed, without rejected drafts
     uint64_t n_from_cache;          // prompt tokens loaded from the prefix cache
     uint64_t n_decode_passes;       // forward passes that hold at least one generated token
-    double prefill_sec, decode_sec; // wall time of prompt-only passes, of decode passes
+    uint64_t n_drafted, n_accepted; // draft tokens verified; of these, accepted
+    double prefill_sec, decode_sec; // wall time of prompt-only passes, of decode passes and drafts
 } Generator;
 
 // chunk_size: prompt tokens per forward pass, 0 for the default; max_logits: rows of logits per

@@ -17,6 +17,8 @@ static const Family families[] = {
     {.architecture = "mistral3", .name = "Mistral 3", .has_temperature = true, .has_rope_freqs = true,
      .has_yarn_betas = true},
     {.architecture = "ernie4_5", .name = "ERNIE 4.5"},
+    {.architecture = "eagle3",   .name = "EAGLE-3 draft head", .has_rope_freqs = true, .has_yarn_betas = true,
+     .head_tensors = "fc.weight enc.output_norm.weight blk.0.attn_norm_2.weight d2t"},
 
     // Mixtures of experts.
     {.architecture = "qwen2moe", .name = "Qwen 2 MoE", .has_half_pairs = true,
@@ -183,7 +185,7 @@ static bool read_values(Family *f, const Gguf *g, Error *err) {
     return true;
 }
 
-bool family_read(Family *f, const Gguf *g, Error *err) {
+bool family_read(Family *f, const Gguf *g, bool is_draft, Error *err) {
     char names[200] = "";
     Str architecture;
     *f = (Family){0};
@@ -199,10 +201,19 @@ bool family_read(Family *f, const Gguf *g, Error *err) {
     if (!f->name)
         return gguf_refuse(g, err, "general.architecture: expected %s; found \"%.*s\"", names,
                            SHOWN(architecture));
+    if (f->head_tensors && !is_draft)
+        return gguf_refuse(g, err,
+                           "this is an %s; pass its target model with -m, and the head with --draft",
+                           f->name);
     if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
         return gguf_refuse(g, err, "tensor rope_freqs.weight: not part of a %s model", f->name);
 
     return read_values(f, g, err);
+}
+
+bool family_uses_tensor(const Family *f, Str name) {
+    return str_is(name, "rope_freqs.weight") ||
+           (f->head_tensors && str_is_one_of(name, f->head_tensors));
 }
 
 float family_attn_scale(const Family *f, int head_dim, int pos) {

@@ -49,6 +49,8 @@ typedef struct {
     bool has_yarn_betas;      // the file may have YaRN's beta_fast and beta_slow
     bool is_llama;            // reads YaRN's attn_factor from its own key; see also load_tensor()
     bool has_rope_freqs;      // the file may have the tensor rope_freqs.weight (rope.c)
+    const char *head_tensors; // draft heads (generate/speculate/head.h): the tensors that the head
+                              // loads itself, separated by spaces; NULL: a model
     int no_rope_interval;     // N: every N-th layer has no RoPE, 1: none has it; 0: all have it
     ExpertTraits experts;
 
@@ -78,10 +80,12 @@ bool family_count(const Gguf *g, const char *name, int min, int max, int *out, E
 // Reads an optional count; *out keeps its value if the key is absent.
 bool family_optional_count(const Gguf *g, const char *name, int min, int max, int *out, Error *err);
 
-// The family of a file. False with err (exit 3) if there is none, or if the file has a part that
-// the forward pass does not compute (recurrent layers, soft caps, ...), with the reason and an
-// alternative.
-bool family_read(Family *f, const Gguf *g, Error *err);
+// The family of a file. False with err (exit 3) if there is none, if it is a draft head and
+// is_draft is not set, or if the file has a part that the forward pass does not compute (recurrent
+// layers, soft caps, ...), with the reason and an alternative.
+bool family_read(Family *f, const Gguf *g, bool is_draft, Error *err);
+// True for a tensor that is not one of the weights in model.h, but read elsewhere.
+bool family_uses_tensor(const Family *f, Str name);
 // The factor of the attention scores of a query:
 // attn_scale (1 + temperature ln(1 + floor(pos / orig_context)))
 float family_attn_scale(const Family *f, int head_dim, int pos);

@@ -34,7 +34,7 @@ typedef struct {
 
 // Metadata: the hyper-parameters have the keys "ARCHITECTURE.NAME".
 
-static bool read_config(const Loader *l) {
+static bool read_config(const Loader *l, const ModelOptions *o) {
     const Gguf *g = &l->m->file;
     Config *c = &l->m->config;
     FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
@@ -46,7 +46,7 @@ static bool read_config(const Loader *l) {
         return refuse(l, "this is a LoRA adapter; pass its base model with -m, and the adapter "
                          "with --lora");
 
-    if (!family_read(f, g, l->err) ||
+    if (!family_read(f, g, o->is_draft, l->err) ||
         !family_count(g, "embedding_length", 1, MAX_DIM, &c->dim, l->err) ||
         !family_count(g, "block_count", 1, MAX_LAYERS, &c->n_layers, l->err) ||
         !family_count(g, "feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim, l->err) ||
@@ -95,16 +95,17 @@ static bool read_config(const Loader *l) {
 }
 
 // The size of the vocabulary is the number of rows of the embedding, because no metadata key holds
-// it. If the file has a tokenizer, it must have the same number of tokens.
+// it. If the file has a tokenizer, it must have the same number of tokens. It is the size for a
+// draft head without an embedding.
 static bool read_vocab_size(const Loader *l) {
     const Gguf *g = &l->m->file;
     const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
     const GgufValue *tokens = gguf_find_value(g, "tokenizer.ggml.tokens");
 
-    if (!embed)
+    if (!embed && !(l->m->family.head_tensors && tokens))
         return refuse(
             l, "tensor token_embd.weight: expected a row for each token, found no such tensor");
-    unsigned long long n = embed->dims[1];
+    unsigned long long n = embed ? embed->dims[1] : tokens->count;
     if (tokens && tokens->kind == GGUF_ARRAY && tokens->count != n)
         return refuse(l,
                       "tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
@@ -196,6 +197,7 @@ static bool load_attention(Loader *l, int i, Layer *layer) {
     const Family *f = &l->m->family;
     int q_dim = c->n_heads * c->head_dim;
     int kv_dim = c->n_kv_heads * c->head_dim;
+    int in_dim = f->head_tensors ? 2 * c->dim : c->dim; // a draft head reads two rows side by side
     Tensor qkv;
 
     // RMSNorm weights of queries and keys: for each head (Qwen 3), or for the whole row (OLMoE).
@@ -211,9 +213,9 @@ static bool load_attention(Loader *l, int i, Layer *layer) {
         return false;
 
     if (!f->has_fused_qkv)
-        return load_matrix(l, i, "attn_q", q_dim, c->dim, 1, &layer->wq) &&
-               load_matrix(l, i, "attn_k", kv_dim, c->dim, 1, &layer->wk) &&
-               load_matrix(l, i, "attn_v", kv_dim, c->dim, 1, &layer->wv);
+        return load_matrix(l, i, "attn_q", q_dim, in_dim, 1, &layer->wq) &&
+               load_matrix(l, i, "attn_k", kv_dim, in_dim, 1, &layer->wk) &&
+               load_matrix(l, i, "attn_v", kv_dim, in_dim, 1, &layer->wv);
 
     // The rows of Wq, then those of Wk and Wv.
     TensorName name = tensor_name(i, "attn_qkv", "weight");
@@ -287,7 +289,7 @@ static bool check_unused(const Loader *l) {
 
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
+        if (l->is_used[i] || family_uses_tensor(&l->m->family, t->name)) continue;
         if (l->m->family.has_extra_blocks && gguf_tensor_layer(t->name) >= l->m->config.n_layers)
             continue;
         for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
@@ -306,14 +308,19 @@ static bool check_unused(const Loader *l) {
 }
 
 // Loads the embedding, the layers, the final norm and the output matrix. In small models the
-// embedding is often also the output matrix (tied).
+// embedding is often also the output matrix (tied). A draft head has its own number of outputs;
+// without one of the two, it gets that of its target later.
 static bool load_tensors(Loader *l) {
     Model *m = l->m;
     const Config *c = &m->config;
+    bool is_head = m->family.head_tensors != NULL;
     TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
+    const GgufTensor *output = gguf_find_tensor(&m->file, "output.weight");
 
     // The embedding.
-    if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
+    if ((!is_head || gguf_find_tensor(&m->file, embed.text)) &&
+        !load_tensor(l, embed, c->vocab_size, c->dim, &m->embed))
+        return false;
     m->output = m->embed; // tied, unless the file has an output matrix
     m->embed.scale = (float)m->family.embed_scale;
     m->output.scale = (float)(1 / m->family.logit_scale);
@@ -329,8 +336,9 @@ static bool load_tensors(Loader *l) {
     if (!load_norm(l, NO_LAYER, "output_norm", c->dim, &m->final_norm) ||
         !attach_adapters(l, embed, &m->embed, true))
         return false;
-    if (gguf_find_tensor(&m->file, "output.weight") &&
-        !load_matrix(l, NO_LAYER, "output", c->vocab_size, c->dim, m->output.scale, &m->output))
+    if (output &&
+        !load_matrix(l, NO_LAYER, "output", is_head ? (int)output->dims[1] : c->vocab_size, c->dim,
+                     m->output.scale, &m->output))
         return false;
 
     for (int i = 0; i < c->n_layers; i++)
@@ -418,8 +426,8 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     Loader l = {m, err, xalloc((size_t)file->n_tensors + 1, sizeof *l.is_used)};
     bool is_loaded =
         (file->n_tensors > 0 || refuse(&l, "this file has a vocabulary only, no tensors")) &&
-        read_config(&l) && open_adapters(&l, options) && read_vocab_size(&l) && load_tensors(&l) &&
-        set_rope(&l, options) && set_kv_types(&l, options);
+        read_config(&l, options) && open_adapters(&l, options) && read_vocab_size(&l) &&
+        load_tensors(&l) && set_rope(&l, options) && set_kv_types(&l, options);
     free(l.is_used);
     if (is_loaded)
         m->is_batch_invariant =

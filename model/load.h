@@ -6,6 +6,7 @@
 
 // Options that a model is loaded with. Zero-initialize for the defaults.
 typedef struct {
+    bool is_draft;       // a draft head is allowed (generate/speculate/head.h)
     int n_threads;       // 0: as many as the process may use
     int n_batch_threads; // for forward passes of many steps; 0: n_threads
     bool is_batch_invariant;

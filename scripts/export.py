@@ -8,6 +8,7 @@ SOURCE is one of
   a llama2.c model: NAME.bin with tokenizer.bin in the same directory
   a LoRA adapter as saved by PEFT: adapter_model.safetensors, adapter_config.json; --base gives the directory of its
       base model (config.json is enough)
+  an EAGLE-3 draft head as on Hugging Face; --base gives the directory of its target model (config.json and tokenizer)
 
 Weights are streamed from file to file. The output is written to a temporary file and renamed when complete.
 
@@ -152,10 +153,10 @@ class Config:
 NO_BIAS = r"token_embd|attn_qkv|ffn_gate_inp|_shexp"
 
 
-def bind(config, tensors, where):
+def bind(config, tensors, where, shapes=None):
     """Checks the shapes of {GGUF name: tensor}. Returns the tensors in the order in which a forward pass reads them."""
-    shapes = config.shapes()
-    if "output.weight" in tensors:
+    shapes = shapes or config.shapes()
+    if "output.weight" in tensors and "output.weight" not in shapes:
         shapes["output.weight"] = shapes["token_embd.weight"]
     for name in tensors:
         weight = re.sub(r"\.bias$", ".weight", name)
@@ -539,7 +540,75 @@ def huggingface_config(directory, options):
     return c, config
 
 
+# Draft heads. The layer is "midlayer." in LlamaForCausalLMEagle3 and "layers.0." in Eagle3LlamaForCausalLM and the
+# checkpoints of speculators.
+HEAD_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "fc": "fc",
+              "input_norm": "enc.output_norm"}
+HEAD_LAYER = {**HF_LAYER, "hidden_norm": "attn_norm_2"}
+
+
+def is_head(config):
+    return config.get("speculators_model_type") == "eagle3" or \
+        any("eagle3" in name.lower() for name in config.get("architectures") or ())
+
+
+def read_head(directory, options):
+    """A draft head with the vocabulary of its target. Tensors that it lacks are those of the target."""
+    base = find_checkpoint(options.base or "")
+    if not os.path.exists(os.path.join(base, "config.json")):
+        raise Failure("%s: an EAGLE-3 draft head; --base DIRECTORY must give the config.json and the tokenizer of its "
+                      "target model" % directory, 2)
+    target, c, config = huggingface_config(base, options)[0], *huggingface_config(directory, options)
+    shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in read_shards(directory).items()}
+    d2t, t2d = shards.pop("d2t", None), shards.pop("t2d", None)
+    n_drafted = product(d2t.shape) if d2t else c.vocab_size
+    for name, found, expected in (("num_hidden_layers", c.n_layers, 1), ("vocab_size", c.vocab_size, target.vocab_size),
+                                  ("target_hidden_size", config.get("target_hidden_size") or target.dim, target.dim),
+                                  ("draft_vocab_size", config.get("draft_vocab_size") or n_drafted, n_drafted)):
+        if found != expected:
+            raise Failure("%s: config.json: %s: expected %d, found %s" % (directory, name, expected, found))
+
+    # Names and shapes. Only what the head can share with its target is optional.
+    names = renamed((re.sub(r"^model\.(?!layers)", "", name) for name in shards), HEAD_NAMES, HEAD_LAYER)
+    tensors = {to: shards.get(name) or shards["model." + name] for to, name in names.items()}
+    if config.get("tie_word_embeddings") and "token_embd.weight" in tensors:
+        tensors.setdefault("output.weight", View(tensors["token_embd.weight"]))
+    shapes = c.shapes()
+    shapes.update({"blk.0.attn_%s.weight" % x: (shapes["blk.0.attn_%s.weight" % x][0], 2 * c.dim) for x in "qkv"})
+    shapes.update({"fc.weight": (c.dim, 3 * target.dim), "blk.0.attn_norm_2.weight": (c.dim,),
+                   "output.weight": (n_drafted, c.dim)})
+    before_fc = bool(config.get("norm_before_fc") or "enc.output_norm.weight" in tensors)
+    if before_fc:
+        shapes["enc.output_norm.weight"] = (3 * target.dim,)
+    for name in "token_embd.weight", "output.weight":
+        if name not in tensors and c.dim == target.dim and (name != "output.weight" or not d2t):
+            del shapes[name]
+    weights = [to_meta_order(w, w.name, c) for w in bind(c, tensors, directory, shapes)]
+
+    # The target's ids of the draft vocabulary; checkpoints have the differences from the draft's.
+    if d2t:
+        ids = [i + delta for i, (delta,) in enumerate(struct.iter_unpack("<q", b"".join(d2t.pieces())))]
+        marks = [i for i, mark in enumerate(b"".join(t2d.pieces()) if t2d else b"") if mark]
+        if len(set(ids)) != len(ids) or not all(0 <= i < c.vocab_size for i in ids) or \
+                t2d and sorted(ids) != marks:
+            raise Failure("%s: d2t: expected %d different tokens, those of t2d" % (directory, n_drafted))
+        weights.append(Literal("d2t", "i64", (n_drafted,), struct.pack("<%dq" % n_drafted, *ids)))
+
+    layers = config.get("eagle_aux_hidden_state_layer_ids") or \
+        (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids") or \
+        [2, target.n_layers // 2, target.n_layers - 3]
+    if len(layers) != 3 or not all(0 <= i < target.n_layers for i in layers):
+        raise Failure("%s: eagle_aux_hidden_state_layer_ids: expected 3 layers below %d, found %s" %
+                      (directory, target.n_layers, layers))
+    c.architecture = "eagle3"
+    c.extra.update(target_layers=layers, target_hidden_size=target.dim, norm_before_fc=before_fc,
+                   norm_before_residual=bool(config.get("norm_before_residual")))
+    return c, weights, huggingface_vocabulary(base, c.vocab_size)
+
+
 def read_huggingface(directory, options):
+    if is_head(read_json(directory, "config.json")):
+        return read_head(directory, options)
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
 
@@ -772,7 +841,8 @@ def export(options):
     for directory in options.merge:
         merge(weights, directory, config)
     is_f32 = [len(w.shape) == 1 or w.name.endswith("ffn_gate_inp.weight") for w in weights]  # vectors and routers
-    tensors = [convert(w, "f32" if f32 else type) for w, f32 in zip(weights, is_f32)] + config.divisors()
+    tensors = [w if w.type == "i64" else convert(w, "f32" if f32 else type) for w, f32 in zip(weights, is_f32)]
+    tensors += config.divisors()
     metadata = config.metadata(FILE_TYPES[type])
     metadata.update(vocabulary)
     inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]
@@ -835,7 +905,7 @@ def main(argv=None):
     parser.add_argument("--chat-template", metavar="FILE", help="chat template, instead of the one in SOURCE")
     parser.add_argument("--merge", metavar="ADAPTER", action="append", default=[],
                         help="add a LoRA adapter to the weights (15 minutes per billion weights); repeatable")
-    parser.add_argument("--base", metavar="DIRECTORY", help="base model of an adapter")
+    parser.add_argument("--base", metavar="DIRECTORY", help="base model of an adapter, or target of a draft head")
     parser.add_argument("--context", type=positive(int), metavar="N", help="context length of the model")
     parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="factor of scaled RoPE")
     parser.add_argument("--force", action="store_true", help="replace an existing file")

@@ -143,6 +143,26 @@ static void check_fed(const TestAnswer *c, const char *expected) {
     buffer_free(&text);
 }
 
+static void fitting_drafts(void) {
+    if (!has_constraints()) return;
+    TestAnswer *c = begin_answer(false, "[0-9]{4}", (AnswerSpec){0}, (Request){0});
+    const Constraint *hook = c->request.constraint;
+    int one = token_of(c, "1"), drafts[6] = {one, one, token_of(c, "a"), one, one, one};
+    accept_bytes(c, "7");
+    CHECK(hook->count_fitting(hook->arg, drafts, 6) == 2, "a letter");
+    drafts[2] = one;
+    CHECK(hook->count_fitting(hook->arg, drafts, 6) == 3, "four digits");
+    drafts[1] = tokenizer_eos(c->tokenizer);
+    CHECK(hook->count_fitting(hook->arg, drafts, 6) == 1, "a stop token");
+    check_next(c, "1", "a"); // nothing has been accepted
+
+    begin_answer(false, "[0-9]{4}", (AnswerSpec){.may_think = true}, (Request){0});
+    accept_bytes(c, "<think>");
+    hook = c->request.constraint;
+    drafts[1] = token_of(c, "a");
+    CHECK(hook->count_fitting(hook->arg, drafts, 6) == 6, "reasoning");
+}
+
 // A budget ends the reasoning at the end of a line that comes within a tenth, or else after a tenth
 // more. A stop token ends it as well, and the answer then cannot be empty.
 static void budgets(void) {
@@ -279,4 +299,5 @@ void test_answer(void) {
     test_case("answer_tool_calls", tool_calls);
     test_case("answer_banned_calls", banned_calls);
     test_case("answer_forced_tokens", forced_tokens);
+    test_case("answer_fitting_drafts", fitting_drafts);
 }

@@ -79,7 +79,7 @@ def read_gguf(path):
     tensors = {}
     for name, shape, kind, offset in infos:
         kind, width, block = {0: ("f32", 4, 1), 1: ("f16", 2, 1), 30: ("bf16", 2, 1), 8: ("q8_0", 34, 32),
-                              12: ("q4_k", 144, 256), 14: ("q6_k", 210, 256)}[kind]
+                              12: ("q4_k", 144, 256), 14: ("q6_k", 210, 256), 27: ("i64", 8, 1)}[kind]
         size = width * shape[-1] // block
         for n in shape[:-1]:
             size *= n
@@ -94,7 +94,7 @@ def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=F
     """Writes {name: (type, shape, bytes)} as torch.save does; as parameters of a module, and under a key beside the state
     of a trainer; or another pickle in place of its own."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
-    for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage"):
+    for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage", "BoolStorage"):
         setattr(torch, name, type(name, (), {"__module__": "torch"}))
 
     def _rebuild_tensor_v2(*_):
@@ -107,7 +107,7 @@ def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=F
         f.__module__, f.__qualname__ = "torch._utils", f.__name__
         setattr(utils, f.__name__, f)
     kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
-             "i64": torch.LongStorage}
+             "i64": torch.LongStorage, "bool": torch.BoolStorage}
 
     class Storage:
         def __init__(self, key, kind, n):
@@ -119,7 +119,7 @@ def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=F
             for d in reversed(shape):
                 strides.insert(0, n)
                 n *= d
-            self.args = (Storage(key, kind, size // (8 if kind == "i64" else TYPES[kind][1])), 0, tuple(shape),
+            self.args = (Storage(key, kind, size // TYPES[kind][1]), 0, tuple(shape),
                          tuple(stride or strides), False, {})
 
         def __reduce__(self):
@@ -678,7 +678,7 @@ def refuses_other_tensors(tmp):
     def short(s):
         s["norm.weight"] = ("bf16", (129,), bytes(256))
 
-    refused(modified_pth(tmp, change=integers), tmp, "torch.LongStorage", "not allowed")
+    refused(modified_pth(tmp, change=integers), tmp, "norm.weight': type i64 is not supported")
     refused(modified_pth(tmp, change=transposed), tmp, "not contiguous")
     refused(modified_pth(tmp, change=short), tmp, "does not fit its storage")
     refused(modified_pth(tmp, change=lambda s: s.pop("layers.1.attention.wo.weight") and None), tmp,
@@ -2142,6 +2142,129 @@ def memory_is_bounded(tmp):
         peak.append(usage.ru_maxrss)
 
     check(peak[1] - peak[0] < 40000, "peak %d kB, of which Python %d kB" % (peak[1], peak[0]))
+
+
+def head_checkpoint(tmp, head, has_midlayer, write):
+    """A directory with the checkpoint of a golden EAGLE-3 head, and one with the config and tokenizer of its target."""
+    meta, tensors = read_gguf(os.path.join(DATA, "eagle3", "head-%s.gguf" % head))
+    value = {key.partition(".")[2]: v for key, v in meta.items() if key.startswith("eagle3.")}
+    directory, base = os.path.join(tmp, "head"), os.path.join(tmp, "target")
+    for path in directory, base:
+        shutil.rmtree(path, ignore_errors=True)
+        os.mkdir(path)
+
+    # Names, order of rows, and vocabulary maps of a checkpoint.
+    to_names = {v: k for k, v in export.HEAD_NAMES.items()}
+    to_layer = {v: k for k, v in export.HEAD_LAYER.items()}
+    n_vocab, state = len(meta["tokenizer.ggml.tokens"]), {}
+    for name, (kind, shape, data) in tensors.items():
+        part = name.replace(".weight", "")
+        shape = shape[1:] if len(shape) == 2 and shape[0] == 1 else shape
+        if re.search(r"attn_[qk]\.", name):
+            d = value.get("attention.key_length") or value["embedding_length"] // value["attention.head_count"]
+            size = len(data) // shape[0]
+            rows = [data[i * size:(i + 1) * size] for i in range(shape[0])]
+            data = b"".join(rows[h + 2 * (i % (d // 2)) + i // (d // 2)] for h in range(0, shape[0], d) for i in range(d))
+        if name == "d2t":
+            ids = struct.unpack("<%dq" % shape[0], data)
+            state["d2t"] = (kind, shape, struct.pack("<%dq" % len(ids), *(t - i for i, t in enumerate(ids))))
+            state["t2d"] = ("bool", (n_vocab,), bytes(t in ids for t in range(n_vocab)))
+        elif name.startswith("blk.0."):
+            layer = "midlayer." if has_midlayer else "layers.0."
+            state[layer + to_layer[part[6:]] + ".weight"] = (kind, shape, data)
+        elif name != "rope_freqs.weight":
+            state[to_names[part] + ".weight"] = (kind, shape, data)
+    write(directory, state)
+
+    # The two layouts of config.json.
+    layer = {"model_type": "llama", "hidden_size": value["embedding_length"], "num_hidden_layers": 1,
+             "intermediate_size": value["feed_forward_length"], "num_attention_heads": value["attention.head_count"],
+             "num_key_value_heads": value["attention.head_count_kv"], "vocab_size": n_vocab, "rms_norm_eps": 1e-5,
+             "max_position_embeddings": 512, "rope_theta": value["rope.freq_base"], "hidden_act": "silu"}
+    if "attention.key_length" in value:
+        layer["head_dim"] = value["attention.key_length"]
+    config = {"norm_before_residual": value["norm_before_residual"], "norm_before_fc": value["norm_before_fc"],
+              "draft_vocab_size": tensors["output.weight"][1][0]}
+    if has_midlayer:
+        config.update(layer, architectures=["LlamaForCausalLMEagle3"],
+                      eagle_config={"eagle_aux_hidden_state_layer_ids": value["target_layers"]})
+    else:
+        config.update(speculators_model_type="eagle3", transformer_layer_config=layer, model_type="speculator_model",
+                      target_hidden_size=None, eagle_aux_hidden_state_layer_ids=value["target_layers"])
+    tokens = {t: i for i, t in enumerate(meta["tokenizer.ggml.tokens"])}
+    target = dict(layer, architectures=["LlamaForCausalLM"], hidden_size=128, num_hidden_layers=6, head_dim=32)
+    added = [{"id": i, "content": t, "special": True} for t, i in tokens.items() if i >= 509]
+    with open(os.path.join(find("tiny31-hf"), "tokenizer.json")) as f:
+        tokenizer = json.load(f)
+    tokenizer["model"].update(vocab={t: i for t, i in tokens.items() if i < 509}, merges=meta["tokenizer.ggml.merges"])
+    tokenizer.update(added_tokens=added, post_processor=None)
+    for path, content in ((directory, config), (base, target)):
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(content, f)
+    with open(os.path.join(base, "tokenizer.json"), "w") as f:
+        json.dump(tokenizer, f)
+    return directory, base, meta, tensors
+
+
+def write_head(directory, state):
+    write_safetensors(os.path.join(directory, "model.safetensors"), state)
+
+
+def write_torch_head(directory, state):
+    write_pth(os.path.join(directory, "pytorch_model.bin"), state)
+
+
+@test
+def eagle_heads(tmp):
+    """The golden heads in both layouts, in safetensors and as a pickle; the exported head drafts in the program."""
+    if not os.path.exists(os.path.join(DATA, "eagle3")):
+        raise Skip("no eagle3/ under LLAMA31_DATA")
+    for head in "apt", "own", "random":
+        for has_midlayer in False, True:
+            for write in write_head, write_torch_head:
+                source, base, meta, tensors = head_checkpoint(tmp, head, has_midlayer, write)
+                found_meta, found = exported(source, tmp, "--base", base, "--force")
+                tensors.pop("rope_freqs.weight", None)
+                flat = {name: (kind, [n for i, n in enumerate(shape) if n != 1 or i == len(shape) - 1], data)
+                        for name, (kind, shape, data) in tensors.items()}
+                same(sorted(found), sorted(flat), (head, has_midlayer))
+                for name in flat:
+                    check(found[name] == flat[name], head, has_midlayer, name)
+                for key, v in meta.items():
+                    if key.startswith(("eagle3.", "tokenizer.ggml.tokens", "tokenizer.ggml.merges")):
+                        same(found_meta[key], v, (head, key))
+        p = subprocess.run([PROGRAM, "run", "-q", "--raw", "-m", os.path.join(DATA, "eagle3", "target.gguf"), "--draft",
+                            os.path.join(tmp, "out.gguf"), "-n", "8", "one of the"], capture_output=True)
+        same(p.returncode, 0, p.stderr)
+
+
+@test
+def refused_eagle_heads(tmp):
+    if not os.path.exists(os.path.join(DATA, "eagle3")):
+        raise Skip("no eagle3/ under LLAMA31_DATA")
+    source, base = head_checkpoint(tmp, "apt", True, write_head)[:2]
+    refused(source, tmp, "--base DIRECTORY must give the config.json and the tokenizer of its target", code=2)
+    for where, key, wrong, words in ((source, "num_hidden_layers", 2, "num_hidden_layers: expected 1, found 2"),
+                                     (source, "vocab_size", 511, "vocab_size: expected 512, found 511"),
+                                     (source, "target_hidden_size", 64, "target_hidden_size: expected 128, found 64"),
+                                     (source, "draft_vocab_size", 300, "draft_vocab_size: expected 330, found 300"),
+                                     (source, "eagle_config", {"eagle_aux_hidden_state_layer_ids": [1, 2, 6]},
+                                      "eagle_aux_hidden_state_layer_ids: expected 3 layers below 6"),
+                                     (base, "hidden_size", 64, "missing tensor token_embd.weight")):
+        head_checkpoint(tmp, "apt", True, write_head)
+        edit_json(os.path.join(where, "config.json"), lambda v: v.update({key: wrong}))
+        refused(source, tmp, words, args=["--base", base])
+
+    def change(name, data):
+        def write(directory, state):
+            kind, shape, old = state[name]
+            state[name] = (kind, shape, data + old[len(data):])
+            write_head(directory, state)
+        return write
+
+    for name, data in (("d2t", struct.pack("<q", 512)), ("d2t", struct.pack("<q", -1)), ("t2d", bytes(8))):
+        head_checkpoint(tmp, "apt", False, change(name, data))
+        refused(source, tmp, "d2t: expected 330 different tokens", args=["--base", base])
 
 
 @test

@@ -66,6 +66,12 @@ static void draft_lengths(void) {
           cost_choose(&c, 1, half, 8, 0));
 
     CHECK(cost_choose(&c, 1, always, 8, 1) == 0, "drafts that cost a pass each");
+
+    // A time of 100 counts as 2; then passes of two to five tokens have shorter times than of one.
+    cost_record(&c, 1, 100);
+    CHECK(cost_estimate(&c, 1) > 1.19 && cost_estimate(&c, 1) < 1.21, "%g", cost_estimate(&c, 1));
+    cost_record(&c, 2, 0.1);
+    CHECK(cost_choose(&c, 1, never, 8, 0) == 0, "a shorter time of a longer pass");
 }
 
 void test_lookup(void) {

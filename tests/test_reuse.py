@@ -32,10 +32,11 @@ def backends(cli):
 
 
 def answer(cli, env, prompt, *args):
-    """Text and log-probabilities, without the times."""
-    out = cli.run("run", "--raw", "--json", "--logprobs", 3, "-n", 60, "--ignore-eos", prompt, *args, env=env)[0]
+    """Text and log-probabilities, without the times and the numbers of draft tokens."""
+    ends = [] if "--regex" in args else ["--ignore-eos"]
+    out = cli.run("run", "--raw", "--json", "--logprobs", 3, "-n", 60, *ends, prompt, *args, env=env)[0]
     a = json.loads(out)
-    return {k: a[k] for k in a if not k.endswith("_sec")}
+    return {k: a[k] for k in a if not k.endswith(("_sec", "drafted", "accepted"))}
 
 
 @test
@@ -92,6 +93,109 @@ def draft_changes_nothing(cli):
             plain = answer(cli, None, prompt, "--no-lookup", *how)
             same(answer(cli, None, prompt, "--draft", cli.model, *how), plain, (prompt, how))
     cli.refuses(2, "expected the vocabulary of", "run", "--draft", os.path.join(ROOT, "stories", "stories.gguf"), "a")
+
+
+def heads():
+    """The target and the EAGLE-3 heads of the test data."""
+    requires("speculate")
+    folder = os.path.join(os.environ.get("LLAMA31_DATA", os.path.join(ROOT, "..", "shared", "data")), "eagle3")
+    if not os.path.exists(folder):
+        raise Skip("no eagle3/ under LLAMA31_DATA")
+    return os.path.join(folder, "target.gguf"), [os.path.join(folder, "head-%s.gguf" % name) for name in ("apt", "own", "random")]
+
+
+@test
+def head_changes_nothing(cli):
+    """Every backend, greedy and sampled, alone, with a constraint, with a cold and a warm cache; drafts are accepted."""
+    cli.model, files = heads()
+    counts = [0, 0]
+    for n, env in enumerate(backends(cli)):
+        for i, prompt in enumerate(PROMPTS):
+            for how in (["--temp", 0], ["--temp", 0.8], ["--temp", 0.8, "--regex", "[a-z ]{30,60}"],
+                        ["--temp", 0, "--cache", cli.path_of("cache%d" % n)]):
+                if "--regex" in how:
+                    requires("constrain")
+                if "--cache" in how:
+                    requires("cache")
+                    prompt = (prompt * 24)[:380]  # more than a page
+                how += ["--seed", i]
+                plain = answer(cli, env, prompt, "--no-lookup", *[x for x in how if "cache" not in str(x)])
+                for head in files[:1] + files[i % 3:i % 3 + 1]:
+                    found = answer(cli, env, prompt, "--draft", head, *how)
+                    same({k: v for k, v in found.items() if "cache" not in k},
+                         {k: v for k, v in plain.items() if "cache" not in k}, (env["LLAMA31_ISA"], prompt, how, head))
+        err = cli.run("run", "-v", "--raw", "-n", 200, "--ignore-eos", "--temp", 0, "--no-lookup", "--draft", files[0],
+                      PROMPTS[0], env=env)[1]
+        found = re.search(r"accepted (\d+) of (\d+) draft tok", err)
+        counts = [n + int(found[i + 1]) for i, n in enumerate(counts)] if found else counts
+    check(0 < counts[0] <= counts[1], counts)
+
+
+@test
+def head_in_other_ways(cli):
+    """With an adapter, a JSON Schema, in a chat of several turns, and in bench; JSON counts the draft tokens."""
+    requires("lora", "constrain")
+    cli.model, files = heads()
+    env, lora = dict(os.environ), write_adapter(cli, "lora.gguf")
+    schema = '{"type":"object","properties":{"a":{"type":"string","maxLength":9},"n":{"type":"integer"}},"required":["a","n"]}'
+    for how in ["--lora", lora], ["--json-schema", schema], ["--lora", lora, "--choices", '["one of","the other"]']:
+        way = ["run", "--raw", "--json", "--logprobs", 3, "-n", 60, "--seed", 2, PROMPTS[1], *how]
+        plain, found = (json.loads(cli.run(*way, *args, env=env)[0]) for args in (["--no-lookup"], ["--draft", files[0]]))
+        check(plain["n_drafted"] == 0 and 0 <= found["n_accepted"] <= found["n_drafted"], found)
+        same([found[k] for k in ("text", "logprobs", "finish_reason")],
+             [plain[k] for k in ("text", "logprobs", "finish_reason")], how)
+    turns = "".join(p + "\n" for p in PROMPTS).encode()
+    same(cli.run("chat", "-q", "--seed", 3, "-n", 40, "--draft", files[0], stdin=turns)[0],
+         cli.run("chat", "-q", "--seed", 3, "-n", 40, "--no-lookup", stdin=turns)[0])
+
+    # At first a head is always tried, so some tokens are drafted.
+    results = json.loads(cli.run("bench", "--draft", files[0], "--tests", "d0,s40", "-n", 2, "--json")[0])["results"]
+    same([r["test"] for r in results], ["decode", "spec"])
+    spec = results[1]
+    check(0 < spec["n_passes"] <= 40 and spec["n_accepted"] <= spec["n_drafted"] > 0, spec)
+    same(spec["n_passes"] + spec["n_accepted"], 40, spec)
+    cli.refuses(2, "--draft: expected one number in -t", "bench", "--draft", files[0], "-t", "1,2")
+    check("drafts 330 of the target's tokens" in cli.run("show", "-m", files[0])[0].decode(), "show")
+
+
+@test
+def head_in_a_batch(cli):
+    cli.model, files = heads()
+    requests = "".join(json.dumps({"id": i, "prompt": p * (1 + i % 3), "max_tokens": 60, "temp": 0.8 * (i % 2), "seed": i}) +
+                       "\n" for i, p in enumerate(PROMPTS * 4)).encode()
+    for env in backends(cli):
+        way = ["batch", "--raw", "-v", "--ordered", "--deterministic", "--parallel", 8]
+        plain = cli.run(*way, "--no-lookup", stdin=requests, env=env)[0]
+        for head in files:
+            same(cli.run(*way, "--draft", head, stdin=requests, env=env)[0], plain, (env["LLAMA31_ISA"], head))
+
+
+@test
+def refused_heads(cli, tmp):
+    """A head alone, of another target, and damaged ones."""
+    cli.model, files = heads()
+    cli.refuses(3, "EAGLE-3 draft head; pass its target model with -m", "run", "-m", files[0], "a")
+    with open(files[0], "rb") as f:
+        data = f.read()
+
+    def refuses(message, place, change, skip=0):
+        at = data.index(place) + len(place) + skip
+        path = os.path.join(tmp, "head.gguf")
+        with open(path, "wb") as f:
+            f.write(data[:at] + change + data[at + len(change):])
+        cli.refuses(3, message, "run", "--draft", path, "a")
+
+    u32 = struct.pack("<I", 4)
+    refuses("eagle3.target_hidden_size: expected 128 ... found 64", b"eagle3.target_hidden_size", u32 + struct.pack("<I", 64))
+    for layer in (6, 0xffffffff):
+        refuses("eagle3.target_layers: expected 3 numbers below 6", b"eagle3.target_layers", struct.pack("<I", layer), 16)
+    ids = next(at for at in range(0, len(data) - 8 * 330, 32)  # the tensor d2t: 330 ascending ids
+               if sorted(set(row := struct.unpack_from("<330q", data, at))) == list(row) and 0 <= row[0] and row[-1] < 512)
+    for token in (512, -1):
+        refuses("tensor d2t: expected 330 numbers below 512", data[ids - 32:ids], struct.pack("<q", token))
+    refuses("tensor blk.0.attn_norm_3.weight: not part of", b"blk.0.attn_norm_", b"3")
+    cli.refuses(2, "expected the vocabulary of", "run", "-m", os.path.join(ROOT, "stories", "stories.gguf"), "--draft", files[0],
+                "a")
 
 
 @test

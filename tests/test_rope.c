@@ -218,7 +218,7 @@ static bool read_back(const Maker *values, const float *divisors, uint64_t n_div
     Gguf g;
     if (!gguf_parse(&g, file.data, file.len, "test.gguf", err)) return false;
     Family family;
-    bool ok = family_read(&family, &g, err) && rope_params_read(p, &g, &family, 128, err);
+    bool ok = family_read(&family, &g, false, err) && rope_params_read(p, &g, &family, 128, err);
     gguf_close(&g);
     return ok;
 }

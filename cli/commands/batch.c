@@ -108,7 +108,6 @@ static void show_progress(Batch *b, bool is_last) {
 
 static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
-    SpeculationStats speculation = speculation_take_stats(g->speculation);
     if (b->options.is_quiet) return;
 
     fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->n_done, "record"), b->n_failed,
@@ -125,10 +124,9 @@ static void print_summary(const Batch *b) {
     fprintf(stderr, " | generated %llu tok", (unsigned long long)b->n_generated);
     if (b->n_reasoning) fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->n_reasoning);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    if (speculation.n_drafted && b->options.is_verbose)
-        fprintf(stderr, " | accepted %llu of %llu draft tok",
-                (unsigned long long)speculation.n_accepted,
-                (unsigned long long)speculation.n_drafted);
+    if (g->n_drafted && b->options.is_verbose)
+        fprintf(stderr, " | accepted %llu of %llu draft tok", (unsigned long long)g->n_accepted,
+                (unsigned long long)g->n_drafted);
     fprintf(stderr, " | %.1f s | base seed %lld\n", now_sec() - b->start,
             (long long)b->options.sample.seed);
 }

@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "base/bits.h"
 #include "base/clock.h"
+#include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/prompt.h"
 #include "cli/request.h"
@@ -33,7 +34,8 @@ typedef struct {
     bool is_scaling;            // compares several numbers of threads
     double *first; // tokens per second and thread with the first number of threads, by test
     int test;      // index of the current test
-    Buffer out;    // results: rows of the table, or JSON
+    const Generator *drafting; // its counters, in a test with draft tokens; otherwise NULL
+    Buffer out;                // results: rows of the table, or JSON
     JsonWriter json;
     // For the first line of the report:
     double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
@@ -60,6 +62,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     double gb = bytes * 1e-9 / sec;
     double gflop = operations * 1e-9 / sec;
     double per_thread = 1 / (sec * b->model.n_threads);
+    const Generator *g = b->drafting;
     double *first = &b->first[b->test]; // per_thread with the first number of threads
     if (*first == 0) *first = per_thread;
 
@@ -77,6 +80,11 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
         json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
         json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
         json_write_format(w, "efficiency", "%.3f", per_thread / *first);
+        if (g) {
+            json_write_int(w, "n_drafted", (int64_t)g->n_drafted);
+            json_write_int(w, "n_accepted", (int64_t)g->n_accepted);
+            json_write_int(w, "n_passes", (int64_t)g->n_decode_passes);
+        }
         json_end_object(w);
         return;
     }
@@ -87,6 +95,10 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
                   b->is_scaling ? 100 * per_thread / *first : gflop);
     buffer_printf(&b->out, " %7.0f %% %6.0f %%\n", 100 * gb / b->read_gb,
                   100 * gflop / b->peak_gflop);
+    if (g)
+        buffer_printf(&b->out, "%8s accepted %llu of %llu draft tok, %.2f tok per pass\n", "",
+                      (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted,
+                      (double)g->n_decode / (double)g->n_decode_passes);
     progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                    batch, 1 / sec);
 
@@ -168,6 +180,44 @@ static void bench_decode(Bench *b, int depth, int batch) {
     free(sec);
 }
 
+// Generates n tokens greedily, with draft tokens. The hook of a draft head is in a copy of the
+// model, so it does not slow other tests.
+static void bench_drafts(Bench *b, int n) {
+    static Pipeline p;
+    static Generator opened;
+    Sequence s;
+    Ids prompt = {0};
+    Error err;
+
+    if (!opened.model) {
+        p = (Pipeline){.options = b->options, .model = b->model, .tokenizer = b->tokenizer};
+        generator_open(&p, &opened, b->chunk, 1);
+    }
+    Generator g = opened; // with counters of its own
+    check(prompt_encode(&p, b->options, str_of("Once upon a time"), true, &prompt, &err), &err);
+    Request r = {.prompt = prompt.data,
+                 .n_prompt = prompt.len,
+                 .max_tokens = n + 1, // the last one is not fed
+                 .max_context = p.model.config.max_context,
+                 .ignore_eos = true,
+                 .sample = {.top_p = 1, .repeat_penalty = 1}};
+
+    Session *session = session_new(&p.model.kv);
+    sequence_start(&s, &g, &r, session);
+    while (generate_step(&g, (Sequence *[]){&s}, 1)) {
+    }
+    check(s.finish != FINISH_ERROR, &s.error);
+
+    int n_rows = n + (int)(g.n_drafted - g.n_accepted), n_passes = (int)g.n_decode_passes;
+    b->drafting = &g;
+    report_test(b, "spec", n, 0, 1, g.decode_sec / n, n_passes * pass_bytes(&p.model, 1, 1, 0) / n,
+                pass_operations(&p.model, n_rows, n_rows, 0) / n);
+    b->drafting = NULL;
+    sequence_free(&s);
+    session_free(session);
+    free(prompt.data);
+}
+
 // Seconds to open model and vocabulary, and to compute the first token after a prompt of one token.
 static double first_token_sec(const Options *o) {
     Model m;
@@ -213,10 +263,10 @@ void bench_prepare(Options *o) {
 }
 
 // Takes the first test of a list: pN prefills N tokens, dN decodes at a depth of N, bN decodes N
-// sequences together. Returns the rest.
+// sequences together, sN generates N tokens with draft tokens. Returns the rest.
 static const char *take_test(const char *at, int64_t *n) {
     const char *rest = *at ? take_number(at + 1, n) : NULL;
-    if (!rest || !strchr("pdb", *at) || *n < (*at == 'd' ? 0 : 1) ||
+    if (!rest || !strchr("pdbs", *at) || *n < (*at == 'd' ? 0 : 1) ||
         *n > (*at == 'b' ? 1024 : 1 << 24))
         die(EXIT_USAGE, "--tests: expected a list like p512,d4096,b16, found \"%.20s\"", at);
     return rest;
@@ -232,12 +282,17 @@ static void run_tests(Bench *b, const char *list) {
         bool is_prefill = *at == 'p';
         int batch = *at == 'b' ? (int)n : 1;
         int depth = *at == 'd' ? (int)n : 0;
-        int positions = is_prefill ? (int)n : depth + b->decode_rounds + 1;
+        int positions = is_prefill || *at == 's' ? (int)n : depth + b->decode_rounds + 1;
         if (positions > b->model.config.max_context ||
             !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
             if (!b->options->is_json)
                 buffer_printf(&b->out, "%c%-7lld does not fit the context or the memory\n", *at,
                               (long long)n);
+            continue;
+        }
+
+        if (*at == 's') {
+            bench_drafts(b, (int)n);
             continue;
         }
 
@@ -292,6 +347,8 @@ int command_bench(const Options *o) {
                  .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS};
 
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
+    if (o->draft) all = "d0,s256";
+    if (o->draft && b->is_scaling) die(EXIT_USAGE, "--draft: expected one number in -t");
     const char *tests = o->tests ? o->tests : all;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     const char *rest = tests;

@@ -305,6 +305,8 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         json_write_int(&w, "n_context", c->session->n_tokens);
         json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
         json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
+        json_write_int(&w, "n_drafted", (int64_t)g->n_drafted);
+        json_write_int(&w, "n_accepted", (int64_t)g->n_accepted);
         text_print_json(&w);
     }
 
@@ -319,6 +321,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     c->prefill_sec += g->prefill_sec;
     c->decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
+    g->n_drafted = g->n_accepted = 0;
     g->prefill_sec = g->decode_sec = 0;
 }
 

@@ -22,31 +22,34 @@ enum { MAX_COMPLETIONS = 64 }; // -N
 
 // Writes a completion as members of a JSON object: its text and how it ended, tool calls, counts,
 // times and, if requested, the log-probabilities of its tokens.
-static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s, const Reply *r) {
+static void write_completion(JsonWriter *w, const Generator *g, const Sequence *s, const Reply *r) {
     completion_write(w, "text", r, s, s->request.n_prompt);
     json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
     json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
     if (s->request.n_logprobs)
-        completion_write_logprobs(w, "logprobs", p->tokenizer, s->logprobs, s->n_generated,
+        completion_write_logprobs(w, "logprobs", g->tokenizer, s->logprobs, s->n_generated,
                                   s->request.n_logprobs, false);
 }
 
-// One completion is the object itself; several are items of "choices".
-static void print_json(const Pipeline *p, const Sequence *s, const Reply *replies, int n) {
+// One completion is the object itself; several are items of "choices". The draft tokens are those
+// of all.
+static void print_json(const Generator *g, const Sequence *s, const Reply *replies, int n) {
     Buffer out = {0};
     JsonWriter w = json_object(&out);
     if (n == 1) {
-        write_completion(&w, p, s, replies);
+        write_completion(&w, g, s, replies);
     } else {
         json_begin_array(&w, "choices");
         for (int i = 0; i < n; i++) {
             json_begin_object(&w, NULL);
-            write_completion(&w, p, &s[i], &replies[i]);
+            write_completion(&w, g, &s[i], &replies[i]);
             json_end_object(&w);
         }
         json_end_array(&w);
     }
 
+    json_write_int(&w, "n_drafted", (int64_t)g->n_drafted);
+    json_write_int(&w, "n_accepted", (int64_t)g->n_accepted);
     text_print_json(&w);
 }
 
@@ -140,12 +143,11 @@ int command_run(const Options *given) {
     signals_defer(SIGINT);
     generate_n(&p, &g, answer, &request, completions, n);
 
-    // Errors during generation: memory, or logits that are not finite.
-    for (int i = 0; i < n; i++)
-        if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
-
     int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
     for (int i = 0; i < n; i++) {
+        // Errors during generation: memory, or logits that are not finite.
+        if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
+
         const Template *tpl = o->is_raw ? NULL : &p.tpl;
         completion_parse(&replies[i], tpl, p.tokenizer, &completions[i],
                          (ToolOffer){.tools = p.tools}, 0);
@@ -156,7 +158,7 @@ int command_run(const Options *given) {
     }
 
     if (o->is_json)
-        print_json(&p, completions, replies, n);
+        print_json(&g, completions, replies, n);
     else if (n > 1)
         print_completions(o, buffer_str(&prompt), completions, n);
     else if (!str_ends_with(buffer_str(&s->text), "\n"))

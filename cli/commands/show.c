@@ -101,6 +101,9 @@ static void print_family(const Model *m) {
                       (double)family_attn_scale(f, m->config.head_dim, 0), f->logit_scale);
     if (f->temperature > 0) buffer_printf(&list, ", attention temperature %g", f->temperature);
     if (f->window > 0) buffer_printf(&list, ", sliding window of %g", f->window);
+    if (f->head_tensors)
+        buffer_printf(&list, ", drafts %d of the target's tokens",
+                      m->output.rows ? m->output.rows : m->config.vocab_size);
 
     printf("%-14s%s (%s)%s\n", "family", f->name, f->architecture,
            list.len ? list.data : ", as Llama 3.1");
@@ -158,8 +161,9 @@ static void print_model(const Model *m, const Options *o) {
         if (x->n_groups > 1) printf(", %d of %d groups", x->n_groups_used, x->n_groups);
         printf(": %s per token\n", scaled(size, token.weights, " weights"));
     }
-    printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
-           m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
+    const char *output = m->output.data == m->embed.data ? "tied to the embedding" : "own matrix";
+    if (m->family.head_tensors && *output == 't') output = "the target's matrix";
+    printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size, output,
            (double)c->norm_eps);
 
     printf("%-14s%d positions\n", "context", c->max_context);
@@ -291,6 +295,7 @@ static void check_weights(const Options *o, const Gguf *g, char checksum[CHECKSU
 int command_show(const Options *o) {
     static Gguf file;
     static Model model;
+    ModelOptions options = o->model_options;
     char checksum[CHECKSUM_HEX] = "";
     Error err;
 
@@ -299,7 +304,8 @@ int command_show(const Options *o) {
     // The weights are checked before a model is built from them.
     bool is_model = file.n_tensors > 0;
     if (is_model && (o->is_check || o->is_verify)) check_weights(o, &file, checksum);
-    if (is_model && !model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
+    options.is_draft = true;
+    if (is_model && !model_bind(&model, &file, &options, &err)) die_error(&err);
     const Gguf *g = is_model ? &model.file : &file;
 
     if (o->is_json) {

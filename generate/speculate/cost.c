@@ -1,10 +1,13 @@
 // See cost.h for the equation.
 #include "generate/speculate/cost.h"
 
+double cost_average(double mean, double sec) {
+    if (mean == 0) return sec;
+    return 0.8 * mean + 0.2 * (sec < 2 * mean ? sec : 2 * mean);
+}
+
 void cost_record(CostModel *c, int n, double sec) {
-    if (n < 1 || n > COST_MAX_TOKENS) return;
-    double *mean = &c->sec[n];
-    *mean = *mean == 0 ? sec : 0.8 * *mean + 0.2 * sec;
+    if (n >= 1 && n <= COST_MAX_TOKENS) c->sec[n] = cost_average(c->sec[n], sec);
 }
 
 // Interpolates linearly between measured lengths. Beyond the longest measured one, the time grows
@@ -33,11 +36,13 @@ int cost_choose(const CostModel *c, int n_base, const float *p_accept, int n,
     double best_rate = n_base / base_sec * 1.05;
     int best = 0;
 
-    double p_all = 1, n_expected = n_base; // p_1 p_2 ... p_k, and E(k) of cost.h
-    for (int k = 1; k <= n; k++) {
+    double p_all = 1, n_expected = n_base;         // p_1 p_2 ... p_k, and E(k) of cost.h
+    for (int k = 1; k <= n && p_all > 0.01; k++) { // further drafts are hardly ever accepted
         p_all *= (double)p_accept[k - 1];
         n_expected += p_all;
-        double rate = n_expected / (cost_estimate(c, n_base + k) + k * sec_per_draft);
+        double sec = cost_estimate(c, n_base + k);
+        if (sec < base_sec) sec = base_sec; // a longer pass is faster by measurement noise only
+        double rate = n_expected / (sec + k * sec_per_draft);
         if (rate <= best_rate) continue;
 
         best_rate = rate;

@@ -26,6 +26,9 @@ typedef struct {
     double bytes[COST_MAX_TOKENS + 1];
 } CostModel;
 
+// An exponentially decayed mean (0: none yet) with one more time. A time counts as at most twice
+// the mean, so that a thread that lost its core for a while does not look like a slow pass.
+double cost_average(double mean, double sec);
 // Records that a pass over n tokens took `sec` seconds.
 void cost_record(CostModel *c, int n, double sec);
 // t(n) in seconds; 0 if no pass has been measured.

@@ -1,5 +1,5 @@
-// Chooses between prompt lookup and the draft model, and keeps their statistics. All sequences of a
-// generator share a Speculation. Each has a Drafter.
+// Chooses between prompt lookup and the draft model or head. All sequences of a generator share a
+// Speculation. Each has a Drafter.
 #include "generate/speculate/speculate.h"
 #include "generate/speculate/cost.h"
 #include "generate/speculate/draft.h"
@@ -9,21 +9,22 @@ struct Speculation {
     DraftModel *draft_model; // NULL: none
     bool has_lookup;
     CostModel cost;
-    SpeculationStats stats;
 };
 
 struct Drafter {
     Speculation *shared;
     PromptLookup *lookup;   // NULL: no prompt lookup
     Sampler *draft_sampler; // samples from the draft model; NULL: no draft model
-    int n_drafted;          // tokens of the latest draft
-    bool is_by_model;       // the draft model drafted them
+    HeadState head;         // of a draft head; no session: none
+    int n_drafted;          // tokens that the draft model or head has drafted for this pass
 };
 
-Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup) {
+Speculation *speculation_new(Model *m, Model *draft, bool has_lookup, int max_steps, Error *err) {
     if (!draft && !has_lookup) return NULL;
     Speculation *sp = xalloc(1, sizeof *sp);
-    *sp = (Speculation){.draft_model = draft ? draft_new(draft) : NULL, .has_lookup = has_lookup};
+    *sp = (Speculation){.has_lookup = has_lookup};
+    if (draft) sp->draft_model = draft_new(draft, m, max_steps, err);
+    if (draft && !sp->draft_model) return NULL;
     for (int n = 1; m->config.experts.n_experts && n <= COST_MAX_TOKENS; n++)
         sp->cost.bytes[n] = model_pass_size(m, n).bytes;
     return sp;
@@ -41,6 +42,8 @@ void speculation_end(Drafter *d) {
     if (!d) return;
     lookup_free(d->lookup);
     sampler_free(d->draft_sampler);
+    session_free(d->head.session);
+    free(d->head.features);
     free(d);
 }
 
@@ -61,36 +64,27 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
     }
 
     if (n_found > max) n_found = max;
-    d->n_drafted = cost_choose(&sp->cost, n_base, p_accept, n_found, 0);
-    memcpy(out, found, (size_t)d->n_drafted * sizeof *out);
+    int n = cost_choose(&sp->cost, n_base, p_accept, n_found, 0);
+    memcpy(out, found, (size_t)n * sizeof *out);
 
-    // The draft model runs for a single sequence only. In a batch, its time would delay the other
-    // sequences.
-    d->is_by_model = d->n_drafted == 0 && d->draft_sampler && n_base == 1;
-    if (d->is_by_model) {
-        double sec = draft_estimate(sp->draft_model, p_accept, max);
-        int n = cost_choose(&sp->cost, n_base, p_accept, max, sec);
-        d->n_drafted =
-            draft_generate(sp->draft_model, d->draft_sampler, sampler, session, pending, out, n);
-    }
-
+    // A draft model runs for a single sequence only. In a batch, its time would delay the other
+    // sequences. A head reads less than a twentieth of the target's weights.
+    if (n > 0 || !sp->draft_model || (n_base > 1 && !d->head.session)) return n;
+    double sec = draft_estimate(sp->draft_model, p_accept, max);
+    n = cost_choose(&sp->cost, n_base, p_accept, max, sec);
+    d->n_drafted = draft_generate(sp->draft_model, &d->head, d->draft_sampler, sampler, session,
+                                  pending, out, n);
     return d->n_drafted;
 }
 
-void speculation_accept(Drafter *d, int n_accepted) {
-    if (!d || !d->n_drafted) return;
-    if (d->is_by_model) draft_record(d->shared->draft_model, n_accepted, d->n_drafted);
-    d->shared->stats.n_drafted += (uint64_t)d->n_drafted;
-    d->shared->stats.n_accepted += (uint64_t)n_accepted;
+void speculation_accept(Drafter *d, const Session *session, int row, int n) {
+    DraftModel *m = d ? d->shared->draft_model : NULL;
+    if (!m) return;
+    if (m->head) head_keep(m->head, &d->head, session->n_tokens - n, row, n);
+    draft_record(m, n - 1, d->n_drafted);
     d->n_drafted = 0;
 }
 
 void speculation_record_pass(Speculation *sp, int n, double sec) {
     if (sp) cost_record(&sp->cost, n, sec);
-}
-
-SpeculationStats speculation_take_stats(Speculation *sp) {
-    SpeculationStats stats = sp ? sp->stats : (SpeculationStats){0};
-    if (sp) sp->stats = (SpeculationStats){0};
-    return stats;
 }

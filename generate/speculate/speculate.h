@@ -3,7 +3,8 @@
 //
 // The generation loop calls speculation_draft() before a pass and speculation_accept() after it,
 // for each sequence. Drafts come from prompt lookup (lookup.h) or, if it finds none, from a draft
-// model (draft.h). The cost model (cost.h) decides how many are worth verifying.
+// model (draft.h) or an EAGLE-3 head (head.h). The cost model (cost.h) decides how many are worth
+// verifying.
 //
 // Drafts never change the output: the caller samples every position as it would without them and
 // accepts a draft only if it is the sampled token. A wrong draft costs time, nothing else.
@@ -15,13 +16,15 @@
 
 enum { SPECULATE_MAX_DRAFT = LOOKUP_MAX_DRAFT }; // most tokens per draft
 
-// Draft model, cost model and statistics of a generator. All functions accept NULL: no speculation.
+// Draft model or head, and cost model of a generator. All functions accept NULL: no speculation.
 typedef struct Speculation Speculation;
 // State of one sequence.
 typedef struct Drafter Drafter;
 
-// m: the target model. draft: a model with its vocabulary, or NULL. It must outlive the result.
-Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup);
+// m: the target model, whose passes have up to max_steps steps. draft: a model with its vocabulary
+// or a head, or NULL. Both must outlive the result. NULL with err (exit 3) if the head does not fit
+// the target, NULL without err if nothing drafts.
+Speculation *speculation_new(Model *m, Model *draft, bool has_lookup, int max_steps, Error *err);
 
 // Starts a sequence that is sampled with these options.
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab);
@@ -32,13 +35,8 @@ void speculation_end(Drafter *d);
 // these drafts, including `pending`.
 int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
                       int n_base, int *out, int max);
-// Records that the first n_accepted tokens of the latest draft were accepted.
-void speculation_accept(Drafter *d, int n_accepted);
+// Records that the session has kept n tokens of a pass, whose first step was step `row` of the
+// pass: of a prompt, or the pending token and the accepted tokens of the latest draft.
+void speculation_accept(Drafter *d, const Session *session, int row, int n);
 // Records that a pass over n tokens, none of a prompt, took `sec` seconds.
 void speculation_record_pass(Speculation *sp, int n, double sec);
-
-typedef struct {
-    uint64_t n_drafted, n_accepted; // draft tokens verified; of these, accepted
-} SpeculationStats;
-// Returns the statistics since the last call.
-SpeculationStats speculation_take_stats(Speculation *sp);

@@ -4,7 +4,9 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-Speculation *speculation_new(const Model *m, const Model *draft, bool has_lookup) { return NULL; }
+Speculation *speculation_new(Model *m, Model *draft, bool has_lookup, int max_steps, Error *err) {
+    return NULL;
+}
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
     return NULL;
 }
@@ -13,6 +15,5 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
                       int n_base, int *out, int max) {
     return 0;
 }
-void speculation_accept(Drafter *d, int n_accepted) {}
+void speculation_accept(Drafter *d, const Session *session, int row, int n) {}
 void speculation_record_pass(Speculation *sp, int n, double sec) {}
-SpeculationStats speculation_take_stats(Speculation *sp) { return (SpeculationStats){0}; }

@@ -89,6 +89,10 @@ def read_config(directory):
         outer = {key: config[key] for key in ("tie_word_embeddings",) if config.get(key) is not None}
         config = dict(config["text_config"], has_other_parts=True, **outer)
 
+    # A draft head of speculators, whose layer is described by an object of its own.
+    if config.get("transformer_layer_config"):
+        config = {**config, **config["transformer_layer_config"]}
+
     has_null_as_absent = NUMBERS.split() + ["tie_word_embeddings"]  # sliding_window: null is no window
     config = {key: v for key, v in config.items() if v is not None or key not in has_null_as_absent}
     model_type = config.get("model_type")

@@ -12,7 +12,7 @@ INTEGERS = """hidden_size intermediate_size num_hidden_layers num_attention_head
     num_experts n_routed_experts moe_num_experts num_experts_per_tok moe_k first_k_dense_replace moe_layer_start_index
     moe_layer_end_index moe_layer_interval moe_intermediate_size n_shared_experts num_shared_experts
     moe_num_shared_experts moe_shared_expert_intermediate_size shared_expert_intermediate_size shared_intermediate_size
-    n_group topk_group"""
+    n_group topk_group draft_vocab_size target_hidden_size"""
 NUMBERS = """rms_norm_eps rope_theta embedding_multiplier residual_multiplier attention_multiplier logits_scaling
     partial_rotary_factor routed_scaling_factor"""
 ROPE = {"rope_type": str, "type": str, "original_max_position_embeddings": int, "truncate": bool}
@@ -33,10 +33,12 @@ STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], single=
 CONFIG = {"model_type": str, "architectures": [str], "hidden_act": str, "layer_types": [str], "no_rope_layers": [int],
           "mlp_only_layers": [int], "eos_token_id": IDS, "_name_or_path": str, "tie_word_embeddings": bool,
           "rope_scaling": {**ROPE, **ROPE_BY_LAYER_TYPE}, "rope_parameters": {**ROPE, **ROPE_BY_LAYER_TYPE},
-          "use_sliding_window": bool, "norm_topk_prob": bool, "score_function": str, "scoring_func": str}
+          "use_sliding_window": bool, "norm_topk_prob": bool, "score_function": str, "scoring_func": str,
+          "speculators_model_type": str, "norm_before_residual": bool, "norm_before_fc": bool,
+          "eagle_aux_hidden_state_layer_ids": [int]}
 CONFIG.update((key, int) for key in INTEGERS.split())
 CONFIG.update((key, NUMBER) for key in NUMBERS.split())
-CONFIG["text_config"] = CONFIG
+CONFIG["text_config"] = CONFIG["transformer_layer_config"] = CONFIG["eagle_config"] = CONFIG
 
 SHAPES = {
     "config.json": CONFIG,
