@@ -294,7 +294,7 @@ def start_from_teacher(student, teacher, spm, bpe, texts):
 
 
 def read_gguf(path):
-    """(metadata, tensors as f32) of a file written by export()."""
+    """(metadata, tensors as f32) of a file with tensors of the types F32, F16 and Q8_0."""
     data, at = open(path, "rb").read(), 4
 
     def take(form):
@@ -310,7 +310,8 @@ def read_gguf(path):
         if kind == 9:
             kind, n = take("IQ")
             return [value(kind) for _ in range(n)]
-        return text() if kind == 8 else take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+        return text() if kind == 8 else take({0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+                                                 12: "d"}[kind])
 
     _, n_tensors, n_values = take("IQQ")
     metadata, tensors, places = {}, {}, {}
@@ -324,8 +325,10 @@ def read_gguf(path):
     at += -at % ALIGNMENT
     for name, (shape, kind, offset) in places.items():
         n = int(np.prod(shape))
-        if kind == TYPES["f32"][0]:
-            x = np.frombuffer(data, np.float32, n, at + offset)
+        if kind in (TYPES["f32"][0], TYPES["f16"][0]):
+            x = np.frombuffer(data, np.float16 if kind == TYPES["f16"][0] else np.float32, n, at + offset).astype(np.float32)
+        elif kind != TYPES["q8_0"][0]:
+            sys.exit("%s: %s is of type %d; quantize the file to F16 or Q8_0" % (path, name, kind))
         else:
             blocks = np.frombuffer(data, np.dtype([("d", np.float16), ("q", np.int8, 32)]), n // 32, at + offset)
             x = blocks["d"][:, None].astype(np.float32) * blocks["q"]
