@@ -112,9 +112,9 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
 // rows together: on 16 threads, 128 chunks of 48 rows of 4096 weights.
 //
 // Decode divides a chunk into four or eight streams. The beginning of a stream is not prefetched,
-// so its chunks are longer: in place of 64 rows, 240 take 0.79 of the time for a 1B Q4_K_M on AVX2
-// and 0.90 on AVX-512 (Zen 4, one thread, 2026-11-28). With 256 rows the streams are often whole
-// pages apart and compete for the same sets of L1.
+// so long streams are faster: chunks of 240 rows take 0.79 (AVX2) and 0.90 (AVX-512) of the time of
+// chunks of 64 rows (1B Q4_K_M, Zen 4, one thread, 2026-11-28). With 256 rows, streams of most
+// types are whole pages apart and compete for the same sets of L1.
 static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows) {
     enum { MIN_CHUNK = 8, MAX_CHUNK = 64, MAX_GEMV_CHUNK = 240, CHUNKS_PER_THREAD = 8 };
     int most = k == &kernel.gemm_large[type] ? kernel.gemm_large_rows : MAX_CHUNK;
