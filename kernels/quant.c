@@ -136,26 +136,26 @@ static void unpack_q3_k(const void *block, QuantBlock *out) {
             out->q[32 * s + l] = (int8_t)(out->q[32 * s + l] + ((b->hmask[l] >> s & 1) << 2) - 4);
 }
 
-// The 6-bit scales and minima of Q4_K and Q5_K.
-static void unpack_scales(QuantBlock *out, const uint8_t s[12], float d, float dmin) {
+// The 6-bit scales and minima of Q4_K and Q5_K, and the lower four bits of the weights.
+static void unpack_k_nibbles(QuantBlock *out, const uint8_t s[12], float d, float dmin,
+                             const uint8_t *qs) {
     for (int j = 0; j < 4; j++) {
         set_group32(out, j, d * (float)(s[j] & 63), dmin * (float)(s[j + 4] & 63));
         set_group32(out, j + 4, d * (float)((s[j + 8] & 15) | s[j] >> 6 << 4),
                     dmin * (float)(s[j + 8] >> 4 | s[j + 4] >> 6 << 4));
     }
+    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, qs + 32 * p, 32, 0);
 }
 
 static void unpack_q4_k(const void *block, QuantBlock *out) {
     const BlockQ4_K *b = block;
-    unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
-    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, b->qs + 32 * p, 32, 0);
+    unpack_k_nibbles(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin), b->qs);
 }
 
 // Q5_K is Q4_K with fifth bits: bit s of qh[l] belongs to weight 32 s + l.
 static void unpack_q5_k(const void *block, QuantBlock *out) {
     const BlockQ5_K *b = block;
-    unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
-    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, b->qs + 32 * p, 32, 0);
+    unpack_k_nibbles(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin), b->qs);
     for (int s = 0; s < 8; s++)
         for (int l = 0; l < 32; l++)
             out->q[32 * s + l] = (int8_t)(out->q[32 * s + l] + ((b->qh[l] >> s & 1) << 4));

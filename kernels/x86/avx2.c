@@ -352,18 +352,11 @@ DEFINE_PANEL(32, 1)
 DEFINE_PANEL(32, 4)
 DEFINE_PANEL(32, 8)
 
-INLINE Avx2Panel avx2_panel(Type type) {
-    const int fit = int16_sums(type), n = IS_VNNI ? min_int(fit, 1) : fit;
-    const bool is_16 = type_info(type)->group == 16;
-
-    switch (n) {
-    case 0: return panel_32_0;
-    case 1: return is_16 ? panel_16_1 : panel_32_1;
-    case 2: return panel_16_2;
-    case 4: return is_16 ? panel_16_4 : panel_32_4;
-    default: return panel_32_8;
-    }
-}
+// By group of 16 or 32, and n_int16.
+#define UNLESS_VNNI(panel) (IS_VNNI ? NULL : (panel))
+static const Avx2Panel panels[2][9] = {
+    {[1] = panel_16_1, [2] = UNLESS_VNNI(panel_16_2), [4] = UNLESS_VNNI(panel_16_4)},
+    {panel_32_0, panel_32_1, [4] = UNLESS_VNNI(panel_32_4), [8] = UNLESS_VNNI(panel_32_8)}};
 
 // One line is prefetched for each row that is unpacked. The other lines are spread evenly over the
 // groups of columns that are multiplied.
@@ -390,7 +383,8 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    avx2_panel(type)(s, r, t, n);
+    const int n_int16 = int16_sums(type);
+    panels[type_info(type)->group == 32][IS_VNNI ? min_int(n_int16, 1) : n_int16](s, r, t, n);
 }
 
 INLINE void gemm_rows(const Matmul *p, Type type) {
