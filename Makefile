@@ -30,7 +30,9 @@ PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
 # Modules without hot loops compile in half the time at -O1. Another -O in CFLAGS applies to all files.
 COLD    := cli/% $(patsubst %.c,%,$(wildcard chat/*.c chat/jinja/*.c constrain/schema_*.c)) \
-           $(addprefix constrain/,formats gbnf grammar number pattern regex)
+           $(addprefix constrain/,formats gbnf grammar number pattern regex) \
+           base/files base/os/% gguf/family model/load generate/answer generate/cache/cache \
+           $(addprefix quantize/,calibrate gguf_writer mixture quantize)
 $(COLD:%=$(BUILD)/%.o): OPTIMIZE := $(if $(filter -O3,$(CFLAGS)),-O1)
 # Otherwise gcc does not vectorize minima, maxima and rounding.
 $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math

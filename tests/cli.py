@@ -49,6 +49,11 @@ def slow(f):
     return f
 
 
+def in_ci(more, fewer):
+    """`more` in .ci/run, which sets LLAMA31_CI, otherwise `fewer`: the sizes of a test."""
+    return more if os.environ.get("LLAMA31_CI") else fewer
+
+
 def check(condition, *why):
     if not condition:
         raise AssertionError(" ".join(str(w) for w in why) or "condition")
@@ -162,7 +167,7 @@ def main(suite, *modules):
 
         needs = inspect.signature(f).parameters
         try:
-            if hasattr(f, "is_slow") and not os.environ.get("LLAMA31_CI"):
+            if hasattr(f, "is_slow") and not in_ci(True, False):
                 raise Skip("slow; LLAMA31_CI=1 runs it")
             requires(*modules)
             if "cli" in needs:

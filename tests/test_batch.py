@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, main, matches, read_lines, requires, run_batch, same, slow,
+from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
                  test)
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
@@ -61,9 +61,9 @@ def loops(cli):
 
 @test
 def answers_equal_run(cli):
-    """200 records, greedy and seeded, with and without penalties, equal 200 single runs for any --parallel and -t."""
+    """Records, greedy and seeded, with and without penalties, equal as many single runs for any --parallel and -t."""
     records = []
-    for i, r in enumerate(requests(200)):
+    for i, r in enumerate(requests(in_ci(200, 60))):
         if i % 4 == 1:
             r.update(temperature=0.9, seed=i, top_p=0.9)
         if i % 4 == 2:

@@ -453,7 +453,7 @@ def other_constraints(cli):
     grammar = 'root ::= word (" " word){2}\nword ::= [a-z]{1,6}'
     results = run_batch(cli, [dict(r, prompt="The cat", temperature=1.5, seed=3, id=k) for k, r in {
         "choices": {"choices": ["yes", "no", "maybe"]}, "regex": {"regex": "[0-9]{3}-[0-9]{2}"},
-        "grammar": {"grammar": grammar}, "object": {"response_format": {"type": "json_object"}, "max_tokens": 3000},
+        "grammar": {"grammar": grammar}, "object": {"response_format": {"type": "json_object"}, "max_tokens": 500},
         "text": {"response_format": {"type": "text"}, "max_tokens": 3}}.items()], code=(0, 6))
     check(results["choices"]["text"] in ("yes", "no", "maybe"), results["choices"])
     check(re.fullmatch("[0-9]{3}-[0-9]{2}", results["regex"]["text"]), results["regex"])

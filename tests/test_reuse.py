@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, change_byte, check, main, requires, same, slow, test
+from cli import ROOT, SCRIPTS, Skip, change_byte, check, in_ci, main, requires, same, slow, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -43,9 +43,10 @@ def answer(cli, env, prompt, *args):
 def lookup_changes_nothing(cli):
     requires("speculate")
     n_drafted = 0
-    for env in backends(cli):
+    for n, env in enumerate(backends(cli)):
         for i, prompt in enumerate(PROMPTS):
-            for how in (["--temp", 0, "--seed", 1], ["--temp", 0.7, "--seed", i], ["--seed", i, "--repeat-penalty", 1.2]):
+            hows = ["--temp", 0, "--seed", 1], ["--temp", 0.7, "--seed", i], ["--seed", i, "--repeat-penalty", 1.2]
+            for how in in_ci(hows, [hows[(n + i) % 3]]):  # sampling is the same code on all backends
                 plain = answer(cli, env, prompt, "--no-lookup", *how)
                 same(answer(cli, env, prompt, *how), plain, (env["LLAMA31_ISA"], prompt, how))
         err = cli.run("run", "-v", "--raw", "-n", 120, "--ignore-eos", "--temp", 0, PROMPTS[2], env=env)[1]

@@ -5,7 +5,7 @@ import lzma
 import os
 import re
 
-from cli import GOLDEN, ROOT, call, check, main, same, test
+from cli import GOLDEN, ROOT, call, check, main, same, slow, test
 
 MODEL = os.path.join(ROOT, "stories", "stories.gguf")
 NATS_PER_BYTE = 0.49339 * 0.75  # 25 % below stories260K on the same stories
@@ -21,6 +21,7 @@ def size():
 
 
 @test
+@slow
 def heldout(cli):
     """200 stories of the teacher model at temperature 0.8, each scored in a context of its own."""
     with lzma.open(os.path.join(GOLDEN, "heldout_stories.txt.xz"), "rt", encoding="utf-8") as f:
@@ -33,6 +34,7 @@ def heldout(cli):
 
 
 @test
+@slow
 def instruction():
     """Of 20 stories about a dog and a red ball, at least 14 mention both and end with a stop token."""
     good = 0
