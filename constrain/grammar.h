@@ -108,12 +108,14 @@ Grammar *grammar_of_dfa(Dfa d);
 
 // Adds a trie of n sorted distinct strings and returns its root.
 int trie_add(Grammar *g, const Str *strings, int n);
+// Appends string i of the list.
+void trie_put_string(Buffer *out, const Grammar *g, int root, int i);
 // Index of the first child whose code is at least `code`, which may be past the last child.
 int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 // The child of a node, or NONE.
 int trie_child(const Grammar *g, int node, uint32_t code);
 
 // Completes a grammar after all definitions have been added. Removes alternatives that no text
-// matches, so that the machine never enters a dead end. False with err if the budget is exceeded or
-// the machine does not support an object.
+// matches, so that the machine never enters a dead end; none if the root is impossible. False with
+// err if the budget is exceeded or the machine does not support an object.
 bool grammar_finish(Grammar *g, Budget *budget);

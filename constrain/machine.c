@@ -523,6 +523,55 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)[byte] = next;
 }
 
+long machine_work(const Machine *m, uint32_t config, long *to) {
+    uint32_t n, n_below;
+    const State *states = config_states(m, config, &n);
+    *to = n;
+    for (uint32_t i = 0; i < n; i++) {
+        stack_set(&m->stacks, states[i].stack.below, &n_below);
+        *to += n_below;
+    }
+    return n;
+}
+
+static void add_byte(uint64_t bytes[4], int b) { bytes[b / 64] |= (uint64_t)1 << (b & 63); }
+
+// Adds the ASCII characters of a range with which a state has a step. Ranges are bisected, because
+// most states have one or two such characters.
+static void add_ascii(const Machine *m, const State *s, CodeRange r, uint64_t bytes[4]) {
+    uint32_t middle = (r.lo + r.hi) / 2;
+    if (!has_step(m, s, r)) return;
+    if (r.lo == r.hi) {
+        add_byte(bytes, (int)r.lo);
+    } else {
+        add_ascii(m, s, (CodeRange){r.lo, middle}, bytes);
+        add_ascii(m, s, (CodeRange){middle + 1, r.hi}, bytes);
+    }
+}
+
+void machine_next(const Machine *m, uint32_t config, uint64_t bytes[4]) {
+    static const char structure[] = " \n{}[],:\"-0123456789tfn"; // outside strings
+    uint32_t n;
+    const State *states = config_states(m, config, &n);
+    memset(bytes, 0, 4 * sizeof *bytes);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const State *s = &states[i];
+        bool is_char = s->kind == IN_TEXT || s->kind == IN_STRING || s->kind == IN_LISTED ||
+                       s->kind == IN_NAME;
+        if (s->kind == AT_VALUE || s->partial) { // any byte
+            memset(bytes, 0xff, 4 * sizeof *bytes);
+            return;
+        }
+
+        for (const char *b = is_char ? "\"\\" : structure; s->kind != IN_TEXT && *b; b++)
+            add_byte(bytes, *b);
+        if (!is_char) continue;
+        add_ascii(m, s, (CodeRange){0, 0x7f}, bytes);
+        if (has_step(m, s, (CodeRange){0x80, CODE_MAX})) bytes[2] = bytes[3] = UINT64_MAX;
+    }
+}
+
 bool machine_is_end(const Machine *m, uint32_t config) {
     uint32_t n;
     const State *s = config_states(m, config, &n); // AT_END comes first: all its bytes are 0

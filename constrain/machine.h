@@ -49,6 +49,11 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
+// The number of states of a configuration, which is the work of a step from it. *to is the
+// work of a step to it: its states and the stacks below them.
+long machine_work(const Machine *m, uint32_t config, long *to);
+// Sets the bits of a superset of the bytes with which a configuration has a step.
+void machine_next(const Machine *m, uint32_t config, uint64_t bytes[4]);
 // True if the text may end here. False for DEAD.
 bool machine_is_end(const Machine *m, uint32_t config);
 // True if the text ends in the middle of a character. False for DEAD.

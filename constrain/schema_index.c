@@ -1,5 +1,5 @@
-// The index of a schema: checks the kind of every keyword's value before any keyword is used, and
-// finds what $ref refers to.
+// The index of a schema: checks the kind of every keyword's value before any keyword is used, finds
+// schemas that are equal except for annotations, and finds what $ref refers to.
 //
 // A resource is a schema with an $id, or the root. A $ref is a JSON pointer into the resource
 // around it: "#" or "#/...". References to other resources, which need URIs, and to anchors are
@@ -19,9 +19,10 @@ static bool is_resource(const SchemaCompiler *c, const Json *schema) {
     return id && !is_hidden && id->string.len && id->string.data[0] != '#';
 }
 
-// Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
+// Checks the value of a keyword, or an item or member of it. Indexes the schemas in it. Appends
+// what it means to `content`.
 static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
-                        KeywordValue expected, const Json *resource) {
+                        KeywordValue expected, const Json *resource, Buffer *content) {
     static const struct {
         unsigned kinds; // bits of JsonKind; 0: any
         const char *what;
@@ -46,8 +47,12 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     };
 
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
-    if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
-        return schema_index(c, value, resource);
+    if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY)) {
+        if (!schema_index(c, value, resource)) return false;
+        const Json *same = value->kind == JSON_OBJECT ? schema_info(c, value)->same : NULL;
+        buffer_printf(content, "%p%d ", (const void *)same, value->boolean);
+        return true;
+    }
 
     bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
@@ -57,28 +62,51 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
                            rules[expected].what);
 
     KeywordValue items = rules[expected].items;
-    for (const Json *v = items ? value->child : NULL; v; v = v->next)
-        if (!index_value(c, u, v, items, resource)) return false;
+    if (!items || value->kind < JSON_ARRAY)
+        json_write_value(&(JsonWriter){.out = content}, NULL, value, NULL);
+    buffer_printf(content, "[%d ", value->n_items);
+    for (const Json *v = items ? value->child : NULL; v; v = v->next) {
+        if (value->kind == JSON_OBJECT) json_quote(content, v->key);
+        if (!index_value(c, u, v, items, resource, content)) return false;
+    }
     return true;
+}
+
+SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema) {
+    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
+    return (SchemaInfo *)c->indexed.values[i];
 }
 
 // Indexes a schema inside a resource, and all schemas inside it.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
-    bool is_new;
+    bool is_new, ok = true;
     int i = intern_add(&c->indexed, &schema, sizeof schema, &is_new);
-    if (!is_new) return true;
-    if (schema->kind == JSON_BOOL) return true;
+    if (!is_new || schema->kind == JSON_BOOL) return true;
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
 
     if (is_resource(c, schema)) resource = schema;
-    c->indexed.values[i] = resource;
-    for (const Json *k = schema->child; k; k = k->next) {
+    SchemaInfo *info = arena_alloc(&c->arena, 1, sizeof *info);
+    *info = (SchemaInfo){resource, schema, TYPE_ANY, false};
+    c->indexed.values[i] = info;
+
+    // The content is what the schema says without annotations, except for "then" and "else".
+    Buffer content = {0}, unused = {0};
+    buffer_printf(&content, "%p ", (const void *)resource);
+    for (const Json *k = schema->child; k && ok; k = k->next) {
         KeywordUse u = {.keyword = schema_keyword(c, k->key), .schema = schema, .value = k};
-        if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
+        if (!u.keyword) continue;
+        bool is_used = !u.keyword->is_annotation || u.keyword->value == VALUE_SCHEMA;
+        if (is_used) json_quote(&content, k->key);
+        ok = index_value(c, &u, k, u.keyword->value, resource, is_used ? &content : &unused);
     }
 
-    return true;
+    int same = intern_add(&c->contents, content.data, content.len, &is_new);
+    if (is_new) c->contents.values[same] = schema;
+    info->same = c->contents.values[same];
+    buffer_free(&content);
+    buffer_free(&unused);
+    return ok;
 }
 
 // $ref.
@@ -126,8 +154,10 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str ref) 
 }
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
-    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
-    const Json *resource = c->indexed.values[i];
+    int known = intern_add(&c->targets, &ref, sizeof ref, NULL);
+    if (c->targets.values[known]) return c->targets.values[known];
+
+    const Json *resource = schema_info(c, schema)->resource;
     const Json *found = follow_pointer(c, resource, ref->string);
 
     if (!found)
@@ -137,5 +167,6 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
                     SHOWN(ref->string));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
-    return found && schema_index(c, found, resource) ? found : NULL;
+    if (found && schema_index(c, found, resource)) c->targets.values[known] = found;
+    return c->targets.values[known];
 }

@@ -23,9 +23,10 @@ static int force_tokens(void *arg, int *out) {
     return n;
 }
 
-static void ban_third(void *arg, float *logits) {
+static bool ban_third(void *arg, float *logits) {
     const TestConstraint *t = arg;
     for (int i = t->n_accepted % 3; i < t->n_vocab; i += 3) logits[i] = -INFINITY;
+    return true;
 }
 
 static bool accept_token(void *arg, int token) {
