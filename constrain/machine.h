@@ -42,18 +42,17 @@ void machine_free(Machine *m);
 uint32_t machine_start(Machine *m);
 
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte);
-// (256) The configurations after each byte; UINT32_MAX: not yet computed (machine_step_slow).
+// (256) The configurations after each byte; UINT32_MAX: not yet computed (machine_step_slow). Then
+// the work of a step to the configuration: its states, and the stacks below them.
 uint32_t *machine_row(const Machine *m, uint32_t config);
+static inline long machine_work(const Machine *m, uint32_t config) {
+    return machine_row(m, config)[256];
+}
 // The configuration after one more byte; DEAD if no text continues with that byte.
 static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
-// The number of states of a configuration, which is the work of a step from it. *to is the
-// work of a step to it: its states and the stacks below them.
-long machine_work(const Machine *m, uint32_t config, long *to);
-// Sets the bits of a superset of the bytes with which a configuration has a step.
-void machine_next(const Machine *m, uint32_t config, uint64_t bytes[4]);
 // True if the text may end here. False for DEAD.
 bool machine_is_end(const Machine *m, uint32_t config);
 // True if the text ends in the middle of a character. False for DEAD.

@@ -65,7 +65,6 @@ typedef struct {
     uint32_t config; // after the bytes up to this node
     uint32_t other;  // second configuration of walk() after these bytes, or DEAD
     uint32_t end;    // first node after the subtree
-    long work;       // of a step from both
 } WalkLevel;
 
 // Tables shared by all matchers of a grammar.
@@ -79,7 +78,7 @@ typedef struct {
     int next_mask;           // number of the next mask to be computed, which replaces the oldest
     WalkLevel *path;         // (greatest depth of a trie + 2)
     uint32_t pinned;         // a configuration that a flush must keep, or DEAD
-    Budget budget;           // of the mask, forced text or accepted byte in progress
+    Budget budget;           // of the mask or forced text in progress
 } MaskTables;
 
 struct Matcher {
@@ -260,25 +259,15 @@ static void flush_if_full(MaskTables *s, uint32_t n_path) {
     memset(s->owner, 0, sizeof s->owner);
 }
 
-// Spends the work of a step to a configuration. Returns that of a step from it. The work does not
-// depend on which steps are stored, so a text meets the limit alone or in any batch.
-static long spend(MaskTables *s, uint32_t config) {
-    long to, from = machine_work(s->machine, config, &to);
-    budget_spend(&s->budget, to);
-    return from;
-}
-
-// Begins a mask, forced text, or a byte that is accepted.
+// Begins a mask or forced text. Its work does not depend on which steps are stored, so a text meets
+// the limit alone or in any batch.
 static void begin_work(MaskTables *s) {
     enum { MAX_WORK = 1 << 23 }; // about 0.3 s, on a Zen 3 core, 2026-11
     s->budget = (Budget){.left = MAX_WORK};
 }
 
-// machine_step() within the budget; beyond it, DEAD.
-static uint32_t step(MaskTables *s, uint32_t config, int byte) {
-    uint32_t next = s->budget.left > 0 ? machine_step(s->machine, config, byte) : DEAD;
-    spend(s, next);
-    return next;
+static bool spend(MaskTables *s, uint32_t config) {
+    return budget_spend(&s->budget, machine_work(s->machine, config));
 }
 
 static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
@@ -294,17 +283,18 @@ static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
 static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
                      uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
     WalkLevel *level = &s->path[base];
-    *level = (WalkLevel){config, other, end, spend(s, config) + spend(s, other)};
+    *level = (WalkLevel){config, other, end};
 
     uint32_t i = begin;
     while (i < end && s->budget.left > 0) {
         const ByteNode *node = &nodes[i];
         while (i >= level->end) level--;
-        s->budget.left -= level->work;
 
         uint32_t next = machine_step(s->machine, level->config, (int)node->byte);
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
+        spend(s, next);
+        spend(s, other_next);
 
         // Skip the subtree if both paths reach the same configuration, or if no token of it fits.
         if (next == other_next || next == DEAD) {
@@ -315,8 +305,7 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
 
         if (node->token != NONE) set_bit(out, node->token);
         if (node->size > 1) {
-            *++level = (WalkLevel){next, other_next, i + node->size,
-                                   spend(s, next) + spend(s, other_next)};
+            *++level = (WalkLevel){next, other_next, i + node->size};
             flush_if_full(s, (uint32_t)(level - s->path) + 1);
         }
         i++;
@@ -329,7 +318,7 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
 static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
     const ByteTrie *t = &s->tokens->trie;
     uint32_t depth = 0;
-    s->path[0] = (WalkLevel){loop, DEAD, t->n, 0};
+    s->path[0] = (WalkLevel){loop, DEAD, t->n};
     if (!others) return;
 
     uint32_t i = 0;
@@ -348,9 +337,9 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
             continue;
         }
 
-        uint32_t next = step(s, config, (int)node->byte);
+        uint32_t next = machine_step(s->machine, config, (int)node->byte);
         if (next == s->path[0].config || machine_is_partial(s->machine, next)) {
-            s->path[++depth] = (WalkLevel){next, DEAD, end, 0};
+            s->path[++depth] = (WalkLevel){next, DEAD, end};
             i++;
             continue;
         }
@@ -552,11 +541,9 @@ bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine
 
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {
-    uint64_t bytes[4];
     int n = 0;
-    machine_next(machine, config, bytes);
     for (int b = 0; b < 256 && n < 2; b++)
-        if (get_bit(bytes, b) && machine_step(machine, config, b) != DEAD) {
+        if (machine_step(machine, config, b) != DEAD) {
             n++;
             *byte = b;
         }
@@ -570,9 +557,8 @@ bool matcher_is_done(Matcher *m) {
 
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
-        begin_work(m->tables);
         flush_if_full(m->tables, 0);
-        uint32_t next = step(m->tables, m->config, (unsigned char)bytes.data[i]);
+        uint32_t next = machine_step(m->tables->machine, m->config, (unsigned char)bytes.data[i]);
         if (next == DEAD) return i;
         m->config = next;
     }
@@ -587,8 +573,8 @@ void matcher_forced(const Matcher *m, Buffer *out) {
     begin_work(m->tables);
     for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
         if (count_next(machine, config, &byte) != 1) break;
-        config = step(m->tables, config, byte);
-        if (config == DEAD) break; // beyond the budget
         buffer_append(out, &(char){(char)byte}, 1);
+        config = machine_step(machine, config, byte);
+        if (!spend(m->tables, config)) break;
     }
 }

@@ -30,9 +30,9 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 bool matcher_is_end(const Matcher *m);
 // True if the text so far matches and nothing can follow.
 bool matcher_is_done(Matcher *m);
-// Appends bytes to the text, up to the first byte that does not fit, or to an interrupt or the
-// limit of matcher_mask(). Returns the number of bytes appended.
+// Appends bytes to the text, up to the first byte that does not fit. Returns the number of bytes
+// appended.
 size_t matcher_accept(Matcher *m, Str bytes);
 // Appends to `out` the bytes that must come next, up to the first byte that has an alternative or
-// to the end of a text; at most a few thousand.
+// to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit of a mask.
 void matcher_forced(const Matcher *m, Buffer *out);
