@@ -95,15 +95,6 @@ int trie_add(Grammar *g, const Str *strings, int n) {
     return root;
 }
 
-void trie_put_string(Buffer *out, const Grammar *g, int root, int i) {
-    char bytes[4];
-    for (int node = root; g->tries[node].label != i;) {
-        node = g->tries[node].first;
-        while (g->tries[node].hi <= i) node++;
-        buffer_append(out, bytes, (size_t)utf8_encode(g->tries[node].code, bytes));
-    }
-}
-
 int trie_lower_bound(const Grammar *g, int node, uint32_t code) {
     const TrieNode *t = &g->tries[node];
     return t->first +

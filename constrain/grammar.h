@@ -47,6 +47,7 @@ static inline uint32_t count_up(uint32_t count, uint32_t limit, uint32_t max) {
 }
 
 typedef struct {
+    Str name; // for messages
     int value;
     uint32_t order; // position in the schema
     bool is_required;
@@ -108,8 +109,6 @@ Grammar *grammar_of_dfa(Dfa d);
 
 // Adds a trie of n sorted distinct strings and returns its root.
 int trie_add(Grammar *g, const Str *strings, int n);
-// Appends string i of the list.
-void trie_put_string(Buffer *out, const Grammar *g, int root, int i);
 // Index of the first child whose code is at least `code`, which may be past the last child.
 int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 // The child of a node, or NONE.

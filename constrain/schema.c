@@ -60,15 +60,14 @@ static int find_draft(const Json *schema) {
 }
 
 // The value of a required property or item because of which a value with one alternative is
-// impossible; -1 if there is none. Appends the name of the property.
-static int find_cause(const Grammar *g, int value, Buffer *name) {
+// impossible; -1 if there is none. Sets *name to the name of the property.
+static int find_cause(const Grammar *g, int value, Str *name) {
     const ValueDef *v = &g->values[value];
     const Def *def = v->n_alts == 1 ? &g->defs[v->alts[0]] : NULL;
     for (int i = 0; def && def->kind == DEF_OBJECT && i < def->object.n_names; i++) {
         const PropertyDef *p = &def->object.properties[i];
         if (!p->is_required || g->values[p->value].is_possible) continue;
-        name->len = 0;
-        trie_put_string(name, g, def->object.trie, i);
+        *name = p->name;
         return p->value;
     }
 
@@ -80,7 +79,7 @@ static int find_cause(const Grammar *g, int value, Buffer *name) {
 // Fails, because the root is impossible. Names the innermost place and property without a value.
 static void fail_impossible(SchemaCompiler *c) {
     enum { MAX_DEPTH = 100 };
-    Buffer name = {0};
+    Str name = {"", 0};
     int place = c->grammar->root, cause = place;
 
     for (int i = 0; i < MAX_DEPTH && cause > 0; i++) {
@@ -89,14 +88,9 @@ static void fail_impossible(SchemaCompiler *c) {
     }
 
     c->place = place > 0 ? ((const SchemaAssertion *)intern_key(&c->values, place))->json : NULL;
-    const char *why =
-        cause > 0 ? "it contains itself without end" : "the schema contradicts itself";
-    if (name.len)
-        schema_fail(c, NULL, NULL, "no value fits property \"%.*s\"; %s", SHOWN(buffer_str(&name)),
-                    why);
-    else
-        schema_fail(c, NULL, NULL, "no value fits; %s", why);
-    buffer_free(&name);
+    schema_fail(c, NULL, NULL,
+                name.len ? "no value fits property \"%.*s\"; %s" : "no value fits%.*s; %s",
+                SHOWN(name), cause > 0 ? "it contains itself" : "the schema contradicts itself");
 }
 
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {

@@ -90,7 +90,7 @@ struct SchemaCompiler {
     Arena arena;          // memory that is freed when the compilation ends
     InternTable indexed;  // addresses of schemas, each with its SchemaInfo
     InternTable targets;  // addresses of references, each with its target
-    InternTable contents; // what a schema says without annotations, with the first such schema
+    InternTable contents; // what a schema says without its annotations, with the first such schema
     InternTable values;   // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *place;              // of the target: the first of its assertions, or NULL

@@ -19,10 +19,9 @@ static bool is_resource(const SchemaCompiler *c, const Json *schema) {
     return id && !is_hidden && id->string.len && id->string.data[0] != '#';
 }
 
-// Checks the value of a keyword, or an item or member of it. Indexes the schemas in it. Appends
-// what it means to `content`.
+// Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
 static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
-                        KeywordValue expected, const Json *resource, Buffer *content) {
+                        KeywordValue expected, const Json *resource) {
     static const struct {
         unsigned kinds; // bits of JsonKind; 0: any
         const char *what;
@@ -47,12 +46,8 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     };
 
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
-    if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY)) {
-        if (!schema_index(c, value, resource)) return false;
-        const Json *same = value->kind == JSON_OBJECT ? schema_info(c, value)->same : NULL;
-        buffer_printf(content, "%p%d ", (const void *)same, value->boolean);
-        return true;
-    }
+    if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
+        return schema_index(c, value, resource);
 
     bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
@@ -62,13 +57,8 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
                            rules[expected].what);
 
     KeywordValue items = rules[expected].items;
-    if (!items || value->kind < JSON_ARRAY)
-        json_write_value(&(JsonWriter){.out = content}, NULL, value, NULL);
-    buffer_printf(content, "[%d ", value->n_items);
-    for (const Json *v = items ? value->child : NULL; v; v = v->next) {
-        if (value->kind == JSON_OBJECT) json_quote(content, v->key);
-        if (!index_value(c, u, v, items, resource, content)) return false;
-    }
+    for (const Json *v = items ? value->child : NULL; v; v = v->next)
+        if (!index_value(c, u, v, items, resource)) return false;
     return true;
 }
 
@@ -91,21 +81,20 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     c->indexed.values[i] = info;
 
     // The content is what the schema says without annotations, except for "then" and "else".
-    Buffer content = {0}, unused = {0};
-    buffer_printf(&content, "%p ", (const void *)resource);
+    Buffer content = {0};
+    buffer_printf(&content, "%p", (const void *)resource);
     for (const Json *k = schema->child; k && ok; k = k->next) {
         KeywordUse u = {.keyword = schema_keyword(c, k->key), .schema = schema, .value = k};
-        if (!u.keyword) continue;
-        bool is_used = !u.keyword->is_annotation || u.keyword->value == VALUE_SCHEMA;
-        if (is_used) json_quote(&content, k->key);
-        ok = index_value(c, &u, k, u.keyword->value, resource, is_used ? &content : &unused);
+        if (u.keyword) ok = index_value(c, &u, k, u.keyword->value, resource);
+        if (u.keyword && u.keyword->is_annotation && u.keyword->value != VALUE_SCHEMA) continue;
+        json_quote(&content, k->key);
+        json_write_value(&(JsonWriter){.out = &content}, NULL, k, NULL);
     }
 
     int same = intern_add(&c->contents, content.data, content.len, &is_new);
     if (is_new) c->contents.values[same] = schema;
     info->same = c->contents.values[same];
     buffer_free(&content);
-    buffer_free(&unused);
     return ok;
 }
 

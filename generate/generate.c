@@ -207,7 +207,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         if (!r->constraint->accept(r->constraint->arg, token)) {
             error_set(&s->error, EXIT_INCOMPLETE, "token %d does not fit the constraint", token);
-            s->finish = generate_interrupted ? FINISH_CANCEL : FINISH_ERROR;
+            s->finish = FINISH_ERROR;
         }
         if (s->next_forced == s->n_forced) update_forced(s);
     }
