@@ -66,6 +66,8 @@ void signals_hold(bool is_on) {
 
 bool signals_are_held(void) { return is_holding; }
 
+bool signals_interrupt(void) { return interrupted && *interrupted; }
+
 void signals_restore_with(void (*function)(void)) {
     static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT};
     restore = function;

@@ -16,5 +16,7 @@ void signals_defer(int number);
 // delivers it.
 void signals_hold(bool is_on);
 bool signals_are_held(void);
+// True once *interrupted is set.
+bool signals_interrupt(void);
 // Registers an async-signal-safe function that is called when the program ends, also by a crash.
 void signals_restore_with(void (*function)(void));

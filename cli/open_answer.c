@@ -213,7 +213,7 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
         spec->has_more = !form->is_list && !*form->closer;
     }
 
-    if (!ok) {
+    if (!ok && !generate_interrupted) {
         char *text = text_format("tool calls are not enforced: %s", err.text);
         note_once(o, text, notes);
         free(text);

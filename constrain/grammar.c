@@ -167,6 +167,8 @@ bool grammar_finish(Grammar *g, Budget *budget) {
                     g->values[i].is_possible = changed = true;
     }
 
+    if (!g->values[g->root].is_possible) return true; // the caller asks for the reason
+
     // Remove impossible alternatives.
     for (int i = 0; i < g->n_values; i++) {
         ValueDef *v = &g->values[i];

@@ -47,6 +47,7 @@ static inline uint32_t count_up(uint32_t count, uint32_t limit, uint32_t max) {
 }
 
 typedef struct {
+    Str name; // for messages
     int value;
     uint32_t order; // position in the schema
     bool is_required;
@@ -115,6 +116,6 @@ int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 int trie_child(const Grammar *g, int node, uint32_t code);
 
 // Completes a grammar after all definitions have been added. Removes alternatives that no text
-// matches, so that the machine never enters a dead end. False with err if the budget is exceeded or
-// the machine does not support an object.
+// matches, so that the machine never enters a dead end; none if the root is impossible. False with
+// err if the budget is exceeded or the machine does not support an object.
 bool grammar_finish(Grammar *g, Budget *budget);

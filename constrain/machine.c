@@ -5,8 +5,9 @@
 #include "constrain/stack.h"
 
 enum {
-    ROW_BYTES = 1024, // the 256 steps of a configuration
-    CHUNK = 64        // rows per allocation; rows never move
+    ROW = 257,                             // numbers of a row: 256 steps, and the work
+    ROW_BYTES = ROW * sizeof(uint32_t),
+    CHUNK = 64                             // rows per allocation; rows never move
 };
 
 // The states that machine.h draws.
@@ -16,9 +17,9 @@ typedef enum {
     IN_TEXT,   // in a text of a DFA
     IN_STRING, // in a string that a DFA accepts
     IN_LISTED, // in one of a list of strings
+    IN_NAME,   // in the name of a property
     AT_OPEN,   // after { or [
     AT_QUOTE,  // before the opening quote of a name
-    IN_NAME,   // in the name of a property
     AT_COLON,  // after a name
     AT_SPACE,  // after a colon
     AT_NEXT,   // after a comma
@@ -64,7 +65,7 @@ struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
-    uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
+    uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows
     InternTable out;     // State: those of the step in progress
     size_t limit;        // bytes of tables before a flush
 };
@@ -482,7 +483,36 @@ static const State *config_states(const Machine *m, uint32_t config, uint32_t *n
 static int compare_states(const void *a, const void *b) { return memcmp(a, b, sizeof(State)); }
 
 uint32_t *machine_row(const Machine *m, uint32_t config) {
-    return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
+    return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * ROW;
+}
+
+// Marks the ASCII characters of a range with which a state has a step. Ranges are bisected, because
+// most states have one or two such characters.
+static void mark_ascii(const Machine *m, const State *s, CodeRange r, uint32_t *row) {
+    uint32_t middle = (r.lo + r.hi) / 2;
+    if (!has_step(m, s, r)) return;
+    if (r.lo == r.hi) {
+        row[r.lo] = UINT32_MAX;
+    } else {
+        mark_ascii(m, s, (CodeRange){r.lo, middle}, row);
+        mark_ascii(m, s, (CodeRange){middle + 1, r.hi}, row);
+    }
+}
+
+// Marks all bytes with which a state has a step, and maybe others, as not yet computed.
+static void mark_steps(const Machine *m, const State *s, uint32_t *row) {
+    static const char structure[] = " \n{}[],:\"-0123456789tfn"; // outside strings
+    bool is_char = s->kind >= IN_TEXT && s->kind <= IN_NAME;
+
+    if (s->kind == AT_VALUE || s->partial) {
+        memset(row, 0xff, 256 * sizeof *row);
+        return;
+    }
+
+    for (const char *b = is_char ? "\"\\" : structure; *b; b++) row[(int)*b] = UINT32_MAX;
+    if (!is_char) return;
+    mark_ascii(m, s, (CodeRange){0, 0x7f}, row);
+    if (has_step(m, s, (CodeRange){0x80, CODE_MAX})) memset(row + 0x80, 0xff, 0x80 * sizeof *row);
 }
 
 // Returns the number of the configuration whose states have been put.
@@ -498,7 +528,17 @@ static uint32_t intern_config(Machine *m) {
         m->rows = list_grow(m->rows, (int)config / CHUNK, sizeof *m->rows);
         m->rows[config / CHUNK] = xrealloc(NULL, CHUNK, ROW_BYTES);
     }
-    memset(machine_row(m, config), 0xff, ROW_BYTES);
+
+    // A step from many states takes time, even if it leads to DEAD. Most bytes are ruled out here.
+    enum { MANY_STATES = 16 };
+    uint32_t *row = machine_row(m, config), n_below;
+    memset(row, n < MANY_STATES ? 0xff : 0, ROW_BYTES);
+    row[ROW - 1] = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        stack_set(&m->stacks, out[i].stack.below, &n_below);
+        row[ROW - 1] += n_below;
+        if (n >= MANY_STATES) mark_steps(m, &out[i], row);
+    }
     return config;
 }
 

@@ -42,8 +42,12 @@ void machine_free(Machine *m);
 uint32_t machine_start(Machine *m);
 
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte);
-// (256) The configurations after each byte; UINT32_MAX: not yet computed (machine_step_slow).
+// (256) The configurations after each byte; UINT32_MAX: not yet computed (machine_step_slow). Then
+// the work of a step to the configuration: its states, and the stacks below them.
 uint32_t *machine_row(const Machine *m, uint32_t config);
+static inline long machine_work(const Machine *m, uint32_t config) {
+    return machine_row(m, config)[256];
+}
 // The configuration after one more byte; DEAD if no text continues with that byte.
 static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];

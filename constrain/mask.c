@@ -78,6 +78,7 @@ typedef struct {
     int next_mask;           // number of the next mask to be computed, which replaces the oldest
     WalkLevel *path;         // (greatest depth of a trie + 2)
     uint32_t pinned;         // a configuration that a flush must keep, or DEAD
+    Budget budget;           // of the mask or forced text in progress
 } MaskTables;
 
 struct Matcher {
@@ -258,6 +259,17 @@ static void flush_if_full(MaskTables *s, uint32_t n_path) {
     memset(s->owner, 0, sizeof s->owner);
 }
 
+// Begins a mask or forced text. Its work does not depend on which steps are stored, so a text meets
+// the limit alone or in any batch.
+static void begin_work(MaskTables *s) {
+    enum { MAX_WORK = 1 << 23 }; // about 0.3 s, on a Zen 3 core, 2026-11
+    s->budget = (Budget){.left = MAX_WORK};
+}
+
+static bool spend(MaskTables *s, uint32_t config) {
+    return budget_spend(&s->budget, machine_work(s->machine, config));
+}
+
 static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
     for (uint32_t k = i; k < i + nodes[i].size; k++)
         if (nodes[k].token != NONE) clear_bit(out, nodes[k].token);
@@ -274,13 +286,15 @@ static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32
     *level = (WalkLevel){config, other, end};
 
     uint32_t i = begin;
-    while (i < end) {
+    while (i < end && s->budget.left > 0) {
         const ByteNode *node = &nodes[i];
         while (i >= level->end) level--;
 
         uint32_t next = machine_step(s->machine, level->config, (int)node->byte);
         uint32_t other_next =
             level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
+        spend(s, next);
+        spend(s, other_next);
 
         // Skip the subtree if both paths reach the same configuration, or if no token of it fits.
         if (next == other_next || next == DEAD) {
@@ -506,15 +520,17 @@ static const uint64_t *cached_mask(Matcher *m) {
     s->owner[i] = DEAD;
     compute_mask(s, m->config, s->masks + i * n);
     s->pinned = DEAD;
+    if (s->budget.left <= 0) return NULL;
     s->owner[i] = m->config; // only now, because a flush may have changed the number
     return s->masks + i * n;
 }
 
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
+    begin_work(m->tables);
     const uint64_t *mask = cached_mask(m);
     const TokenTable *v = m->tables->tokens;
     const ByteNode *nodes = v->trie.nodes;
-    if (!skips_space) return mask;
+    if (!skips_space || !mask) return mask;
 
     // Of a token that begins with a space, only the rest is part of the text.
     if (!m->own_mask) m->own_mask = xalloc(v->n_words, sizeof *m->own_mask);
@@ -524,7 +540,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
         clear_subtree(nodes, i, m->own_mask);
         walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
     }
-    return m->own_mask;
+    return m->tables->budget.left > 0 ? m->own_mask : NULL;
 }
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
@@ -560,9 +576,11 @@ void matcher_forced(const Matcher *m, Buffer *out) {
     Machine *machine = m->tables->machine;
     uint32_t config = m->config;
     int byte;
+    begin_work(m->tables);
     for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
         if (count_next(machine, config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);
         config = machine_step(machine, config, byte);
+        if (!spend(m->tables, config)) break;
     }
 }

@@ -24,7 +24,8 @@ void matcher_set_limit(Matcher *m, size_t bytes);
 
 // Bit t is set if and only if the text so far, followed by the bytes of token t, is the beginning
 // of a matching text. Valid until the next call for any matcher with the same tables. skips_space:
-// a space at the beginning of a token is not part of the text.
+// a space at the beginning of a token is not part of the text. NULL: on an interrupt, or if the
+// text has so many readings that the mask would take longer than a fraction of a second.
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 // True if the text so far matches.
 bool matcher_is_end(const Matcher *m);
@@ -34,5 +35,5 @@ bool matcher_is_done(Matcher *m);
 // appended.
 size_t matcher_accept(Matcher *m, Str bytes);
 // Appends to `out` the bytes that must come next, up to the first byte that has an alternative or
-// to the end of a text; at most a few thousand.
+// to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit of a mask.
 void matcher_forced(const Matcher *m, Buffer *out);

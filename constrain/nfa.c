@@ -1,9 +1,13 @@
 // See nfa.h.
 #include "constrain/nfa.h"
+#include "base/signals.h"
 
 enum { MAX_NFA_STATES = 1 << 16 };
 
-bool budget_spend(Budget *b, long n) { return (b->left -= n) > 0; }
+bool budget_spend(Budget *b, long n) {
+    b->left = signals_interrupt() ? 0 : b->left - n;
+    return b->left > 0;
+}
 
 // Character sets.
 

@@ -26,14 +26,15 @@ void charset_free(CharSet *s);
 // For qsort(): orders code points, ranges by their first code point, and numbers of states.
 int compare_codes(const void *a, const void *b);
 
-// The steps that a compilation has left, and its error. Every construction subtracts its steps, so
-// that no pattern, grammar or schema takes longer than about a second.
+// The steps that a compilation or a mask has left, and the error of a compilation. Every
+// construction subtracts its steps, so that no pattern, grammar or schema takes longer than about a
+// second. An interrupt uses up the budget: whoever sees a failure checks signals_interrupt().
 typedef struct {
     long left;
     Error *err;
 } Budget;
 enum { COMPILE_BUDGET = 40000000 };   // steps
-bool budget_spend(Budget *b, long n); // false once the budget is exceeded
+bool budget_spend(Budget *b, long n); // false once the budget is exceeded, or on an interrupt
 
 typedef enum {
     NFA_EMPTY, // consumes nothing

@@ -59,6 +59,40 @@ static int find_draft(const Json *schema) {
     return str_contains(s->string, "2019-09") ? 2019 : 2020;
 }
 
+// The value of a required property or item because of which a value with one alternative is
+// impossible; -1 if there is none. Sets *name to the name of the property.
+static int find_cause(const Grammar *g, int value, Str *name) {
+    const ValueDef *v = &g->values[value];
+    const Def *def = v->n_alts == 1 ? &g->defs[v->alts[0]] : NULL;
+    for (int i = 0; def && def->kind == DEF_OBJECT && i < def->object.n_names; i++) {
+        const PropertyDef *p = &def->object.properties[i];
+        if (!p->is_required || g->values[p->value].is_possible) continue;
+        *name = p->name;
+        return p->value;
+    }
+
+    for (int i = 0; def && def->kind == DEF_ARRAY && i <= def->array.n_prefix; i++)
+        if (!g->values[def->array.items[i]].is_possible) return def->array.items[i];
+    return -1;
+}
+
+// Fails, because the root is impossible. Names the innermost place and property without a value.
+static void fail_impossible(SchemaCompiler *c) {
+    enum { MAX_DEPTH = 100 };
+    Str name = {"", 0};
+    int place = c->grammar->root, cause = place;
+
+    for (int i = 0; i < MAX_DEPTH && cause > 0; i++) {
+        place = cause;
+        cause = find_cause(c->grammar, place, &name);
+    }
+
+    c->place = place > 0 ? ((const SchemaAssertion *)intern_key(&c->values, place))->json : NULL;
+    schema_fail(c, NULL, NULL,
+                name.len ? "no value fits property \"%.*s\"; %s" : "no value fits%.*s; %s",
+                SHOWN(name), cause > 0 ? "it contains itself" : "the schema contradicts itself");
+}
+
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
     Grammar *g = xalloc(1, sizeof *g);
     SchemaCompiler c = {.grammar = g,
@@ -87,10 +121,10 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
         g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
 
+    c.place = NULL;
     if (!c.failed && !grammar_finish(g, &c.languages.budget))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
-    if (!c.failed && !g->values[g->root].is_possible)
-        schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
+    if (!c.failed && !g->values[g->root].is_possible) fail_impossible(&c);
 
     arena_free(&c.arena);
     intern_free(&c.languages.keys);
@@ -98,6 +132,8 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
     intern_free(&c.values);
     intern_free(&c.keywords);
     intern_free(&c.indexed);
+    intern_free(&c.targets);
+    intern_free(&c.contents);
     if (!c.failed) return g;
     grammar_free(g);
     return NULL;

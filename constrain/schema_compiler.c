@@ -45,6 +45,7 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     if (c->failed) return false;
     c->failed = true;
     if (c->quiet) return false;
+    if (!schema) schema = c->place;
     buffer_puts(&text, "JSON Schema, #");
     if (schema && !put_pointer(&text, c->root, schema)) buffer_puts(&text, "/...");
     buffer_printf(&text, "%s%s: ", keyword ? "/" : "", keyword ? keyword : "");
@@ -70,7 +71,12 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
 bool schema_spend(SchemaCompiler *c, long steps) {
     if (c->failed) return false;
     return budget_spend(&c->languages.budget, steps) ||
-           schema_fail(c, NULL, NULL, "too complex; simplify the schema");
+           schema_too_complex(c, COMPILE_BUDGET, "steps");
+}
+
+bool schema_too_complex(SchemaCompiler *c, int limit, const char *unit) {
+    return schema_fail(c, NULL, NULL, "too complex: more than %d %s; use \"anyOf\" for \"oneOf\"%s",
+                       limit, unit, c->is_closed ? ", or --extra-properties" : "");
 }
 
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {

@@ -83,17 +83,28 @@ struct SchemaCompiler {
     const SchemaPart *const *parts;                        // ends with NULL
     Languages languages;
     Error *err;
-    bool failed;         // the first failure is in err
-    Error why;           // reason of the last failure to build an automaton, see schema_language()
-    int quiet;           // > 0: a failure only sets `failed`
-    Buffer *unknown;     // receives the places of unknown keywords; may be NULL
-    Arena arena;         // memory that is freed when the compilation ends
-    InternTable indexed; // addresses of schemas, each with its resource (schema_index.c)
-    InternTable values;  // the set of assertions of each value of the grammar
+    bool failed;          // the first failure is in err
+    Error why;            // reason of the last failure to build an automaton, see schema_language()
+    int quiet;            // > 0: a failure only sets `failed`
+    Buffer *unknown;      // receives the places of unknown keywords; may be NULL
+    Arena arena;          // memory that is freed when the compilation ends
+    InternTable indexed;  // addresses of schemas, each with its SchemaInfo
+    InternTable targets;  // addresses of references, each with its target
+    InternTable contents; // what a schema says without its annotations, with the first such schema
+    InternTable values;   // the set of assertions of each value of the grammar
     CompileTarget target;
+    const Json *place;              // of the target: the first of its assertions, or NULL
     const Json *listed, *candidate; // the list of values being checked, and its current value
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
+
+// What is known about a schema.
+typedef struct {
+    const Json *resource; // to which its references are relative (schema_index.c)
+    const Json *same;     // the first schema that says the same
+    unsigned types;       // see find_types() in schema_logic.c
+    bool has_types;
+} SchemaInfo;
 
 // What the value of a keyword must be.
 typedef enum {
@@ -142,9 +153,11 @@ struct SchemaKeyword {
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
-// Checks the values of all keywords of a schema and the schemas inside it, and finds the schemas to
-// which references are relative. `resource` is the one around the schema.
+// Checks the values of all keywords of a schema and the schemas inside it, and describes each
+// schema by a SchemaInfo. `resource` is the one around the schema.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource);
+// The result of schema_index(). NULL for true and false, which have none.
+SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define, and for a format that is an annotation). u->value is NULL at first.
 // Before draft 2019-09, a $ref hides all others.
@@ -161,7 +174,7 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 const SchemaPart *schema_part(const SchemaCompiler *c, unsigned type);
 
 // Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
-// and keyword may be NULL. Returns false.
+// may be NULL for the place that is being compiled; keyword may be NULL. Returns false.
 bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 // Fails, because a keyword is not supported. The message is "KEYWORD is not supported", with
@@ -169,6 +182,7 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);
+bool schema_too_complex(SchemaCompiler *c, int limit, const char *unit); // fails
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 // Returns the index of a DFA. Fails if it is -1; the error names the keyword.
 int schema_language(SchemaCompiler *c, const Json *schema, const char *keyword, int dfa);

@@ -30,7 +30,8 @@ bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     return schema->kind == JSON_BOOL ? schema->boolean : has_annotations_only(c, schema, NULL);
 }
 
-// Replaces a schema that has only a $ref and annotations by its target. False after a failure.
+// Replaces a schema that has only a $ref and annotations by its target, and a schema by the first
+// that says the same. False after a failure.
 static bool resolve(SchemaCompiler *c, SchemaAssertion *a) {
     enum { MAX_STEPS = 64 };
     for (int i = 0; a->kind <= ASSERT_NOT && a->json && i < MAX_STEPS; i++) {
@@ -38,6 +39,8 @@ static bool resolve(SchemaCompiler *c, SchemaAssertion *a) {
         if (!ref || (c->draft > 7 && !has_annotations_only(c, a->json, ref))) break;
         a->json = schema_target(c, a->json, ref);
     }
+    if (a->kind <= ASSERT_NOT && a->json && a->json->kind == JSON_OBJECT)
+        a->json = schema_info(c, a->json)->same;
     return a->json;
 }
 
@@ -76,8 +79,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
 
     // Equal sets share a value.
     int value = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
-    if (value >= MAX_VALUES)
-        return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
+    if (value >= MAX_VALUES) return schema_too_complex(c, MAX_VALUES, "places");
     if (is_new) grammar_add_value(c->grammar); // gets the same number
     return value;
 }
@@ -149,7 +151,10 @@ void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 }
 
 bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
-    return schema_refuse(c, u, " under \"not\" or in a \"oneOf\" whose branches overlap");
+    return schema_fail(c, u->schema, NULL,
+                       "\"%.*s\" under \"not\" or in a \"oneOf\" whose branches overlap is not "
+                       "supported; use \"anyOf\"",
+                       SHOWN(u->value->key));
 }
 
 // Expands one branch for each keyword of the schema, in which this keyword does not hold.
@@ -229,9 +234,7 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             f.branches = p->next;
             p->split(c, f, &p->use);
         } else if (!is_listed && ++c->target.n_alts > MAX_ALTS) {
-            const Json *schema = c->target.n_assertions ? c->target.assertions[0].json : NULL;
-            schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
-                        MAX_ALTS);
+            schema_too_complex(c, MAX_ALTS, "combinations of choices");
         } else {
             c->emit(c, &f);
         }
@@ -250,6 +253,7 @@ void schema_compile_value(SchemaCompiler *c, int value) {
     SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
     memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
     c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
+    c->place = len ? assertions->json : NULL;
 
     for (int i = c->target.n_assertions; i-- > 0;)
         conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);

@@ -1,5 +1,5 @@
-// The index of a schema: checks the kind of every keyword's value before any keyword is used, and
-// finds what $ref refers to.
+// The index of a schema: checks the kind of every keyword's value before any keyword is used, finds
+// schemas that are equal except for annotations, and finds what $ref refers to.
 //
 // A resource is a schema with an $id, or the root. A $ref is a JSON pointer into the resource
 // around it: "#" or "#/...". References to other resources, which need URIs, and to anchors are
@@ -62,23 +62,40 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
+SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema) {
+    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
+    return (SchemaInfo *)c->indexed.values[i];
+}
+
 // Indexes a schema inside a resource, and all schemas inside it.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
-    bool is_new;
+    bool is_new, ok = true;
     int i = intern_add(&c->indexed, &schema, sizeof schema, &is_new);
-    if (!is_new) return true;
-    if (schema->kind == JSON_BOOL) return true;
+    if (!is_new || schema->kind == JSON_BOOL) return true;
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
 
     if (is_resource(c, schema)) resource = schema;
-    c->indexed.values[i] = resource;
-    for (const Json *k = schema->child; k; k = k->next) {
+    SchemaInfo *info = arena_alloc(&c->arena, 1, sizeof *info);
+    *info = (SchemaInfo){resource, schema, TYPE_ANY, false};
+    c->indexed.values[i] = info;
+
+    // The content is what the schema says without annotations, except for "then" and "else".
+    Buffer content = {0};
+    buffer_printf(&content, "%p", (const void *)resource);
+    for (const Json *k = schema->child; k && ok; k = k->next) {
         KeywordUse u = {.keyword = schema_keyword(c, k->key), .schema = schema, .value = k};
-        if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
+        if (u.keyword) ok = index_value(c, &u, k, u.keyword->value, resource);
+        if (u.keyword && u.keyword->is_annotation && u.keyword->value != VALUE_SCHEMA) continue;
+        json_quote(&content, k->key);
+        json_write_value(&(JsonWriter){.out = &content}, NULL, k, NULL);
     }
 
-    return true;
+    int same = intern_add(&c->contents, content.data, content.len, &is_new);
+    if (is_new) c->contents.values[same] = schema;
+    info->same = c->contents.values[same];
+    buffer_free(&content);
+    return ok;
 }
 
 // $ref.
@@ -126,8 +143,10 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str ref) 
 }
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
-    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
-    const Json *resource = c->indexed.values[i];
+    int known = intern_add(&c->targets, &ref, sizeof ref, NULL);
+    if (c->targets.values[known]) return c->targets.values[known];
+
+    const Json *resource = schema_info(c, schema)->resource;
     const Json *found = follow_pointer(c, resource, ref->string);
 
     if (!found)
@@ -137,5 +156,6 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
                     SHOWN(ref->string));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
-    return found && schema_index(c, found, resource) ? found : NULL;
+    if (found && schema_index(c, found, resource)) c->targets.values[known] = found;
+    return c->targets.values[known];
 }

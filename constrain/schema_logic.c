@@ -43,20 +43,24 @@ static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value
 
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
 
-// A superset of the types of the values that satisfy a schema.
+// A superset of the types of the values that satisfy a schema. It is found once for each schema,
+// because the same definitions are reached through many references.
 static unsigned find_types(SchemaCompiler *c, const Json *schema) {
-    enum { MAX_DEPTH = 8 };
-    unsigned types = TYPE_ANY;
+    enum { MAX_DEPTH = 64 };
     if (schema->kind == JSON_BOOL) return schema->boolean ? TYPE_ANY : 0;
-    if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 80))
+    if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 2))
         return TYPE_ANY;
+
+    SchemaInfo *info = schema_info(c, schema);
+    if (info->has_types) return info->types; // any, within a circle of references
+    info->has_types = true;
 
     c->type_depth++;
     KeywordUse u = {.schema = schema};
-    while (schema_next(c, &u))
-        if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u);
+    while (schema_spend(c, 20) && schema_next(c, &u))
+        if (u.keyword && u.keyword->find_types) info->types &= u.keyword->find_types(c, &u);
     c->type_depth--;
-    return types;
+    return info->types;
 }
 
 // The first of the n schemas of allOf, anyOf or oneOf. $ref is treated as an allOf with one schema,

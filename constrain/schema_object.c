@@ -208,24 +208,19 @@ static const SchemaKeyword keywords[] = {
 // Named properties.
 
 typedef struct {
-    Str name;
-    PropertyDef def;
-} NamedProperty;
-
-typedef struct {
-    NamedProperty *at;
+    PropertyDef *at;
     int n;
 } PropertyList;
 
-static void list_property(PropertyList *l, Str name, PropertyDef def) {
+static void list_property(PropertyList *l, PropertyDef property) {
     l->at = list_grow(l->at, l->n, sizeof *l->at);
-    l->at[l->n++] = (NamedProperty){name, def};
+    l->at[l->n++] = property;
 }
 
 static int compare_properties(const void *a, const void *b) {
-    const NamedProperty *x = a, *y = b;
+    const PropertyDef *x = a, *y = b;
     int order = str_compare(x->name, y->name);
-    return order ? order : (x->def.order > y->def.order) - (x->def.order < y->def.order);
+    return order ? order : (x->order > y->order) - (x->order < y->order);
 }
 
 // Sorts by name, and merges equal names into one entry with the least order.
@@ -234,7 +229,7 @@ static void sort_properties(PropertyList *l) {
     if (l->n > 1) qsort(l->at, (size_t)l->n, sizeof *l->at, compare_properties);
     for (int i = 0; i < l->n; i++)
         if (n && str_eq(l->at[n - 1].name, l->at[i].name))
-            l->at[n - 1].def.is_required |= l->at[i].def.is_required;
+            l->at[n - 1].is_required |= l->at[i].is_required;
         else
             l->at[n++] = l->at[i];
     l->n = n;
@@ -246,9 +241,12 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     o.n_names = l->n;
     o.properties = arena_alloc(&c->grammar->arena, (size_t)l->n, sizeof *o.properties);
     for (int i = 0; i < l->n; i++) {
-        names[i] = l->at[i].name;
-        o.properties[i] = l->at[i].def;
-        o.n_required += l->at[i].def.is_required;
+        PropertyDef *p = &o.properties[i];
+        *p = l->at[i];
+        p->name.data = memcpy(arena_alloc(&c->grammar->arena, 1, p->name.len + 1), p->name.data,
+                              p->name.len);
+        names[i] = p->name;
+        o.n_required += p->is_required;
     }
 
     o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
@@ -266,15 +264,14 @@ static void list_names(const Conjunction *f, PropertyList *l) {
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next) { // from the last schema to the first
         if (a->kind == CONJUNCT_PROPERTY)
-            list_property(l, a->name,
-                          (PropertyDef){.order = next++, .is_required = a->is_required});
+            list_property(l, (PropertyDef){a->name, 0, next++, a->is_required});
         const Json *names = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "properties") : NULL;
         if (!names) continue;
 
         first -= (uint32_t)names->n_items;
         uint32_t order = first;
         for (const Json *k = names->child; k; k = k->next)
-            list_property(l, k->key, (PropertyDef){.order = order++});
+            list_property(l, (PropertyDef){k->key, 0, order++, false});
     }
 }
 
@@ -442,7 +439,7 @@ static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     list_names(f, &l);
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
-        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
+        l.at[i].value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
     if (!c->failed) add_other_names(c, f, &o, &l);
     add_object(c, o, &l);
 }
@@ -473,7 +470,7 @@ static void emit_object_value(SchemaCompiler *c, const Json *object) {
 
     for (const Json *k = object->child; k; k = k->next) {
         int value = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
-        list_property(&l, k->key, (PropertyDef){value, order++, .is_required = true});
+        list_property(&l, (PropertyDef){k->key, value, order++, true});
     }
 
     sort_properties(&l);

@@ -106,11 +106,13 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
     return true;
 }
 
-// True if a DFA accepts exactly the texts over one set of characters. Then every count is live.
+// True if a DFA accepts exactly the texts over a set of characters that is not empty. Then every
+// count is live.
 static bool is_star(const Dfa *d) {
-    for (int class = 0; class < d->n_classes; class ++)
-        if (d->next[d->n_classes + class] > 1) return false;
-    return d->n_states == 2 && d->start == 1 && d->accept[1];
+    bool has_loop = false;
+    for (int class = 0; d->n_states == 2 && class < d->n_classes; class ++)
+        has_loop |= d->next[d->n_classes + class];
+    return has_loop && d->start == 1;
 }
 
 // The index of the string with a language and a length; -1 after a failure, NO_TEXT if no text

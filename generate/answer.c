@@ -208,27 +208,30 @@ static void mask_free_answer(const AnswerState *a, float *logits) {
         if (!tag_allows(a, a->whole.data[i])) logits[a->whole.data[i]] = -INFINITY;
 }
 
-static void mask_constrained(const AnswerState *a, float *logits) {
+static bool mask_constrained(const AnswerState *a, float *logits) {
     const Tokenizer *t = a->tokenizer;
     bool is_text = a->phase != PHASE_START || !a->tail.len; // may begin, but not within <think>
     bool is_before = awaits_text(a), is_end = answer_is_complete(a);
     const uint64_t *mask = matcher_mask(a->matcher, a->drops_space);
+    if (!mask) return false;
 
     for (int id = 0; id < tokenizer_n_vocab(t); id++) {
         bool is_allowed = (is_text && mask[id / 64] >> (id & 63) & 1) ||
                           (is_before && may_precede(a, id)) || (is_end && tokenizer_is_stop(t, id));
         if (!is_allowed) logits[id] = -INFINITY;
     }
+    return true;
 }
 
-static void mask_logits(void *arg, float *logits) {
+static bool mask_logits(void *arg, float *logits) {
     const AnswerState *a = arg;
+    if (!is_in_free_answer(a) && (a->phase > PHASE_FREE || awaits_text(a)))
+        return mask_constrained(a, logits);
     if (is_in_free_answer(a))
         mask_free_answer(a, logits);
-    else if (a->phase > PHASE_FREE || awaits_text(a))
-        mask_constrained(a, logits);
     else if (a->phase == PHASE_REASONING && !is_free(a))
         mask_tag(a, str_of(think_close), logits);
+    return true;
 }
 
 // The automaton.

@@ -131,7 +131,13 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
 
     if (c || !may_stop || r->ignore_eos || open.len) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
-        if (c) c->mask(c->arg, g->masked);
+        if (c && !c->mask(c->arg, g->masked)) {
+            error_set(&s->error, EXIT_INCOMPLETE,
+                      "the text can be read in too many ways at position %d; make the constraint "
+                      "less ambiguous",
+                      n_before);
+            return -1;
+        }
         if (!may_stop || r->ignore_eos) stops_mask(&r->stops, g->tokenizer, may_stop, g->masked);
         if (open.len) continuation_mask(g->tokenizer, open, g->masked);
         logits = g->masked;
@@ -176,7 +182,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
                                      g->model->config.vocab_size, token, r->n_logprobs);
 
     if (token < 0) {
-        s->finish = FINISH_ERROR;
+        s->finish = generate_interrupted ? FINISH_CANCEL : FINISH_ERROR;
     } else if (stops_at(&r->stops, g->tokenizer, token)) {
         s->stop_token = token;
         s->finish = FINISH_STOP;

@@ -45,8 +45,8 @@ typedef struct {
     // The number of draft tokens, of n, that may come next one after the other, or more than that.
     int (*count_fitting)(void *arg, const int *drafts, int n);
     // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
-    // before bias and penalties.
-    void (*mask)(void *arg, float *logits);
+    // before bias and penalties. False on an interrupt, or if the text has too many readings.
+    bool (*mask)(void *arg, float *logits);
     // Tells the constraint that a token was appended to the text. Not called for stop tokens. False
     // if the token does not fit, which is an error.
     bool (*accept)(void *arg, int token);

@@ -10,6 +10,7 @@
 // with "keywords", each of "wrong_values" must be refused as the value of each keyword.
 #include "base/files.h"
 #include "base/json.h"
+#include "base/signals.h"
 #include "constrain/constrain.h"
 #include "constrain/constraint.h"
 #include "constrain/number.h"
@@ -457,6 +458,106 @@ static void masks(void) {
     grammar_free(g);
 }
 
+// Appends up to 4 alternatives of up to 4 items: characters and rules of random_masks().
+static void put_random_rule(Buffer *out, uint64_t *seed) {
+    static const char *const items[] = {"\"a\" ", "\"b\" ", "[a-c\\u00e9] ", "r ", "s ", "\"\" "};
+    for (uint64_t n = 1 + test_random(seed) % 4; n > 0; n--) {
+        for (uint64_t k = 1 + test_random(seed) % 4; k > 0; k--)
+            buffer_printf(out, "%s%s ", items[test_random(seed) % 6],
+                          test_random(seed) % 8 ? "" : "?");
+        buffer_puts(out, n > 1 ? "| " : "\n");
+    }
+}
+
+// Masks of random grammars, most of them ambiguous.
+static void random_masks(void) {
+    uint64_t seed = 11;
+    Error err;
+    for (int n = 0; n < 20;) {
+        Buffer source = {0};
+        buffer_puts(&source, "root ::= \"x\" r | s s\nr ::= ");
+        put_random_rule(&source, &seed);
+        buffer_puts(&source, "s ::= \"b\" | ");
+        put_random_rule(&source, &seed);
+
+        Grammar *g = grammar_gbnf(buffer_str(&source), &err);
+        CHECK(g || str_contains(str_of(err.text), "left recursion") ||
+                  str_contains(str_of(err.text), "no text"),
+              "%s: %s", source.data, err.text);
+        for (int k = 0; g && k < 2; k++) check_random_text(g, source.data, &seed);
+        n += g != NULL;
+        grammar_free(g);
+        buffer_free(&source);
+    }
+}
+
+// A text with very many readings meets the limit of a mask; other texts of the grammar do not. Work
+// on a mask and on a schema ends on an interrupt.
+static void limits(void) {
+    enum { N_BYTES = 6000 };
+    static char letters[N_BYTES];
+    static const Str pieces[] = {{"a", 1}, {letters, N_BYTES}};
+    static volatile int interrupted;
+    static const TokenTable *both, *first;
+    Error err;
+    memset(letters, 'a', sizeof letters);
+    both = token_table_new(pieces, 2);
+    first = token_table_new(pieces, 1);
+
+    Grammar *g = grammar_gbnf(str_of("root ::= \"a\" root root | \"a\" | \"\"\n"), &err);
+    Matcher *m = matcher_new(g, both, NULL), *small = matcher_new(g, first, NULL);
+    CHECK(!matcher_mask(m, false), "the mask has no limit");
+    const uint64_t *mask = matcher_mask(small, false);
+    CHECK(mask && *mask == 1, "the mask of a short token is wrong");
+    matcher_accept(small, str_of("a"));
+
+    signals_install(&interrupted);
+    interrupted = 1;
+    CHECK(!matcher_mask(small, false), "the mask ignores an interrupt");
+    CHECK(!grammar_schema_text(str_of("{\"type\":\"object\"}"), 0, NULL, &err),
+          "the compiler ignores an interrupt");
+    interrupted = 0;
+    mask = matcher_mask(small, false);
+    CHECK(mask && *mask == 1, "the mask after an interrupt is wrong");
+
+    matcher_free(m);
+    matcher_free(small);
+    grammar_free(g);
+}
+
+// Twenty objects that begin alike: from many states, most bytes are ruled out together.
+static void many_readings(void) {
+    static const char *const texts[] = {
+        "{\"k\":\"\xc3\xa9\\u00e9\\n\",\"e7\":[]}", "{\"k\": -1.5e3, \"e19\": \"x\"}",
+        "{\n  \"k\": [\n    null,\n    true\n  ],\n  \"e0\": {}\n}",
+        "{\"k\":{\"\xf0\x9f\x98\x80\":false},\"e1\":1}"};
+    Buffer schema = {0}, forced = {0};
+    buffer_puts(&schema, "{\"anyOf\":[");
+    for (int i = 0; i < 20; i++)
+        buffer_printf(&schema,
+                      "%s{\"type\":\"object\",\"properties\":{\"k\":{},\"e%d\":{}},"
+                      "\"required\":[\"k\",\"e%d\"],\"additionalProperties\":false}",
+                      i ? "," : "", i, i);
+    buffer_puts(&schema, "]}");
+
+    Grammar *g = schema_of(schema.data, SCHEMA_CHECKED);
+    for (size_t i = 0; g && i < sizeof texts / sizeof *texts; i++)
+        CHECK(accepts(g, str_of(texts[i])), "%s is refused", texts[i]);
+    CHECK(g && !accepts(g, str_of("{\"k\":1,\"e20\":1}")), "another name is accepted");
+    for (int k = 0; g && k < 3; k++) check_random_text(g, "many objects", &mask_seed);
+    grammar_free(g);
+
+    g = schema_of(schema.data, SCHEMA_ORDERED | SCHEMA_CLOSED);
+    Matcher *m = matcher_new(g, small_tokens(), NULL);
+    matcher_accept(m, str_of("{\""));
+    matcher_forced(m, &forced);
+    CHECK(forced.len == 3 && !memcmp(forced.data, "k\":", 3), "%zu bytes are forced", forced.len);
+    matcher_free(m);
+    grammar_free(g);
+    buffer_free(&schema);
+    buffer_free(&forced);
+}
+
 // skips_space: the space that SentencePiece puts before a text is not part of the text.
 static void skipped_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
@@ -574,6 +675,9 @@ void test_constrain(void) {
     test_case("constrain_wrong_values", wrong_values);
     test_case("constrain_unknown_keywords", unknown_keywords);
     test_case("constrain_masks", masks);
+    test_case("constrain_random_masks", random_masks);
+    test_case("constrain_many_readings", many_readings);
+    test_case("constrain_limits", limits);
     test_case("constrain_skipped_space", skipped_space);
     test_case("constrain_forced_text", forced_text);
     test_case("constrain_flushes", flushes);

@@ -29,9 +29,10 @@ static int count_all(void *arg, const int *drafts, int n) {
     return n;
 }
 
-static void ban_third(void *arg, float *logits) {
+static bool ban_third(void *arg, float *logits) {
     const TestConstraint *t = arg;
     for (int i = t->n_accepted % 3; i < t->n_vocab; i += 3) logits[i] = -INFINITY;
+    return true;
 }
 
 static bool accept_token(void *arg, int token) {

@@ -210,6 +210,10 @@ static void add_request(Batch *b, LineState state, Str line) {
     // The request. An invalid request becomes an error record.
     if (!code && !b->task->parse(r, is_text ? NULL : b->doc.root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code && generate_interrupted) { // the constraint may have been interrupted
+        record_free(r);
+        return;
+    }
     if (code && b->task->only) die_error(&err);
     if (code) r->n_choices = 1;
     r->n_unfinished = r->n_choices;
