@@ -196,14 +196,6 @@ int double_digits(double x) {
     return n;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-void doubles_sort(double *x, size_t n) {
-    if (n) qsort(x, n, sizeof *x, compare_doubles);
-}
-
 // Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of adjacent
 // characters that turn a into b. MAX for longer words.
 static int edit_distance(const char *a, const char *b) {

@@ -62,7 +62,6 @@ bool parse_f64(const char *s, double *out);
 // Significant digits (1 to 17) of the shortest decimal that reads back as the finite double x. This
 // is the precision for "%.*g"; the precision for "%.*e" is one less.
 int double_digits(double x);
-void doubles_sort(double *x, size_t n); // ascending
 
 // "; did you mean NAME" for the name nearest to `word`, or "" if none is near. `names` points to
 // the first of n pointers to names, `stride` bytes apart. Static buffer.

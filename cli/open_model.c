@@ -8,9 +8,7 @@
 
 #include <stdio.h>
 
-// Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
-// of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a
-// text and a row.
+// Reads the metadata, the vocabulary and the shapes of the tensors, not their data.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
 
@@ -20,10 +18,6 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     if (!*t) die_error(&err);
 
     const Config *c = &m->config;
-    if (tokenizer_n_vocab(*t) != c->vocab_size)
-        die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
-            m->file.path, c->vocab_size, tokenizer_n_vocab(*t));
-
     if (m->family.window > 0 && o->ctx > m->family.window)
         die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->ctx, m->family.window);
     if (o->ctx > c->max_context)

@@ -162,7 +162,7 @@ const Option option_table[] = {
     {{"-o", "--output"}, COMMON(CMD_BATCH | CMD_LOGITS | CMD_SCORE), OUTPUT(output),
      "output file; - is stdout"},
     {{"--force"}, COMMON(CMD_LOGITS | CMD_QUANTIZE | REQUESTS), FLAG(is_forced), "overwrite the output"},
-    {{"--ids"}, COMMON(CMD_LOGITS) | CMD_SCORE, TEXT(ids, "LIST"), "token ids; @FILE reads a file"},
+    {{"--ids"}, COMMON(CMD_LOGITS), TEXT(ids, "LIST"), "token ids; @FILE reads a file"},
     {{"--ids"}, COMMON(CMD_TOKENIZE), FLAG(ids_only), "print only the ids"},
     {{"--count"}, COMMON(CMD_TOKENIZE), FLAG(count_only), "print only the number of tokens"},
     {{"--jsonl"}, COMMON(CMD_TOKENIZE | CMD_SCORE) | CMD_CHAT, FLAG(is_jsonl), "lines are JSON (chat: a string per line of a pipe)"},

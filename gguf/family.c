@@ -202,9 +202,9 @@ bool family_read(Family *f, const Gguf *g, bool is_draft, Error *err) {
         return gguf_refuse(g, err, "general.architecture: expected %s; found \"%.*s\"", names,
                            SHOWN(architecture));
     if (f->head_tensors && !is_draft)
-        return gguf_refuse(g, err,
-                           "this is an %s; pass its target model with -m, and the head with --draft",
-                           f->name);
+        return gguf_refuse(
+            g, err, "this is an %s; pass its target model with -m, and the head with --draft",
+            f->name);
     if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
         return gguf_refuse(g, err, "tensor rope_freqs.weight: not part of a %s model", f->name);
 

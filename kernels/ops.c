@@ -67,7 +67,8 @@ void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add,
 // True if a kernel exists and is worth its encoding for n rows.
 static bool is_kernel_for(const MatmulKernel *k, int n) { return k->rows && n >= k->min_tokens; }
 
-const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness) {
+// The kernel for products of w with n rows.
+static const MatmulKernel *choose_kernel(const Tensor *w, int n, Exactness exactness) {
     const MatmulKernel *gemm = &kernel.gemm[w->type], *large = &kernel.gemm_large[w->type];
     int rows = exactness_rows(exactness, n);
     if (!w->is_unrounded && is_kernel_for(large, rows)) return large;
@@ -80,7 +81,9 @@ bool ops_is_batch_invariant(const Tensor *w) {
     return !kernel.gemm_large[w->type].rows && (!gemm->rows || gemm->has_gemv_bits);
 }
 
-size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n) {
+// Bytes of n encoded rows of x: the maximum over the kernels that can be chosen for up to max_rows
+// rows.
+static size_t encoded_bytes(const Tensor *w, int max_rows, int n) {
     const MatmulKernel *kernels[] = {&kernel.gemv[w->type], &kernel.gemm[w->type],
                                      &kernel.gemm_large[w->type]};
     size_t most = kernels[0]->encoded_bytes(1, w->cols);
@@ -96,9 +99,9 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
                             int n_groups) {
     size_t bytes = 0;
     for (int i = 0; i < n_weights; i++) {
-        bytes += ops_encoded_bytes(weights[i], n, n);
+        bytes += encoded_bytes(weights[i], n, n);
         // The encodings of several groups are each rounded up, by less than one row's encoding.
-        if (n_groups > 1) bytes += (size_t)n_groups * ops_encoded_bytes(weights[i], n, 1);
+        if (n_groups > 1) bytes += (size_t)n_groups * encoded_bytes(weights[i], n, 1);
     }
 
     if (bytes <= s->bytes) return;
@@ -141,7 +144,7 @@ static void plan_products(ProductPlan *plans, const MatmulScratch *s, const Prod
     for (int i = 0; i < n_products; i++) {
         const Product *p = &products[i];
         ProductPlan *plan = &plans[i];
-        *plan = (ProductPlan){.kernel = ops_matmul_kernel(p->w, p->n, exactness)};
+        *plan = (ProductPlan){.kernel = choose_kernel(p->w, p->n, exactness)};
         plan->chunk = rows_per_chunk(plan->kernel, p->w->type, n_rows);
         plan->n_chunks = div_up(p->w->rows, plan->chunk);
 

@@ -34,11 +34,6 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
 // encoded once.
 void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products,
                  Exactness exactness);
-// The kernel for products of w with n rows.
-const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness);
-// Bytes of n encoded rows of x: the maximum over the kernels that can be chosen for up to max_rows
-// rows.
-size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n);
 // True if products with w have the same bits for any number of rows and any Exactness.
 bool ops_is_batch_invariant(const Tensor *w);
 

@@ -14,7 +14,7 @@ figure() { f=$(dirname "$0")/$1; head -n 1 "$f"; tail -n +2 "$f" > "$f.rest"; mv
 """
 OURS = FIGURE + """[ "$1" = bench ] || exit 0
 cat <<EOF
-{"machine":{"threads":2},"probe":{"read_gb_per_sec":5},"first_token_sec":2.4,"results":[{"test":"prefill","n_tokens":512,\
+{"machine":{"threads":2},"probe":{"read_gb_per_sec":5},"results":[{"test":"prefill","n_tokens":512,\
 "depth":0,"batch":1,"tokens_per_sec":$(figure p),"gb_per_sec":3},{"test":"decode","n_tokens":256,"depth":0,"batch":8,\
 "tokens_per_sec":50,"gb_per_sec":3},{"test":"decode","n_tokens":32,"depth":4096,"batch":1,"tokens_per_sec":7.5,\
 "gb_per_sec":9}]}

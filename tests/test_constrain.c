@@ -527,10 +527,10 @@ static void limits(void) {
 
 // Twenty objects that begin alike: from many states, most bytes are ruled out together.
 static void many_readings(void) {
-    static const char *const texts[] = {
-        "{\"k\":\"\xc3\xa9\\u00e9\\n\",\"e7\":[]}", "{\"k\": -1.5e3, \"e19\": \"x\"}",
-        "{\n  \"k\": [\n    null,\n    true\n  ],\n  \"e0\": {}\n}",
-        "{\"k\":{\"\xf0\x9f\x98\x80\":false},\"e1\":1}"};
+    static const char *const texts[] = {"{\"k\":\"\xc3\xa9\\u00e9\\n\",\"e7\":[]}",
+                                        "{\"k\": -1.5e3, \"e19\": \"x\"}",
+                                        "{\n  \"k\": [\n    null,\n    true\n  ],\n  \"e0\": {}\n}",
+                                        "{\"k\":{\"\xf0\x9f\x98\x80\":false},\"e1\":1}"};
     Buffer schema = {0}, forced = {0};
     buffer_puts(&schema, "{\"anyOf\":[");
     for (int i = 0; i < 20; i++)

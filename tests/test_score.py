@@ -65,7 +65,7 @@ def texts(cli):
     near(found["perplexity"], math.exp(found["nll"] / found["n_tokens"]))
     for args in ["--parallel", 1], ["--chunk", 3], ["--parallel", 2, "-t", 2]:
         same(score(cli, "--perplexity", source, "--deterministic", *args), found, args)
-    one = score(cli, "--ids", ",".join(map(str, encode(cli, STORY)[:2])))
+    one = score(cli, "--perplexity", cli.write("one.jsonl", ["the"]))
     same((one["n_tokens"], one["stderr"]), (1, None))
 
 
@@ -161,16 +161,6 @@ def refusals(cli):
                               (2, "-o, --shard: need --jsonl", "--perplexity", source, "-o", "x"),
                               (2, "--resume: needs -o", "--jsonl", "-f", source, "--resume")):
         cli.refuses(code, says, "score", *args)
-
-
-@test
-def tokens(cli):
-    """--ids: all tokens after the first are scored."""
-    ids = encode(cli, STORY)
-    found = score(cli, "--ids", ",".join(map(str, ids)), "--deterministic")
-    same(found["n_tokens"], len(ids) - 1)
-    near(found["nll"], -sum(logprobs(cli, ids)), "nll")
-    cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
 # Requests of --jsonl

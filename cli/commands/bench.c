@@ -110,8 +110,13 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     }
 }
 
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static double median(double *v, int n) {
-    doubles_sort(v, (size_t)n);
+    qsort(v, (size_t)n, sizeof *v, compare_doubles);
     return v[n / 2];
 }
 
@@ -218,30 +223,6 @@ static void bench_drafts(Bench *b, int n) {
     free(prompt.data);
 }
 
-// Seconds to open model and vocabulary, and to compute the first token after a prompt of one token.
-static double first_token_sec(const Options *o) {
-    Model m;
-    Error err;
-    double start = now_sec();
-
-    check(model_open(&m, o->model, &o->model_options, &err), &err);
-    Tokenizer *t = tokenizer_open(&m.file, &err);
-    check(t != NULL, &err);
-
-    Workspace *ws = workspace_new(&m, 1, 1);
-    Session *s = session_new(&m.kv);
-    check(workspace_feed(ws, s, &(int){0}, 1, 0, &err) == 1, &err);
-    logits_argmax(model_forward(&m, ws, 0), m.config.vocab_size);
-
-    double sec = now_sec() - start;
-
-    session_free(s);
-    workspace_free(ws);
-    tokenizer_close(t);
-    model_close(&m);
-    return sec;
-}
-
 // Takes the first number of a comma-separated list; -1 if there is none. Returns the rest.
 static const char *take_number(const char *list, int64_t *n) {
     char *end;
@@ -306,7 +287,7 @@ static void run_tests(Bench *b, const char *list) {
 }
 
 // Prints a summary of the speed, the limits of the machine, and the table of results.
-static void print_report(const Bench *b, double first_sec) {
+static void print_report(const Bench *b) {
     double token_gb = model_pass_size(&b->model, 1).bytes * 1e-9, limit = b->read_gb / token_gb;
     double decode = b->decode_per_sec, prefill = b->prefill_per_sec;
     if (b->decode_bandwidth > 1.1)
@@ -316,8 +297,7 @@ static void print_report(const Bench *b, double first_sec) {
                limit < 1000, limit, 100 * b->decode_bandwidth);
     if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", prefill < 1000, prefill);
     if (decode || prefill) printf("\n\n");
-    printf("%s kernels, %s, first token %.3f s after opening\n", kernel.name,
-           count_of(b->model.n_threads, "thread"), first_sec);
+    printf("%s kernels, %s\n", kernel.name, count_of(b->model.n_threads, "thread"));
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            token_gb, kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
@@ -357,14 +337,12 @@ int command_bench(const Options *o) {
     } while (*rest);
     model_open_or_die(o, &b->model, &b->tokenizer);
 
-    double first_sec = first_token_sec(o);
     if (o->is_json) {
         *w = json_object(&b->out);
         json_begin_object(w, "machine");
         json_write_string(w, "kernels", str_of(kernel.name));
         json_write_int(w, "threads", b->model.n_threads);
         json_end_object(w);
-        json_write_format(w, "first_token_sec", "%.4f", first_sec);
         json_begin_array(w, "results");
     }
 
@@ -400,7 +378,7 @@ int command_bench(const Options *o) {
         json_end_object(w);
         text_print_json(w);
     } else {
-        print_report(b, first_sec);
+        print_report(b);
     }
     if (o->is_profile) print_profile(sec);
     return EXIT_OK;

@@ -38,7 +38,7 @@ int command_run(const Options *o);
 int command_chat(const Options *o);
 int command_batch(const Options *o);
 int command_score(const Options *o);
-// score --perplexity and --ids, which do not run on the scheduler of batch (score_perplexity.c).
+// score --perplexity, which does not run on the scheduler of batch (score_perplexity.c).
 void score_perplexity(const Options *o);
 int command_tokenize(const Options *o);
 int command_logits(const Options *o);

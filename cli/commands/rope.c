@@ -17,14 +17,12 @@
 // In the order of printing. The first N_KEYS identify the row and are always shown. POS, and the
 // columns from ANGLE on, need positions.
 enum {
-    POS, PAIR, FREQUENCY, WAVELENGTH, BAND, RAMP, UNSCALED, UNSCALED_WAVELENGTH, ANGLE, DEGREES,
-    UNSCALED_ANGLE, COS, SIN, UNSCALED_COS, UNSCALED_SIN, N_COLUMNS
+    POS, PAIR, FREQUENCY, WAVELENGTH, BAND, UNSCALED, ANGLE, COS, SIN, N_COLUMNS
 };
 enum { N_KEYS = 2, MAX_RULES = ROPE_FILE + 1 };
 
 static const char *const columns[N_COLUMNS] = {
-    "pos", "i", "frequency", "wavelength", "band", "ramp", "unscaled", "unscaled_wavelength",
-    "angle", "degrees", "unscaled_angle", "cos", "sin", "unscaled_cos", "unscaled_sin"
+    "pos", "i", "frequency", "wavelength", "band", "unscaled", "angle", "cos", "sin"
 };
 // clang-format on
 
@@ -40,16 +38,16 @@ typedef struct {
 
 // Values
 
-// The share of interpolation in a frequency: 0 if it is not scaled, 1 if it is divided by the full
-// factor. `divisor` is the unscaled frequency divided by the scaled one. Relative differences below
-// 1e-5 are rounding errors of float32.
-static double ramp(const Rope *rope, double divisor) {
+// How a frequency was scaled: not at all, by the full factor, or by a part of it. `divisor` is the
+// unscaled frequency divided by the scaled one. Relative differences below 1e-5 are rounding errors
+// of float32.
+static const char *band_name(const Rope *rope, double divisor) {
     const RopeParams *p = &rope->params;
     double factor = p->factor;
     for (int i = 0; p->rule == ROPE_FILE && i < p->dim / 2; i++)
         if ((double)p->divisors[i] > factor) factor = (double)p->divisors[i];
-    if (fabs(divisor - 1) < 1e-5) return 0;
-    return divisor > factor * (1 - 1e-5) ? 1 : (1 - 1 / divisor) / (1 - 1 / factor);
+    if (fabs(divisor - 1) < 1e-5) return "kept";
+    return divisor > factor * (1 - 1e-5) ? "interpolated" : "smoothed";
 }
 
 // Computes a row: pair i at a position.
@@ -59,21 +57,12 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[POS] = pos;
     out[PAIR] = i;
 
-    // Frequency and wavelength, with and without scaling.
     out[FREQUENCY] = (double)rope_freq(rope, pos, i);
     out[UNSCALED] = (double)t->unscaled.freqs[i];
     out[WAVELENGTH] = 2 * M_PI / out[FREQUENCY];
-    out[UNSCALED_WAVELENGTH] = 2 * M_PI / out[UNSCALED];
-    out[RAMP] = ramp(rope, out[UNSCALED] / out[FREQUENCY]);
-
-    // Angle, cosine and sine, with and without scaling.
-    out[UNSCALED_ANGLE] = (double)rope_cis(&t->unscaled, pos, i, &c, &s);
-    out[UNSCALED_COS] = (double)c;
-    out[UNSCALED_SIN] = (double)s;
     out[ANGLE] = (double)rope_cis(rope, pos, i, &c, &s);
     out[COS] = (double)c;
     out[SIN] = (double)s;
-    out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
 }
 
 // Options
@@ -201,12 +190,6 @@ static void write_params(const RopeTable *t, JsonWriter *w) {
     json_begin_array(w, "rows");
 }
 
-// The name of a share of interpolation, which ramp() returns.
-static const char *band_name(double ramp) {
-    if (ramp == 0) return "kept";
-    return ramp == 1 ? "interpolated" : "smoothed";
-}
-
 // Writes a row as a JSON object or as CSV, or the CSV header.
 static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWriter *w) {
     static double values[MAX_RULES][N_COLUMNS];
@@ -229,7 +212,7 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
             snprintf(value, sizeof value, "%.9g", values[k][c]);
             if (c == BAND)
                 snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
-                         band_name(values[k][RAMP]));
+                         band_name(&t->ropes[k], values[k][UNSCALED] / values[k][FREQUENCY]));
 
             if (is_json)
                 json_write_format(w, name, "%s", value);

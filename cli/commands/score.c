@@ -1,5 +1,5 @@
 // score: chooses the form of the command. Requests (--choices, --jsonl, --rerank) run on the
-// scheduler of batch, --perplexity and --ids on a loop of their own.
+// scheduler of batch, --perplexity on a loop of its own.
 #include "cli/commands/commands.h"
 #include "cli/commands/score_record.h"
 #include "cli/output.h"
@@ -59,13 +59,12 @@ static int score_requests(const Options *o) {
 }
 
 int command_score(const Options *o) {
-    bool is_tokens = o->perplexity || o->ids;
-    bool is_lines = o->is_jsonl && !is_tokens && !o->rerank;
+    bool is_lines = o->is_jsonl && !o->perplexity && !o->rerank;
 
-    if (!!o->perplexity + !!o->ids + !!o->choices + !!o->rerank + is_lines != 1 ||
+    if (!!o->perplexity + !!o->choices + !!o->rerank + is_lines != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
-        die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY, "
-                        "--perplexity FILE and --ids LIST");
+        die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY and "
+                        "--perplexity FILE");
     if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
 
@@ -74,7 +73,7 @@ int command_score(const Options *o) {
 
     if (o->instruction && !o->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
 
-    if (!is_tokens) return score_requests(o);
+    if (!o->perplexity) return score_requests(o);
     score_perplexity(o);
     return EXIT_OK;
 }

@@ -1,4 +1,4 @@
-// score --perplexity and --ids: exp of the mean negative log-likelihood per token,
+// score --perplexity: exp of the mean negative log-likelihood per token,
 // exp(-1/n sum log P(t_i | t_<i)), with its standard error.
 //
 // Windows of a text and texts of a file are sequences that generate_step() feeds, several of them
@@ -18,7 +18,7 @@
 
 enum { DEFAULT_WINDOW = 512 }; // tokens, as in llama-perplexity
 
-typedef enum { WINDOWS, TEXTS, IDS } TextSource;
+typedef enum { WINDOWS, TEXTS } TextSource;
 
 typedef struct {
     Pipeline pipeline;
@@ -26,8 +26,8 @@ typedef struct {
     int parallel; // sequences per forward pass
 
     TextSource source;
-    int n_ctx;        // IDS: all tokens
-    Ids ids;          // WINDOWS and IDS: all tokens
+    int n_ctx;
+    Ids ids;          // WINDOWS: all tokens
     int at;           // index of the first token that is in no window yet
     LineReader lines; // TEXTS
     JsonDoc doc;
@@ -64,7 +64,6 @@ static bool next_tokens(Perplexity *p, Ids *ids, int *first_scored) {
 
     if (p->ids.len - p->at < p->n_ctx) return false;
     for (int i = 0; i < p->n_ctx; i++) ids_push(ids, p->ids.data[p->at++]);
-    if (p->source == IDS) return true; // all of them
 
     // As llama-perplexity: BOS replaces the first token, the second half is scored.
     if (tokenizer_adds_bos(t)) ids->data[0] = tokenizer_bos(t);
@@ -140,22 +139,14 @@ static void read_tokens(Perplexity *p) {
     Buffer text = {0};
     Error err;
 
-    if (p->source == WINDOWS) {
-        if (!file_read_text(o->perplexity, &text, &err)) die_error(&err);
-        close_file_access(o);
-        encode_text(p->pipeline.tokenizer, buffer_str(&text), &p->ids);
-        if (p->ids.len < p->n_ctx)
-            die(EXIT_USAGE,
-                "--perplexity: %d tokens are less than a window of %d; use a smaller -c, or a "
-                ".jsonl of {\"text\"} for short texts",
-                p->ids.len, p->n_ctx);
-    } else {
-        ids_parse(o->ids, p->pipeline.model.config.vocab_size, &p->ids);
-        close_file_access(o);
-        if (p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
-        if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
-        p->n_ctx = p->ids.len;
-    }
+    if (!file_read_text(o->perplexity, &text, &err)) die_error(&err);
+    close_file_access(o);
+    encode_text(p->pipeline.tokenizer, buffer_str(&text), &p->ids);
+    if (p->ids.len < p->n_ctx)
+        die(EXIT_USAGE,
+            "--perplexity: %d tokens are less than a window of %d; use a smaller -c, or a .jsonl "
+            "of {\"text\"} for short texts",
+            p->ids.len, p->n_ctx);
     buffer_free(&text);
 }
 
@@ -212,9 +203,7 @@ void score_perplexity(const Options *o) {
     open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
-    p.source = o->ids ? IDS : WINDOWS;
-    if (!o->ids && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl")))
-        p.source = TEXTS;
+    if (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl")) p.source = TEXTS;
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
     if (o->ctx) p.n_ctx = o->ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);

@@ -3,7 +3,6 @@
 // constraint accepts.
 // Order: conversations, ids and text, constraints, lines, command_tokenize().
 #include "cli/commands/commands.h"
-#include "base/clock.h"
 #include "base/files.h"
 #include "chat/dialogue.h"
 #include "cli/lines.h"
@@ -101,23 +100,14 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
 
 // Constraints
 
-// Computes the mask of the next token, and appends the time in microseconds, a double, to `times`.
-static const uint64_t *timed_mask(Matcher *m, bool drops_space, Buffer *times) {
-    double start = now_sec();
-    const uint64_t *mask = matcher_mask(m, drops_space);
-    double us = (now_sec() - start) * 1e6;
-    buffer_append(times, &us, sizeof us);
-    return mask;
-}
-
 // True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
 // each is checked against the mask computed before it. Of the control tokens (--special), a stop
 // token is accepted after a complete text. *at is the number of accepted bytes.
-static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, Buffer *times, size_t *at) {
+static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, size_t *at) {
     bool drops_space = tokenizer_has_space_prefix(t);
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
-        const uint64_t *mask = timed_mask(m, drops_space, times);
+        const uint64_t *mask = matcher_mask(m, drops_space);
         if (!mask)
             die(EXIT_INCOMPLETE,
                 "the text can be read in too many ways at token %d; make the constraint less "
@@ -135,28 +125,13 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, Buffer *
         if (!fits || !is_allowed) return false;
     }
 
-    timed_mask(m, drops_space, times);
     return matcher_is_end(m);
-}
-
-static void print_times(const Options *o, double compile_sec, const Buffer *times) {
-    double *us = (double *)(void *)times->data;
-    size_t n = times->len / sizeof *us;
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++) sum += us[i];
-    doubles_sort(us, n);
-    double mean = n ? sum / (double)n : 0;
-    double p99 = n ? us[(n - 1) * 99 / 100] : 0;
-    double max = n ? us[n - 1] : 0;
-    note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
-         compile_sec * 1e6, n, mean, p99, max);
 }
 
 // Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
 // first byte that the constraint rejects.
 static void check_text(const Options *o, const CompiledConstraint *constraint, const Tokenizer *t,
-                       Str text, Buffer *times) {
+                       Str text) {
     static Buffer spelled;
     static Ids ids;
     size_t at;
@@ -170,7 +145,7 @@ static void check_text(const Options *o, const CompiledConstraint *constraint, c
 
     tokenizer_encode(t, buffer_str(&spelled), o->has_special, &ids);
     Matcher *m = constraint_begin(constraint);
-    bool accepted = is_accepted(m, t, &ids, times, &at);
+    bool accepted = is_accepted(m, t, &ids, &at);
     matcher_free(m);
 
     spelled.len = 0;
@@ -185,7 +160,6 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static LineReader lines;
     static JsonDoc doc;
     static Ids ids;
-    static Buffer times; // double: microseconds of each mask
     static ConstraintCache *cache;
     static CompiledConstraint *constraint;
     Error err;
@@ -202,7 +176,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     while (lines_next_json(&lines, &doc)) {
         Str text = lines_text(&lines, &doc);
         if (constraint) {
-            check_text(o, constraint, t, text, &times);
+            check_text(o, constraint, t, text);
             continue;
         }
 
@@ -213,7 +187,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
         puts("]");
     }
 
-    if (constraint) print_times(o, constraint_compile_sec(constraint), &times);
+    if (constraint) note(o, "compiled in %.0f us", constraint_compile_sec(constraint) * 1e6);
 }
 
 // Dies on options that cannot be combined.

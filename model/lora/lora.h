@@ -6,8 +6,8 @@
 //     y = W x + scale * alpha / rank * B (A x)
 //
 // Loading: lora_open() maps a file, lora_attach() finds the pair of one matrix, lora_check() makes
-// sure that every pair was used. Forward pass: model.c calls lora_matmuls() for its products and, if
-// the embedding has adapters, lora_embed() after the look-up. W itself is not changed. The
+// sure that every pair was used. Forward pass: model.c calls lora_matmuls() for its products and,
+// if the embedding has adapters, lora_embed() after the look-up. W itself is not changed. The
 // products of several adapters are added in the order of the command line.
 #pragma once
 
