@@ -65,7 +65,7 @@ def texts(cli):
     near(found["perplexity"], math.exp(found["nll"] / found["n_tokens"]))
     for args in ["--parallel", 1], ["--chunk", 3], ["--parallel", 2, "-t", 2]:
         same(score(cli, "--perplexity", source, "--deterministic", *args), found, args)
-    one = score(cli, "--perplexity", cli.write("one.jsonl", ["the"]))
+    one = score(cli, "--perplexity", cli.write("one.jsonl", [json.dumps("the")]))
     same((one["n_tokens"], one["stderr"]), (1, None))
 
 
