@@ -5,9 +5,9 @@
 #include "constrain/stack.h"
 
 enum {
-    ROW = 257,                             // numbers of a row: 256 steps, and the work
+    ROW = 257, // numbers of a row: 256 steps, and the work
     ROW_BYTES = ROW * sizeof(uint32_t),
-    CHUNK = 64                             // rows per allocation; rows never move
+    CHUNK = 64 // rows per allocation; rows never move
 };
 
 // The states that machine.h draws.

@@ -35,5 +35,6 @@ bool matcher_is_done(Matcher *m);
 // appended.
 size_t matcher_accept(Matcher *m, Str bytes);
 // Appends to `out` the bytes that must come next, up to the first byte that has an alternative or
-// to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit of a mask.
+// to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit of a
+// mask.
 void matcher_forced(const Matcher *m, Buffer *out);

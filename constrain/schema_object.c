@@ -243,8 +243,8 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     for (int i = 0; i < l->n; i++) {
         PropertyDef *p = &o.properties[i];
         *p = l->at[i];
-        p->name.data = memcpy(arena_alloc(&c->grammar->arena, 1, p->name.len + 1), p->name.data,
-                              p->name.len);
+        p->name.data =
+            memcpy(arena_alloc(&c->grammar->arena, 1, p->name.len + 1), p->name.data, p->name.len);
         names[i] = p->name;
         o.n_required += p->is_required;
     }
