@@ -260,10 +260,12 @@ static void flush_if_full(MaskTables *s, uint32_t n_path) {
 }
 
 // Begins a mask or forced text. Its work does not depend on which steps are stored, so a text meets
-// the limit alone or in any batch.
-static void begin_work(MaskTables *s) {
-    enum { MAX_WORK = 1 << 23 }; // about 0.3 s, on a Zen 3 core, 2026-11
-    s->budget = (Budget){.left = MAX_WORK};
+// the limit alone or in any batch. The work of an ambiguous text grows with the square of its
+// length. A mask counts as MIN_STEPS steps, so that not all tokens before the limit are slow.
+static void begin_work(const Matcher *m) {
+    enum { MAX_WORK = 1 << 23, MIN_STEPS = 64 }; // at most about 0.5 s on Zen 3, 2026-11
+    MaskTables *s = m->tables;
+    s->budget = (Budget){.left = MAX_WORK - MIN_STEPS * machine_work(s->machine, m->config)};
 }
 
 static bool spend(MaskTables *s, uint32_t config) {
@@ -526,7 +528,7 @@ static const uint64_t *cached_mask(Matcher *m) {
 }
 
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
-    begin_work(m->tables);
+    begin_work(m);
     const uint64_t *mask = cached_mask(m);
     const TokenTable *v = m->tables->tokens;
     const ByteNode *nodes = v->trie.nodes;
@@ -576,7 +578,7 @@ void matcher_forced(const Matcher *m, Buffer *out) {
     Machine *machine = m->tables->machine;
     uint32_t config = m->config;
     int byte;
-    begin_work(m->tables);
+    begin_work(m);
     for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
         if (count_next(machine, config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);

@@ -509,7 +509,11 @@ static void limits(void) {
     CHECK(!matcher_mask(m, false), "the mask has no limit");
     const uint64_t *mask = matcher_mask(small, false);
     CHECK(mask && *mask == 1, "the mask of a short token is wrong");
-    matcher_accept(small, str_of("a"));
+    int n = 0;
+    for (; n < 1000 && matcher_mask(small, false); n++) matcher_accept(small, str_of("a"));
+    CHECK(n > 100 && n < 1000, "the limit is met after %d bytes", n);
+    matcher_free(small);
+    small = matcher_new(g, first, NULL);
 
     signals_install(&interrupted);
     interrupted = 1;
