@@ -501,16 +501,12 @@ static void mark_ascii(const Machine *m, const State *s, CodeRange r, uint32_t *
 
 // Marks all bytes with which a state has a step, and maybe others, as not yet computed.
 static void mark_steps(const Machine *m, const State *s, uint32_t *row) {
-    static const char structure[] = " \n{}[],:\"-0123456789tfn"; // outside strings
-    bool is_char = s->kind >= IN_TEXT && s->kind <= IN_NAME;
-
-    if (s->kind == AT_VALUE || s->partial) {
+    if (s->kind < IN_TEXT || s->kind > IN_NAME || s->partial) {
         memset(row, 0xff, 256 * sizeof *row);
         return;
     }
 
-    for (const char *b = is_char ? "\"\\" : structure; *b; b++) row[(int)*b] = UINT32_MAX;
-    if (!is_char) return;
+    row['"'] = row['\\'] = UINT32_MAX;
     mark_ascii(m, s, (CodeRange){0, 0x7f}, row);
     if (has_step(m, s, (CodeRange){0x80, CODE_MAX})) memset(row + 0x80, 0xff, 0x80 * sizeof *row);
 }
