@@ -44,7 +44,6 @@ COMMANDS = [
     "score -q -m {model} -f {text} --choices a,b --cache [cache] --lora {lora}",
     "score -q -m {model} --perplexity {text} -c 64",
     "score -q -m {model} --perplexity {texts.jsonl}",
-    "score -q -m {model} --ids @{ids}",
     "score -q -m {model} --jsonl -i {texts.jsonl} -o [scores] --resume",
     "score -q -m {model} --rerank a -i {texts.jsonl} --sort",
     "tokenize -m {model} -f {text} --count",

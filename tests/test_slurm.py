@@ -65,10 +65,10 @@ class Slurm:
         self.env = dict(os.environ, SLURM_CONF=config)
 
         try:
-            if not os.path.exists("/run/munge/munge.socket.2"):
+            if subprocess.run(["munge", "-n"], capture_output=True).returncode:
                 os.makedirs("/run/munge", exist_ok=True)
                 shutil.chown("/run/munge", "munge", "munge")
-                self.start("runuser", "-u", "munge", "--", "munged", "-F")
+                self.start("runuser", "-u", "munge", "--", "munged", "-F", "--force")
             self.start("slurmctld", "-D")
             self.start("slurmd", "-D", "-N", host)
             self.wait(lambda: "idle" in self.call("sinfo", "-h", "-o", "%t"), "no idle node", 20)
