@@ -117,11 +117,11 @@ static void note_once(const Options *o, const char *text, Buffer *notes) {
 }
 
 static bool compile_calls(const Pipeline *p, const Options *o, Str schema, CompiledConstraint **out,
-                          Error *err) {
+                          Buffer *unknown, Error *err) {
     ConstraintSpec source = {.schema_text = schema,
                              .is_ordered = true, // the name comes before the parameters
                              .is_closed = !o->extra_properties};
-    return constraint_compile(p->constraints, &source, out, NULL, err);
+    return constraint_compile(p->constraints, &source, out, unknown, err);
 }
 
 // Appends the JSON Schema of calls of the tools, or of the only one that can be called:
@@ -131,7 +131,7 @@ static bool compile_calls(const Pipeline *p, const Options *o, Str schema, Compi
 static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, Str only,
                       const CallForm *form, Buffer *out, Buffer *notes, Error *err) {
     CompiledConstraint *compiled;
-    Buffer parameters = {0};
+    Buffer parameters = {0}, unknown = {0};
     Error why;
     int n = 0;
 
@@ -142,11 +142,13 @@ static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, St
         Str name = json_get(function, "name")->string;
         if (only.data && !str_eq(only, name)) continue;
 
-        parameters.len = 0;
+        parameters.len = unknown.len = 0;
         put_parameters(&parameters, json_get_value(function, "parameters"), n);
-        bool ok = compile_calls(p, o, buffer_str(&parameters), &compiled, &why);
+        bool ok = compile_calls(p, o, buffer_str(&parameters), &compiled, &unknown, &why);
         constraint_release(compiled);
-        if (!ok)
+        if (ok && unknown.len)
+            note(o, "tool %.*s: JSON Schema: ignored: %s", SHOWN(name), unknown.data);
+        if (!ok && !generate_interrupted)
             buffer_printf(notes, "%stool %.*s: its arguments are only a JSON object: %s",
                           notes->len ? "; " : "", SHOWN(name), why.text);
 
@@ -161,6 +163,7 @@ static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, St
     buffer_puts(out, form->is_list ? "]}}" : "]}");
 
     buffer_free(&parameters);
+    buffer_free(&unknown);
     return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
@@ -186,6 +189,7 @@ static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
         }
     }
 
+    if (generate_interrupted) last.len = 0; // a tool may not have been compiled
     if (problems.len) note_once(o, problems.data, notes);
     *out = buffer_str(&schema);
     return true;
@@ -207,7 +211,7 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
     bool ok = form || error_set(&err, EXIT_USAGE, "unknown form of the template");
     if (form && !offer->is_banned) {
         ok = find_calls(p, o, tools, offer, form, notes, &schema, &err) &&
-             compile_calls(p, o, schema, &constraint, &err);
+             compile_calls(p, o, schema, &constraint, NULL, &err);
         if (!ok) spec->n_openers = 0;
         spec->closer = str_of(form->closer);
         spec->has_more = !form->is_list && !*form->closer;

@@ -133,9 +133,7 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
         if (c && !c->mask(c->arg, g->masked)) {
             error_set(&s->error, EXIT_INCOMPLETE,
-                      "the text can be read in too many ways at position %d; make the constraint "
-                      "less ambiguous",
-                      n_before);
+                      "the text has too many readings; make the constraint less ambiguous");
             return -1;
         }
         if (!may_stop || r->ignore_eos) stops_mask(&r->stops, g->tokenizer, may_stop, g->masked);

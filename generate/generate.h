@@ -42,7 +42,7 @@ typedef struct {
     // called again when all of them have been accepted. -1: the text is complete, and no token may
     // follow.
     int (*force)(void *arg, int *out);
-    // The number of draft tokens, of n, that may come next one after the other, or more than that.
+    // The number of the n draft tokens before the first that the constraint forbids, or more.
     int (*count_fitting)(void *arg, const int *drafts, int n);
     // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
     // before bias and penalties. False on an interrupt, or if the text has too many readings.

@@ -6,13 +6,13 @@
     llama31 run --draft head.gguf "Once upon a time"
 
 The method is that of Li et al., EAGLE-3 (2025): one decoder layer reads three hidden states of the target and the token
-that came next, and guesses the token after that. During training it is unrolled: in step k the layer's own output of
+that came next, and drafts the token after that. During training it is unrolled: in step k the layer's own output of
 step k - 1 stands in for the target's hidden states, as it does when several tokens are drafted. The loss is the
 cross-entropy to the target's next-token distribution, with a weight of 0.8 to the power of the step. The layer starts
 from the last layer of the target, which must be F32, F16 or Q8_0.
 
-Of every 20 documents one is held out; after the training the share of guesses is printed that are the target's most
-likely token, for each step after right steps, and the tokens per pass that follow from them.
+One of 20 documents is held out. After the training, the acceptance rate on these is printed for each step after
+accepted ones (a draft token is accepted if it is the target's most likely one), and the tokens per pass.
 
 Needs PyTorch (1.13 or later) and NumPy.
 """
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "stories"))
 from train_stories import LAYER_NAMES, NORM_EPS, Llama, Tensor, progress, read_gguf, start_from_file
-from lib.gguf_writer import write_gguf
+from lib.gguf_writer import Failure, check_output, is_own, write_gguf
 
 LENGTH = 512        # longest document in tokens; the rest is cut
 STEP_WEIGHT = 0.8
@@ -43,6 +43,11 @@ def load_target(path):
     key = lambda name: metadata["llama." + name]
     n_vocab, dim = tensors["token_embd.weight"].shape
     head_dim = dim // key("attention.head_count")
+    for name, expected in (("attention.layer_norm_rms_epsilon", NORM_EPS), ("attention.key_length", head_dim),
+                           ("rope.dimension_count", head_dim), ("rope.scaling.type", "none")):
+        found = metadata.get("llama." + name, expected)
+        if found != expected and not (isinstance(found, float) and abs(found - expected) < 1e-9):
+            sys.exit("train_eagle.py: %s: llama.%s: %s is not supported, only %s" % (path, name, found, expected))
     frequencies = key("rope.freq_base") ** (-np.arange(0, head_dim, 2) / head_dim)
     if "rope_freqs.weight" in tensors:
         frequencies /= tensors["rope_freqs.weight"].numpy()
@@ -68,7 +73,7 @@ class Head(torch.nn.Module):
         self.norm_ffn, self.norm_output, self.output = copy(last.norm2), copy(target.norm), copy(output)
 
     def forward(self, target, ids, n_steps):
-        """Logits of each step: (batch, time - 1, tokens). Row P of step k guesses the token at P + 2 from the hidden
+        """Logits of each step: (batch, time - 1, tokens). Row P of step k drafts the token at P + 2 from the hidden
         states of P - k and the tokens up to P + 1; rows below k have no meaning."""
         _, _, n_heads, n_kv, ffn, _ = target.shape
         with torch.no_grad():
@@ -105,16 +110,22 @@ class Head(torch.nn.Module):
 
 
 def shift(x, n):
-    """x with its positions, the last dimension but one, moved on by n."""
+    """Shifts x by n positions along the last dimension but one; the first n become 0."""
     return x if n == 0 else torch.cat((torch.zeros_like(x[..., :n, :]), x[..., :-n, :]), -2)
 
 
 def read_texts(args, bos):
-    """The documents as ids, tokenized by llama31."""
-    texts = "".join(json.dumps(json.loads(line)["text"]) + "\n" for line in open(args.texts, encoding="utf-8"))
-    r = subprocess.run([args.llama31, "tokenize", "-q", "-m", args.target, "--jsonl"], input=texts.encode(),
-                       stdout=subprocess.PIPE, check=True)
-    return [[bos] + json.loads(line)[:LENGTH - 1] for line in r.stdout.splitlines()]
+    """The documents as ids, tokenized by llama31. Prints how many are left out or cut."""
+    with open(args.texts, encoding="utf-8") as f:
+        records = [json.loads(line) for line in f]
+    texts = [r["text"] for r in records if isinstance(r.get("text"), str)]
+    r = subprocess.run([args.llama31, "tokenize", "-q", "-m", args.target, "--jsonl"], stdout=subprocess.PIPE, check=True,
+                       input="".join(json.dumps(text) + "\n" for text in texts).encode())
+    documents = [[bos] + json.loads(line) for line in r.stdout.splitlines()]
+    fit = [d for d in documents if len(d) > args.steps + 2]
+    print("%d records: %d without a text and %d too short are left out, %d are cut to %d tokens" % (
+        len(records), len(records) - len(texts), len(documents) - len(fit), sum(len(d) > LENGTH for d in fit), LENGTH))
+    return [d[:LENGTH] for d in fit]
 
 
 def batches_of(documents, size, rng):
@@ -136,7 +147,7 @@ def batches_of(documents, size, rng):
 
 
 def compare(target, output, head, ids, lengths, n_steps):
-    """(loss, hits): hits is (steps, batch, time), 1 where a guess is the target's best token, -1 outside documents."""
+    """(loss, hits): hits is (steps, batch, time), 1 for an accepted draft token, 0 for another, -1 outside documents."""
     with torch.no_grad():
         want = F.linear(target(ids), output)[:, 1:].softmax(-1)
     position = torch.arange(want.shape[1])
@@ -151,7 +162,7 @@ def compare(target, output, head, ids, lengths, n_steps):
 
 @torch.no_grad()
 def acceptance(target, output, head, documents, n_steps):
-    """For each step the share of right guesses among those whose earlier steps of the same round were right."""
+    """The acceptance rate of each step after steps that were all accepted."""
     right, asked = np.zeros(n_steps), np.zeros(n_steps)
     for document in documents:
         hits = compare(target, output, head, torch.tensor([document]), torch.tensor([len(document)]), n_steps)[1][:, 0]
@@ -181,7 +192,7 @@ def train(target, output, head, documents, args):
         if time.time() - shown > 10:
             shown = time.time()
             rates = " ".join("%.2f" % ((h == 1).sum() / (h >= 0).sum()).item() for h in hits)
-            progress("training", share, "step %d  loss %.3f  right %s" % (steps, loss.item(), rates))
+            progress("training", share, "step %d  loss %.3f  accepted %s" % (steps, loss.item(), rates))
 
 
 def export(metadata, tensors, target, head, path):
@@ -215,19 +226,23 @@ def main():
     p.add_argument("--lr", type=float, default=5e-4)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
+    try:
+        check_output(args.output, [args.target, args.texts], False, is_own)  # before the training
+    except Failure as e:
+        sys.exit("train_eagle.py: %s" % str(e).replace("; replace it with --force", ""))
     torch.manual_seed(args.seed)
     metadata, tensors, target, output = load_target(args.target)
     n_layers = target.shape[1]
     layers = [int(i) for i in args.layers.split(",")] if args.layers else [2, n_layers // 2, n_layers - 3]
     if len(layers) != 3 or min(layers) < 0 or max(layers) >= n_layers:
         p.error("--layers: three numbers from 0 to %d" % (n_layers - 1))
-    documents = [d for d in read_texts(args, metadata["tokenizer.ggml.bos_token_id"]) if len(d) > args.steps + 2]
+    documents = read_texts(args, metadata["tokenizer.ggml.bos_token_id"])
     held_out, documents = documents[::20], [d for i, d in enumerate(documents) if i % 20]
     print("%d documents, %d tokens, %d held out" % (len(documents), sum(map(len, documents)), len(held_out)), flush=True)
     head = Head(target, output, layers)
     train(target, output, head, documents, args)
     rates = acceptance(target, output, head, held_out[:200], args.steps)
-    print("\nright guesses on held-out text, by step: " + " ".join("%.3f" % r for r in rates))
+    print("\nacceptance rate on held-out text, by step: " + " ".join("%.3f" % r for r in rates))
     print("tokens per pass: " + ", ".join("%d drafted %.2f" % (n, 1 + sum(np.cumprod(rates[:n]))) for n in
                                           range(1, args.steps + 1)))
     export(metadata, tensors, target, head, args.output)

@@ -108,11 +108,7 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, size_t *
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
         const uint64_t *mask = matcher_mask(m, drops_space);
-        if (!mask)
-            die(EXIT_INCOMPLETE,
-                "the text can be read in too many ways at token %d; make the constraint less "
-                "ambiguous",
-                i);
+        if (!mask) die(EXIT_INCOMPLETE, "token %d: the text has too many readings", i);
         int id = ids->data[i];
         if (tokenizer_is_control(t, id))
             return i == ids->len - 1 && tokenizer_is_stop(t, id) && matcher_is_end(m);

@@ -370,6 +370,7 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     int n = list_files(c->dir, &files, &err);
     int64_t stale = (int64_t)(time(NULL) - STALE_SEC) * NSEC_PER_SEC;
     c->bytes = 0;
+    if (n < 0) warn("%s; a page is not written to the cache", err.text);
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
 
     // Files are sorted, least recently used first. Temporary files, which an interrupted write
