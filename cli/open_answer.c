@@ -128,8 +128,9 @@ static bool compile_calls(const Pipeline *p, const Options *o, Str schema, Compi
 // {"name": NAME, KEY: PARAMETERS} or, as the form says, an array of them. The parameters of a tool
 // whose own schema cannot be compiled or has no text are any JSON object, and a note names the tool
 // and the reason.
-static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, Str only,
-                      const CallForm *form, Buffer *out, Buffer *notes, Error *err) {
+static bool put_calls(const Pipeline *p, const Options *o, const Json *tools,
+                      const ToolOffer *offer, const CallForm *form, Buffer *out, Buffer *notes,
+                      Error *err) {
     CompiledConstraint *compiled;
     Buffer parameters = {0}, unknown = {0};
     Error why;
@@ -140,13 +141,13 @@ static bool put_calls(const Pipeline *p, const Options *o, const Json *tools, St
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function");
         Str name = json_get(function, "name")->string;
-        if (only.data && !str_eq(only, name)) continue;
+        if (offer->only.data && !str_eq(offer->only, name)) continue;
 
         parameters.len = unknown.len = 0;
         put_parameters(&parameters, json_get_value(function, "parameters"), n);
         bool ok = compile_calls(p, o, buffer_str(&parameters), &compiled, &unknown, &why);
         constraint_release(compiled);
-        if (ok && unknown.len)
+        if (ok && unknown.len && !offer->is_forced) // else constraint_open() does
             note(o, "tool %.*s: JSON Schema: ignored: %s", SHOWN(name), unknown.data);
         if (!ok && !generate_interrupted)
             buffer_printf(notes, "%stool %.*s: its arguments are only a JSON object: %s",
@@ -183,7 +184,7 @@ static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
     last = key;
     if (!is_last) {
         problems.len = schema.len = 0;
-        if (!put_calls(p, o, tools, offer->only, form, &schema, &problems, err)) {
+        if (!put_calls(p, o, tools, offer, form, &schema, &problems, err)) {
             buffer_free(&last);
             return false;
         }
