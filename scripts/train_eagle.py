@@ -9,7 +9,8 @@ The method is that of Li et al., EAGLE-3 (2025): one decoder layer reads three h
 that came next, and drafts the token after that. During training it is unrolled: in step k the layer's own output of
 step k - 1 stands in for the target's hidden states, as it does when several tokens are drafted. The loss is the
 cross-entropy to the target's next-token distribution, with a weight of 0.8 to the power of the step. The layer starts
-from the last layer of the target, which must be F32, F16 or Q8_0.
+from the last layer of the target, which must be F32, F16 or Q8_0. With --draft-vocab the head can only draft the most
+frequent tokens of the texts, which makes its output matrix smaller.
 
 One of 20 documents is held out. After the training, the acceptance rate on these is printed for each step after
 accepted ones (a draft token is accepted if it is the target's most likely one), and the tokens per pass.
@@ -30,6 +31,7 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "stories"))
 from train_stories import LAYER_NAMES, NORM_EPS, Llama, Tensor, progress, read_gguf, start_from_file
 from lib.gguf_writer import Failure, check_output, is_own, write_gguf
+from lib.weights import Literal
 
 LENGTH = 512        # longest document in tokens; the rest is cut
 STEP_WEIGHT = 0.8
@@ -58,22 +60,22 @@ def load_target(path):
 
 
 class Head(torch.nn.Module):
-    """The draft head. Shapes and names as in the file: fc (D, 3 D), attention on 2 D values, output over all tokens."""
+    """The draft head. Shapes and names as in the file: fc (D, 3 D), attention on 2 D values, output over the tokens ids."""
 
-    def __init__(self, target, output, layers):
+    def __init__(self, target, output, layers, ids):
         super().__init__()
-        dim, n_layers, _, _, _, n_vocab = target.shape
-        last, self.layers = target.layers[n_layers - 1], layers
+        dim, n_layers, _, _, _, _ = target.shape
+        last, self.layers, self.ids = target.layers[n_layers - 1], layers, ids
         copy = lambda w: torch.nn.Parameter(w.detach().clone())
         # g starts as the third hidden state, and the attention as the target's on g alone.
         self.fc = torch.nn.Parameter(torch.cat((torch.zeros(dim, 2 * dim), torch.eye(dim)), 1))
         self.qkv = torch.nn.Parameter(torch.cat((torch.zeros_like(last.qkv), last.qkv.detach()), 1))
         self.o, self.gate_up, self.down = copy(last.o), copy(last.gate_up), copy(last.down)
         self.norm_token, self.norm_g = torch.nn.Parameter(torch.ones(dim)), copy(last.norm1)
-        self.norm_ffn, self.norm_output, self.output = copy(last.norm2), copy(target.norm), copy(output)
+        self.norm_ffn, self.norm_output, self.output = copy(last.norm2), copy(target.norm), copy(output[ids])
 
     def forward(self, target, ids, n_steps):
-        """Logits of each step: (batch, time - 1, tokens). Row P of step k drafts the token at P + 2 from the hidden
+        """Logits of each step: (batch, time - 1, draft vocabulary). Row P of step k drafts the token at P + 2 from the hidden
         states of P - k and the tokens up to P + 1; rows below k have no meaning."""
         _, _, n_heads, n_kv, ffn, _ = target.shape
         with torch.no_grad():
@@ -149,14 +151,15 @@ def batches_of(documents, size, rng):
 def compare(target, output, head, ids, lengths, n_steps):
     """(loss, hits): hits is (steps, batch, time), 1 for an accepted draft token, 0 for another, -1 outside documents."""
     with torch.no_grad():
-        want = F.linear(target(ids), output)[:, 1:].softmax(-1)
+        logits = F.linear(target(ids), output)[:, 1:]
+        want, best = logits[..., head.ids].softmax(-1), logits.argmax(-1)
     position = torch.arange(want.shape[1])
     loss, hits = 0, []
     for step, logits in enumerate(head(target, ids, n_steps)):
         inside = (position[None] + 1 < lengths[:, None]) & (position >= step)[None]
         entropy = -(want * logits.log_softmax(-1)).sum(-1)
         loss = loss + STEP_WEIGHT ** step * (entropy * inside).sum() / inside.sum()
-        hits.append((logits.argmax(-1) == want.argmax(-1)).long().masked_fill(~inside, -1))
+        hits.append((head.ids[logits.argmax(-1)] == best).long().masked_fill(~inside, -1))
     return loss, torch.stack(hits)
 
 
@@ -210,7 +213,8 @@ def export(metadata, tensors, target, head, path):
     parts = ([head.norm_token], head.qkv.split((dim, kv, kv)), [head.o], [head.norm_ffn], head.gate_up.chunk(2), [head.down])
     named += [("blk.0." + name, x) for names, part in zip(LAYER_NAMES, parts) for name, x in zip(names, part)]
     named += [("rope_freqs", tensors["rope_freqs.weight"])] if "rope_freqs.weight" in tensors else []
-    write_gguf(path, out, [Tensor(name + ".weight", x) for name, x in named], [])
+    ids = Literal("d2t", "i64", head.ids.shape, head.ids.numpy().tobytes())
+    write_gguf(path, out, [Tensor(name + ".weight", x) for name, x in named] + [ids])
 
 
 def main():
@@ -220,6 +224,7 @@ def main():
     p.add_argument("--texts", required=True, help="output of llama31 batch: a line {\"text\": ...} per document")
     p.add_argument("--layers", default="", help="the layers whose inputs the head reads (default: 2, L / 2, L - 3)")
     p.add_argument("--llama31", default="llama31", help="the program that tokenizes the texts")
+    p.add_argument("--draft-vocab", type=int, metavar="N", help="number of tokens that can be drafted (default: all)")
     p.add_argument("--minutes", type=float, default=60)
     p.add_argument("--steps", type=int, default=4, help="drafted tokens that are trained for")
     p.add_argument("--batch", type=int, default=2048, help="tokens per step of the training")
@@ -239,7 +244,11 @@ def main():
     documents = read_texts(args, metadata["tokenizer.ggml.bos_token_id"])
     held_out, documents = documents[::20], [d for i, d in enumerate(documents) if i % 20]
     print("%d documents, %d tokens, %d held out" % (len(documents), sum(map(len, documents)), len(held_out)), flush=True)
-    head = Head(target, output, layers)
+    frequency = np.bincount(np.concatenate(documents), minlength=len(output))
+    frequent = np.sort(np.argsort(-frequency, kind="stable")[:args.draft_vocab])
+    print("%d tokens can be drafted: %.2f %% of the texts" % (
+        len(frequent), 100 * frequency[frequent].sum() / frequency.sum()), flush=True)
+    head = Head(target, output, layers, torch.from_numpy(frequent))
     train(target, output, head, documents, args)
     rates = acceptance(target, output, head, held_out[:200], args.steps)
     print("\nacceptance rate on held-out text, by step: " + " ".join("%.3f" % r for r in rates))
