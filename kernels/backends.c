@@ -118,7 +118,6 @@ static void overlay(const Kernels *k) {
     }
 
     if (k->gemm_large_rows) kernel.gemm_large_rows = k->gemm_large_rows;
-    if (k->small_batch) kernel.small_batch = k->small_batch;
     if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
     if (k->swiglu) kernel.swiglu = k->swiglu;
     if (k->add) kernel.add = k->add;

@@ -70,7 +70,6 @@ typedef struct {
     MatmulKernel gemm[TYPE_COUNT];       // min_tokens or more; rows == NULL: none
     MatmulKernel gemm_large[TYPE_COUNT]; // as gemm; never has the bits of gemv
     int gemm_large_rows;                 // best number of rows of one call of gemm_large
-    int small_batch; // up to this number of tokens, a gemm with has_gemv_bits reads streams of rows
 
     // out (n) = x / sqrt(mean(x^2) + eps) * weight; out may be x
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);

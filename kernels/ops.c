@@ -114,16 +114,14 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
 // thread), large enough to stream from memory. For example, Wq, Wk and Wv of Llama 3.1 8B have 6144
 // rows together: on 16 threads, 128 chunks of 48 rows of 4096 weights.
 //
-// Decode divides a chunk into four or eight streams, small batches of AVX-512 into 16. The
-// beginning of a stream is not prefetched, so long streams are faster: chunks of 240 rows take 0.79
-// (AVX2) and 0.90 (AVX-512) of the time of chunks of 64 rows (1B Q4_K_M, Zen 4, one thread,
+// Decode divides a chunk into four or eight streams. Long streams are faster: on AVX-512, chunks of
+// 240 rows take 0.92 of the time of chunks of 64 rows (Q4_K and Q6_K, Zen 4, one thread,
 // 2026-11-28). With 256 rows, streams of most types are whole pages apart and compete for the same
 // sets of L1.
-static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows, int n_tokens) {
-    enum { MIN_CHUNK = 8, MAX_CHUNK = 64, MAX_STREAM_CHUNK = 240, CHUNKS_PER_THREAD = 8 };
+static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows) {
+    enum { MIN_CHUNK = 8, MAX_CHUNK = 64, MAX_GEMV_CHUNK = 240, CHUNKS_PER_THREAD = 8 };
     int most = k == &kernel.gemm_large[type] ? kernel.gemm_large_rows : MAX_CHUNK;
-    if (k == &kernel.gemv[type] || (k->has_gemv_bits && n_tokens <= kernel.small_batch))
-        most = MAX_STREAM_CHUNK;
+    if (k == &kernel.gemv[type]) most = MAX_GEMV_CHUNK;
     int chunk = min_int(n_rows / (team_size() * CHUNKS_PER_THREAD), most);
     return round_up(chunk < MIN_CHUNK ? MIN_CHUNK : chunk, k->row_step);
 }
@@ -147,7 +145,7 @@ static void plan_products(ProductPlan *plans, const MatmulScratch *s, const Prod
         const Product *p = &products[i];
         ProductPlan *plan = &plans[i];
         *plan = (ProductPlan){.kernel = choose_kernel(p->w, p->n, exactness)};
-        plan->chunk = rows_per_chunk(plan->kernel, p->w->type, n_rows, p->n);
+        plan->chunk = rows_per_chunk(plan->kernel, p->w->type, n_rows);
         plan->n_chunks = div_up(p->w->rows, plan->chunk);
 
         // x is encoded once for each form that kernels read: matrices may have different types.

@@ -46,18 +46,18 @@ INLINE void superblock_pad(const uint8_t **p, int n, uint8_t (*copies)[SUPERBLOC
     }
 }
 
-// Prefetches PREFETCH_DISTANCE bytes ahead of the superblocks at p[i], into L2.
-INLINE void superblock_prefetch(const uint8_t *const *p, int n, Type type) {
+// Prefetches the superblocks that are `ahead` bytes ahead of p[i], into L2.
+INLINE void superblock_prefetch(const uint8_t *const *p, int n, ptrdiff_t ahead, Type type) {
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
 #pragma GCC unroll 8
         for (int b = 0; b < superblock_bytes(type); b += 64)
-            __builtin_prefetch(p[i] + PREFETCH_DISTANCE + b, 0, 2);
+            __builtin_prefetch(p[i] + ahead + b, 0, 2);
 }
 
 // Advances p[i] to the next superblock, and prefetches.
-INLINE void superblock_next(const uint8_t **p, int n, Type type) {
-    superblock_prefetch(p, n, type);
+INLINE void superblock_next(const uint8_t **p, int n, ptrdiff_t ahead, Type type) {
+    superblock_prefetch(p, n, ahead, type);
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) p[i] += superblock_bytes(type);
 }

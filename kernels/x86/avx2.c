@@ -246,7 +246,7 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
             superblock_pad(row, 8, m.padded, p->w->cols - k, type);
             gemv_8_rows(sum, &m, row, x, nt, type);
-            superblock_next(row, 8, type);
+            superblock_next(row, 8, stream_ahead(p, 8, r, k, type), type);
         }
 
         for (int t = 0; t < nt; t++)

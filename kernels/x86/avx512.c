@@ -183,7 +183,7 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
         superblock_pad(p, 4, padded, w->cols - k, type);
         gemv_pair(acc[0], p[0], p[1], x, superblock, nt, type);
         gemv_pair(acc[1], p[2], p[3], x, superblock, nt, type);
-        superblock_next(p, 4, type);
+        superblock_next(p, 4, stream_ahead(m, 4, row[0], k, type), type);
         x += superblock ? m->n_tokens : 0;
     }
 
@@ -348,6 +348,7 @@ typedef struct {
     const uint8_t *row[16];
     const VnniActivations *x;
     int n, superblock; // superblock: 0 or 1 within x
+    ptrdiff_t ahead;   // stream_ahead()
     Type type;
 } SmallBatch;
 
@@ -363,7 +364,7 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
 
     // Two of the rows at a time: a burst of prefetches delays the loads (Q6_K from memory, 4
     // tokens: 21.4 -> 17.4 ns per superblock and row, Zen 4, 2026-11-28).
-    superblock_prefetch(s->row + k / 16, 2, s->type);
+    superblock_prefetch(s->row + k / 16, 2, s->ahead, s->type);
     for (int h = 0; h < 32 / group; h++) {
         scale[h] = _mm512_load_ps(m->scale[k / group + h]);
         min[h] = _mm512_load_ps(m->min[k / group + h]);
@@ -406,6 +407,7 @@ INLINE void small_batch(const Matmul *p, Type type) {
 
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
             s.superblock = k % K_BLOCK / SUPERBLOCK;
+            s.ahead = stream_ahead(p, 16, r, k, type);
             superblock_pad(s.row, 16, m->padded, p->w->cols - k, type);
             unpack_16_rows(type, s.row, m->scale, m->min, small_batch_columns, &s);
             for (int i = 0; i < 16; i++) s.row[i] += superblock_bytes(type);
@@ -876,7 +878,6 @@ const Kernels kernels_avx512 = {
              INTEGER_TYPES(VNNI_KERNEL, gemm, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
     .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, gemm, ONE_SUM_TOKENS, PANEL_ROWS, false)},
     .gemm_large_rows = GEMM_CHUNK_ROWS,
-    .small_batch = SMALL_BATCH,
     .rmsnorm = IF_PART(0, vector_rmsnorm),
     .swiglu = IF_PART(0, vector_swiglu),
     .add = IF_PART(0, vector_add),
