@@ -219,8 +219,10 @@ INLINE void transpose_32_bytes(__m512i out[8], const uint8_t *const *p, int at) 
     transpose_rows(out + 4, p, (size_t)at + 16);
 }
 
-// K-quants and TQ2_0: bit fields (blocks.h). The bytes of 128 columns, from low_at on, have 4 bits
-// of two columns or 2 bits of four columns; the high bits of Q5_K, Q6_K and Q3_K are at high_at.
+// K-quants and TQ2_0: bit fields (blocks.h). A byte of the low bits, which begin at low_at, has 4
+// bits of two columns or 2 bits of four. The high bits of Q5_K, Q6_K and Q3_K begin at high_at.
+// Columns [128 h + 32 s, + 32) have bits 2 s and 2 s + 1 of the high bytes in Q6_K, else bit
+// 4 h + s.
 INLINE void fields_of_16_rows(Type type, const uint8_t *const *p, ColumnsFn fn, void *arg) {
     const bool is_q6_k = type == TYPE_Q6_K;
     const bool has_nibbles = type == TYPE_Q4_K || type == TYPE_Q5_K || is_q6_k;
@@ -232,7 +234,10 @@ INLINE void fields_of_16_rows(Type type, const uint8_t *const *p, ColumnsFn fn, 
     case TYPE_Q2_K: low_at = offsetof(BlockQ2_K, qs); break;
     case TYPE_Q3_K: low_at = offsetof(BlockQ3_K, qs); break;
     case TYPE_Q4_K: low_at = offsetof(BlockQ4_K, qs); break;
-    case TYPE_Q5_K: low_at = offsetof(BlockQ5_K, qs), high_at = offsetof(BlockQ5_K, qh); break;
+    case TYPE_Q5_K:
+        low_at = offsetof(BlockQ5_K, qs);
+        high_at = offsetof(BlockQ5_K, qh);
+        break;
     case TYPE_Q6_K: high_at = offsetof(BlockQ6_K, qh); break;
     default: break;
     }
@@ -246,7 +251,7 @@ INLINE void fields_of_16_rows(Type type, const uint8_t *const *p, ColumnsFn fn, 
 
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const int s = is_q6_k ? i / 2 + i % 2 * 2 : i; // columns 128 h + 32 s and following
+            const int s = is_q6_k ? i / 2 + i % 2 * 2 : i;
             if (has_nibbles && i % 2 == 0) transpose_32_bytes(low, p, low_at + 64 * h + 16 * i);
             if (!has_nibbles && i == 0) transpose_32_bytes(low, p, low_at + 32 * h);
 #pragma GCC unroll 8
@@ -305,7 +310,7 @@ INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16
         return;
     }
 
-    // The other types: rows are unpacked two by two, then transposed.
+    // The other types: rows are unpacked two by two, and transposed from memory.
     uint8_t rows[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scales[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
     const uint8_t *row[16];
