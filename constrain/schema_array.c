@@ -71,7 +71,7 @@ static const SchemaKeyword keywords[] = {
      .is_max = true},
     {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
      .split = split_unique},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 // Alternatives.
