@@ -153,13 +153,11 @@ static void step_string(Machine *m, State s, int b) {
     if (b == '"' && !s.partial) {
         bool is_long_enough = s.string.count >= d->min && s.string.count <= d->max;
         if (dfa->accept[s.string.state] && is_long_enough) end_value(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        s.string.state = dfa_next(dfa, s.string.state, code);
+        if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
+        if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    s.string.state = dfa_next(dfa, s.string.state, code);
-    if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
-    if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
 }
 
 static void step_listed(Machine *m, State s, int b) {
@@ -168,12 +166,10 @@ static void step_listed(Machine *m, State s, int b) {
 
     if (b == '"' && !s.partial) {
         if (g->tries[s.node].label != NONE) end_value(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        s.node = trie_child(g, s.node, code);
+        if (s.node > 0) put(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    s.node = trie_child(g, s.node, code);
-    if (s.node > 0) put(m, s);
 }
 
 // DFAs with calls.
@@ -266,18 +262,11 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Grammar *g = m->grammar;
     const Def *alt = &g->defs[alternative];
 
-    switch (alt->kind) {
-    case DEF_TEXT: step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b); break;
-    case DEF_STRING:
-        if (b == '"') begin_string(m, s, alternative);
-        break;
-    case DEF_OBJECT:
-        if (b == '{') open_container(m, s, FRAME_OBJECT, alternative);
-        break;
-    case DEF_ARRAY:
-        if (b == '[') open_container(m, s, FRAME_ARRAY, alternative);
-        break;
-    }
+    if (alt->kind == DEF_TEXT)
+        step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b);
+    if (alt->kind == DEF_STRING && b == '"') begin_string(m, s, alternative);
+    if (alt->kind == DEF_OBJECT && b == '{') open_container(m, s, FRAME_OBJECT, alternative);
+    if (alt->kind == DEF_ARRAY && b == '[') open_container(m, s, FRAME_ARRAY, alternative);
 }
 
 static void step_value(Machine *m, State s, int b) {
@@ -332,13 +321,12 @@ static void step_name(Machine *m, State s, int b) {
 
     if (b == '"' && !s.partial) {
         end_name(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        const Grammar *g = m->grammar;
+        if (s.name.node != NONE) s.name.node = trie_child(g, s.name.node, code);
+        if (s.name.other) s.name.other = dfa_next(&g->defs[o->other].dfa, s.name.other, code);
+        put_name(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
-    if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
-    put_name(m, s);
 }
 
 // Objects and arrays.
