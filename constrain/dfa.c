@@ -424,12 +424,6 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
     return true;
 }
 
-bool dfa_has_step(const Dfa *d, int state, CodeRange r) {
-    for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++)
-        if (d->next[state * d->n_classes + d->class_of[i]]) return true;
-    return false;
-}
-
 int dfa_match(const Dfa *d, Str text) {
     int state = d->start;
     uint32_t code;

@@ -88,14 +88,12 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // Characters.
 
-// True if a character of the range can continue the string.
-static bool string_has_step(const Machine *m, const State *s, CodeRange r) {
-    const StringDef *d = &m->grammar->defs[s->string.def].string;
-    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
-
-    for (int i = dfa_interval(dfa, r.lo); i < dfa->n_bounds && dfa->bounds[i] <= r.hi; i++) {
-        int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
-        if (string_is_live(d, next, s->string.count + 1)) return true;
+// True if a character of the range leads from a state of a DFA to another one. In a string (NULL:
+// none), from which a text of the string can be completed after `count` characters.
+static bool has_dfa_step(const Dfa *d, int state, CodeRange r, const StringDef *s, uint32_t count) {
+    for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++) {
+        int next = d->next[state * d->n_classes + d->class_of[i]];
+        if (s ? string_is_live(s, next, count) : next > 0) return true;
     }
     return false;
 }
@@ -113,15 +111,18 @@ static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
     }
 
     return other && frame_allows_other(&m->stacks, f) &&
-           dfa_has_step(&g->defs[g->defs[f->def].object.other].dfa, other, r);
+           has_dfa_step(&g->defs[g->defs[f->def].object.other].dfa, other, r, NULL, 0);
 }
 
 // True if a character of the range can come next.
 static bool has_step(const Machine *m, const State *s, CodeRange r) {
     const Grammar *g = m->grammar;
+    const StringDef *d;
     switch (s->kind) {
-    case IN_TEXT: return dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r);
-    case IN_STRING: return string_has_step(m, s, r);
+    case IN_TEXT: return has_dfa_step(&g->defs[s->text.def].dfa, s->text.state, r, NULL, 0);
+    case IN_STRING:
+        d = &g->defs[s->string.def].string;
+        return has_dfa_step(&g->defs[d->dfa].dfa, s->string.state, r, d, s->string.count + 1);
     case IN_LISTED:
         return trie_lower_bound(g, s->node, r.lo) < trie_lower_bound(g, s->node, r.hi + 1);
     default: return name_has_step(m, s, r);
