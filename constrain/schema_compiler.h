@@ -27,7 +27,6 @@ enum {
 
 typedef struct SchemaCompiler SchemaCompiler;
 typedef struct SchemaKeyword SchemaKeyword;
-typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
 // What is asserted about a value. The first three are the same unless objects are closed
@@ -40,6 +39,11 @@ typedef enum {
     ASSERT_EQUAL,     // the value equals another
     ASSERT_UNEQUAL
 } AssertionKind;
+
+typedef struct {
+    AssertionKind kind;
+    const Json *json; // the schema that holds or does not hold, or the value to compare with
+} SchemaAssertion;
 
 // An occurrence of a keyword in a schema.
 typedef struct {
