@@ -349,7 +349,7 @@ bool value_equal(Heap *h, Value a, Value b) {
     return is_equal;
 }
 
-bool value_less(Heap *h, Value a, Value b) {
+static bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
 
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
