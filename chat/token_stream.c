@@ -31,8 +31,7 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
         ids_push(&s->ids, eom);
     }
 
-    s->resume_points =
-        xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
+    s->resume_points = list_grow(s->resume_points, s->n_resume_points, sizeof *s->resume_points);
     s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
 }
 

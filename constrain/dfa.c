@@ -5,7 +5,9 @@
 
 enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 
-static bool fail_too_large(const Budget *budget) {
+// Frees an automaton that exceeds a limit. Returns false.
+static bool fail_too_large(Dfa *d, const Budget *budget) {
+    dfa_free(d);
     return error_set(budget->err, EXIT_USAGE,
                      "too complex: more than %d states or %d steps; simplify the pattern",
                      MAX_DFA_STATES, COMPILE_BUDGET);
@@ -262,10 +264,7 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     free(b.seen);
     free(is_final);
     intern_free(&b.subsets);
-    if (!ok) {
-        dfa_free(d);
-        return fail_too_large(n->budget);
-    }
+    if (!ok) return fail_too_large(d, n->budget);
 
     if (!n_rules) d->start = d->starts[0];
     dfa_reduce(d);
@@ -419,19 +418,10 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, Budget *budget)
 
     intern_free(&pairs);
     intern_free(&states);
-    if (!ok) {
-        dfa_free(out);
-        return fail_too_large(budget);
-    }
+    if (!ok) return fail_too_large(out, budget);
 
     dfa_reduce(out);
     return true;
-}
-
-bool dfa_has_step(const Dfa *d, int state, CodeRange r) {
-    for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++)
-        if (d->next[state * d->n_classes + d->class_of[i]]) return true;
-    return false;
 }
 
 int dfa_match(const Dfa *d, Str text) {

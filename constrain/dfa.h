@@ -50,7 +50,5 @@ int dfa_interval(const Dfa *d, uint32_t code);
 static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
     return d->next[state * d->n_classes + d->class_of[dfa_interval(d, code)]];
 }
-// True if a state has a transition on some code point of a range.
-bool dfa_has_step(const Dfa *d, int state, CodeRange r);
 // The label of a text (0: not accepted). For DFAs without calls.
 int dfa_match(const Dfa *d, Str text);

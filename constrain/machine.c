@@ -88,14 +88,12 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // Characters.
 
-// True if a character of the range can continue the string.
-static bool string_has_step(const Machine *m, const State *s, CodeRange r) {
-    const StringDef *d = &m->grammar->defs[s->string.def].string;
-    const Dfa *dfa = &m->grammar->defs[d->dfa].dfa;
-
-    for (int i = dfa_interval(dfa, r.lo); i < dfa->n_bounds && dfa->bounds[i] <= r.hi; i++) {
-        int next = dfa->next[s->string.state * dfa->n_classes + dfa->class_of[i]];
-        if (string_is_live(d, next, s->string.count + 1)) return true;
+// True if a character of the range leads from a state of a DFA to another one. In a string (NULL:
+// none), from which a text of the string can be completed after `count` characters.
+static bool has_dfa_step(const Dfa *d, int state, CodeRange r, const StringDef *s, uint32_t count) {
+    for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++) {
+        int next = d->next[state * d->n_classes + d->class_of[i]];
+        if (s ? string_is_live(s, next, count) : next > 0) return true;
     }
     return false;
 }
@@ -113,15 +111,18 @@ static bool name_has_step(const Machine *m, const State *s, CodeRange r) {
     }
 
     return other && frame_allows_other(&m->stacks, f) &&
-           dfa_has_step(&g->defs[g->defs[f->def].object.other].dfa, other, r);
+           has_dfa_step(&g->defs[g->defs[f->def].object.other].dfa, other, r, NULL, 0);
 }
 
 // True if a character of the range can come next.
 static bool has_step(const Machine *m, const State *s, CodeRange r) {
     const Grammar *g = m->grammar;
+    const StringDef *d;
     switch (s->kind) {
-    case IN_TEXT: return dfa_has_step(&g->defs[s->text.def].dfa, s->text.state, r);
-    case IN_STRING: return string_has_step(m, s, r);
+    case IN_TEXT: return has_dfa_step(&g->defs[s->text.def].dfa, s->text.state, r, NULL, 0);
+    case IN_STRING:
+        d = &g->defs[s->string.def].string;
+        return has_dfa_step(&g->defs[d->dfa].dfa, s->string.state, r, d, s->string.count + 1);
     case IN_LISTED:
         return trie_lower_bound(g, s->node, r.lo) < trie_lower_bound(g, s->node, r.hi + 1);
     default: return name_has_step(m, s, r);
@@ -153,13 +154,11 @@ static void step_string(Machine *m, State s, int b) {
     if (b == '"' && !s.partial) {
         bool is_long_enough = s.string.count >= d->min && s.string.count <= d->max;
         if (dfa->accept[s.string.state] && is_long_enough) end_value(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        s.string.state = dfa_next(dfa, s.string.state, code);
+        if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
+        if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    s.string.state = dfa_next(dfa, s.string.state, code);
-    if (!s.is_uncounted) s.string.count = count_up(s.string.count, d->limit, d->max);
-    if (string_is_live(d, s.string.state, s.string.count)) put(m, s);
 }
 
 static void step_listed(Machine *m, State s, int b) {
@@ -168,12 +167,10 @@ static void step_listed(Machine *m, State s, int b) {
 
     if (b == '"' && !s.partial) {
         if (g->tries[s.node].label != NONE) end_value(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        s.node = trie_child(g, s.node, code);
+        if (s.node > 0) put(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    s.node = trie_child(g, s.node, code);
-    if (s.node > 0) put(m, s);
 }
 
 // DFAs with calls.
@@ -266,18 +263,11 @@ static void step_alternative(Machine *m, State s, int alternative, int b) {
     const Grammar *g = m->grammar;
     const Def *alt = &g->defs[alternative];
 
-    switch (alt->kind) {
-    case DEF_TEXT: step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b); break;
-    case DEF_STRING:
-        if (b == '"') begin_string(m, s, alternative);
-        break;
-    case DEF_OBJECT:
-        if (b == '{') open_container(m, s, FRAME_OBJECT, alternative);
-        break;
-    case DEF_ARRAY:
-        if (b == '[') open_container(m, s, FRAME_ARRAY, alternative);
-        break;
-    }
+    if (alt->kind == DEF_TEXT)
+        step_text(m, text_new(s.stack, s.style, alternative, alt->dfa.start), b);
+    if (alt->kind == DEF_STRING && b == '"') begin_string(m, s, alternative);
+    if (alt->kind == DEF_OBJECT && b == '{') open_container(m, s, FRAME_OBJECT, alternative);
+    if (alt->kind == DEF_ARRAY && b == '[') open_container(m, s, FRAME_ARRAY, alternative);
 }
 
 static void step_value(Machine *m, State s, int b) {
@@ -332,13 +322,12 @@ static void step_name(Machine *m, State s, int b) {
 
     if (b == '"' && !s.partial) {
         end_name(m, s);
-        return;
+    } else if (read_char(m, &s, b, &code)) {
+        const Grammar *g = m->grammar;
+        if (s.name.node != NONE) s.name.node = trie_child(g, s.name.node, code);
+        if (s.name.other) s.name.other = dfa_next(&g->defs[o->other].dfa, s.name.other, code);
+        put_name(m, s);
     }
-
-    if (!read_char(m, &s, b, &code)) return;
-    if (s.name.node != NONE) s.name.node = trie_child(m->grammar, s.name.node, code);
-    if (s.name.other) s.name.other = dfa_next(&m->grammar->defs[o->other].dfa, s.name.other, code);
-    put_name(m, s);
 }
 
 // Objects and arrays.

@@ -440,16 +440,14 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
         return;
     }
 
-    // Correct the mask of a loop a few characters ahead. If there is none, walk the whole trie.
+    // Correct the mask of a loop a few characters ahead or, without one, the empty mask of DEAD.
     uint32_t loop = find_loop(s, config, &others);
-    if (loop) {
-        s->pinned = config;
+    s->pinned = config;
+    if (loop)
         loop = mask_loop(s, loop, others, out);
-        walk(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
-    } else {
+    else
         memset(out, 0, v->n_words * sizeof *out);
-        walk(s, 0, t->nodes, 0, t->n, config, DEAD, out);
-    }
+    walk(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
 }
 
 // Matchers.

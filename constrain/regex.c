@@ -290,20 +290,20 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Nfa *n = &r.nfa;
     int root = parse(&r);
-    bool ok = root, is_open = mode != REGEX_WHOLE;
+    bool ok = root, is_search = mode == REGEX_SEARCH;
 
     NfaFragment all = {nfa_state(n), nfa_state(n)};
-    int from = mode == REGEX_SEARCH ? any_text(n, all.start) : all.start; // where a match begins
+    int from = is_search ? any_text(n, all.start) : all.start; // where a match begins
 
     for (int k = r.nodes[root].child; ok && k; k = r.nodes[k].next) {
         bool has_lookahead = mark_lookaheads(r.nodes, k);
         if (!has_lookahead) nfa_edge(n, pattern_emit(&r, k, from), all.end, NFA_EMPTY, 0);
-        if (has_lookahead) ok = emit_branch(&r, k, false, is_open, all);
-        if (has_lookahead && mode == REGEX_SEARCH)
-            ok = ok && emit_branch(&r, k, true, is_open, (NfaFragment){from, all.end});
+        if (has_lookahead) ok = emit_branch(&r, k, false, is_search, all);
+        if (has_lookahead && is_search)
+            ok = ok && emit_branch(&r, k, true, true, (NfaFragment){from, all.end});
     }
 
-    ok = ok && build(&r, all, is_open, out);
+    ok = ok && build(&r, all, is_search, out);
     pattern_free(&r);
     return ok;
 }

@@ -11,9 +11,8 @@
 #include "constrain/dfa.h"
 
 typedef enum {
-    REGEX_WHOLE,  // the whole text matches
-    REGEX_SEARCH, // some part of the text matches, as in JSON Schema
-    REGEX_PREFIX  // the text begins with a match
+    REGEX_WHOLE, // the whole text matches
+    REGEX_SEARCH // some part of the text matches, as in JSON Schema
 } RegexMode;
 
 // Patterns that match all texts, and no text.

@@ -3,34 +3,22 @@
 #include "constrain/schema_keywords.h"
 
 static const SchemaKeyword other_keywords[] = {
-    {"contains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 6},
-    {"minContains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
-    {"maxContains", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
-    {"unevaluatedItems", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
-    {"unevaluatedProperties", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
-    {"dependentSchemas", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .first = 2019},
-    {"$dynamicRef", TYPE_ANY, VALUE_ANY, .is_unsupported = true},
-    {"$recursiveRef", TYPE_ANY, VALUE_ANY, .is_unsupported = true},
-    {"extends", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
-    {"disallow", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
-    {"divisibleBy", TYPE_ANY, VALUE_ANY, .is_unsupported = true, .last = 4},
+    {"$dynamicRef $recursiveRef", .is_unsupported = true},
+    {"contains", .is_unsupported = true, .first = 6},
+    {"minContains maxContains unevaluatedItems unevaluatedProperties dependentSchemas",
+     .is_unsupported = true, .first = 2019},
+    {"extends disallow divisibleBy", .is_unsupported = true, .last = 4},
     // implemented by "if"
-    {"then", TYPE_ANY, VALUE_SCHEMA, .is_annotation = true, .first = 7},
-    {"else", TYPE_ANY, VALUE_SCHEMA, .is_annotation = true, .first = 7},
-    {"$id", TYPE_ANY, VALUE_STRING, .is_annotation = true, .first = 6},
-    {"id", TYPE_ANY, VALUE_STRING, .is_annotation = true, .last = 4},
-    {"$anchor", TYPE_ANY, VALUE_STRING, .is_annotation = true},
-    {"$dynamicAnchor", TYPE_ANY, VALUE_STRING, .is_annotation = true},
-    {"$schema", TYPE_ANY, VALUE_STRING, .is_annotation = true},
-    {"$defs", TYPE_ANY, VALUE_SCHEMA_MAP, .is_annotation = true},
-    {"definitions", TYPE_ANY, VALUE_SCHEMA_MAP, .is_annotation = true},
-    {.name = NULL},
+    {"then else", .value = VALUE_SCHEMA, .is_annotation = true, .first = 7},
+    {"$id", .value = VALUE_STRING, .is_annotation = true, .first = 6},
+    {"id", .value = VALUE_STRING, .is_annotation = true, .last = 4},
+    {"$anchor $dynamicAnchor $schema", .value = VALUE_STRING, .is_annotation = true},
+    {"$defs definitions", .value = VALUE_SCHEMA_MAP, .is_annotation = true},
+    {"title description default examples example $comment $recursiveAnchor $vocabulary readOnly "
+     "writeOnly deprecated contentEncoding contentMediaType contentSchema",
+     .is_annotation = true},
+    {.names = NULL},
 };
-static const SchemaKeyword annotation = {.is_annotation = true};
-static const char *const annotations[] = {
-    "title",      "description",      "default",          "examples",     "example",
-    "$comment",   "$recursiveAnchor", "$vocabulary",      "readOnly",     "writeOnly",
-    "deprecated", "contentEncoding",  "contentMediaType", "contentSchema"};
 
 static const SchemaPart other_part = {.keywords = other_keywords};
 static const SchemaPart *const parts[] = {&logic_part, &value_part,  &number_part, &string_part,
@@ -45,9 +33,14 @@ static void emit(SchemaCompiler *c, const Conjunction *f) {
         if (parts[i]->types & f->types) parts[i]->emit(c, f);
 }
 
-static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
-    int i = intern_add(&c->keywords, name, strlen(name), NULL);
-    c->keywords.values[i] = k;
+// Registers the keywords that a row describes.
+static void add_keywords(SchemaCompiler *c, const SchemaKeyword *row) {
+    for (const char *name = row->names; *name; name += strspn(name, " ")) {
+        size_t len = strcspn(name, " ");
+        int i = intern_add(&c->keywords, name, len, NULL);
+        c->keywords.values[i] = row;
+        name += len;
+    }
 }
 
 static int find_draft(const Json *schema) {
@@ -108,9 +101,8 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
 
     // Register the keywords.
     for (int i = 0; parts[i]; i++)
-        for (const SchemaKeyword *k = parts[i]->keywords; k->name; k++) add_keyword(&c, k->name, k);
-    for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
-        add_keyword(&c, annotations[i], &annotation);
+        for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++)
+            add_keywords(&c, row);
 
     // Value 0 has no alternatives and is not compiled. Compiling a value may add more values.
     g->is_ordered = modes & SCHEMA_ORDERED;

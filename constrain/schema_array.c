@@ -71,7 +71,7 @@ static const SchemaKeyword keywords[] = {
      .is_max = true},
     {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
      .split = split_unique},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 // Alternatives.
@@ -85,11 +85,9 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
 
         const Json *rest;
         const Json *prefix = prefix_of(c, a->schema, &rest);
-        const Json *schema = rest;
-        if (prefix && i < prefix->n_items) {
-            schema = prefix->child;
-            for (int k = 0; k < i; k++) schema = schema->next;
-        }
+        const Json *schema = prefix ? prefix->child : NULL;
+        for (int k = 0; schema && k < i; k++) schema = schema->next;
+        if (!schema) schema = rest;
         if (schema) assertions[n++] = (SchemaAssertion){a->assertion.kind, schema};
     }
     return schema_value(c, assertions, n);

@@ -1,10 +1,11 @@
 // The JSON Schema compiler: its state, and services for the files that implement keywords: error
 // messages with a JSON pointer, memory, $ref, and a table of the values built so far.
 //
-// Every keyword of JSON Schema is one row (SchemaKeyword) in the table of its file: schema_logic.c,
-// schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row says
-// what the keyword asserts, how it is negated, and how a known value is checked against it.
-// schema_expand.h describes how these functions work together. schema.c lists the tables.
+// Every keyword of JSON Schema is in a row (SchemaKeyword) of the table of its file:
+// schema_logic.c, schema_value.c, schema_number.c, schema_string.c, schema_array.c or
+// schema_object.c. The row says what the keyword asserts, how it is negated, and how a known value
+// is checked against it. schema_expand.h describes how these functions work together. schema.c
+// lists the tables.
 #pragma once
 
 #include "constrain/language.h"
@@ -26,7 +27,6 @@ enum {
 
 typedef struct SchemaCompiler SchemaCompiler;
 typedef struct SchemaKeyword SchemaKeyword;
-typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
 // What is asserted about a value. The first three are the same unless objects are closed
@@ -39,6 +39,11 @@ typedef enum {
     ASSERT_EQUAL,     // the value equals another
     ASSERT_UNEQUAL
 } AssertionKind;
+
+typedef struct {
+    AssertionKind kind;
+    const Json *json; // the schema that holds or does not hold, or the value to compare with
+} SchemaAssertion;
 
 // An occurrence of a keyword in a schema.
 typedef struct {
@@ -127,10 +132,11 @@ typedef enum {
     VALUE_DEPENDENCIES // an object of schemas and lists of strings
 } KeywordValue;
 
-// A row of a table. The first five fields are initialized by position.
+// A row of a table: keywords that differ in nothing but their names. The first five fields are
+// initialized by position.
 struct SchemaKeyword {
-    const char *name; // NULL ends a table
-    unsigned types;   // the keyword restricts only values of these types
+    const char *names; // separated by spaces; NULL ends a table
+    unsigned types;    // the keyword restricts only values of these types
     KeywordValue value;
     // Adds what the keyword asserts to a conjunction. NULL: nothing, or the keyword is read when
     // the conjunction is emitted.

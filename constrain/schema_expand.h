@@ -29,11 +29,6 @@
 #include "constrain/number.h"
 #include "constrain/schema_compiler.h"
 
-struct SchemaAssertion {
-    AssertionKind kind;
-    const Json *json; // the schema that holds or does not hold, or the value to compare with
-};
-
 typedef enum {
     CONJUNCT_SCHEMA,   // `schema` holds; object_emit() and array_emit() apply it to their parts
     CONJUNCT_PROPERTY, // property `name` satisfies the assertion, and is present if is_required
@@ -44,18 +39,17 @@ typedef enum {
     CONJUNCT_NOT_EQUAL // the value differs from all n_values values from `json` on
 } ConjunctKind;
 
-typedef struct Conjunct Conjunct;
-struct Conjunct {
+typedef struct Conjunct {
     ConjunctKind kind;
     const Json *schema; // the schema with the keyword
     const Json *json;   // value of the keyword; SCHEMA: NULL
     Str name;
     int index, n_values;
     bool is_negated, is_required;
-    bool is_described;         // PROPERTY: closed objects may have it, though no schema lists it
-    SchemaAssertion assertion; // SCHEMA: only its kind
-    const Conjunct *next;      // the conjunct added before this one
-};
+    bool is_described;           // PROPERTY: closed objects may have it, though no schema lists it
+    SchemaAssertion assertion;   // SCHEMA: only its kind
+    const struct Conjunct *next; // the conjunct added before this one
+} Conjunct;
 
 typedef struct PendingAssertion PendingAssertion;
 typedef struct PendingBranch PendingBranch;

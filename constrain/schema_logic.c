@@ -311,7 +311,7 @@ static const SchemaKeyword keywords[] = {
     {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not},
     {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
      .first = 7},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 const SchemaPart logic_part = {.keywords = keywords};

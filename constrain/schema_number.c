@@ -71,7 +71,7 @@ static const SchemaKeyword keywords[] = {
      .check = check_bound, .is_exclusive = true, .is_max = true},
     {"multipleOf", TYPE_NUMBER, VALUE_NUMBER, assert_multiple, schema_negate,
      .check = check_multiple},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {

@@ -185,9 +185,7 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
 }
 
 static const SchemaKeyword keywords[] = {
-    {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
-     .check = check_properties},
-    {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
+    {"properties patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
      .check = check_properties},
     {"additionalProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, negate_properties,
      .check = check_properties},
@@ -202,7 +200,7 @@ static const SchemaKeyword keywords[] = {
      .check = check_dependencies},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 // Named properties.

@@ -65,7 +65,7 @@ static const SchemaKeyword keywords[] = {
      .is_max = true},
     {"pattern", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
     {"format", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 // Strings of a language and a length.

@@ -43,7 +43,7 @@ static const SchemaKeyword keywords[] = {
      .find_types = find_listed_types},
     {"const", TYPE_ANY, VALUE_ANY, assert_listed, schema_negate, .check = check_listed, .first = 6,
      .find_types = find_listed_types},
-    {.name = NULL},
+    {.names = NULL},
 };
 
 // Adds an alternative for the texts that match a regular expression, if there are any.

@@ -156,10 +156,8 @@ static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *
 static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
     Tensor t;
     if (!load_tensor(l, name, 1, n, &t)) return false;
-    if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) {
-        *out = t.data;
-        return true;
-    }
+    *out = t.data;
+    if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return true;
 
     float *converted = arena_alloc(&l->m->memory, (size_t)n, sizeof *converted);
     quant_decode_row(t.type, t.data, converted, (size_t)n);

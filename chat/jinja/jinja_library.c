@@ -279,10 +279,8 @@ Value library_escape(Heap *h, Value v) {
     while (t.len) {
         Text c = text_next(&t);
         const char *found = *c.data ? strchr(from, *c.data) : NULL;
-        if (found)
-            heap_puts(h, to[found - from]);
-        else
-            heap_put(h, c);
+        if (found) c = text_of(to[found - from]);
+        heap_put(h, c);
     }
 
     v = heap_pop_string(h, start);

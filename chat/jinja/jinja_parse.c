@@ -405,15 +405,14 @@ static JinjaNode *parse_call(JinjaParser *p, JinjaNode *of) {
 
 static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     for (;;) {
-        if (accept(p, ".")) {
+        if (accept(p, "."))
             n = new_named(p, EXPR_ATTRIBUTE, n);
-        } else if (accept(p, "[")) {
+        else if (accept(p, "["))
             n = parse_index(p, n);
-        } else if (accept(p, "(")) {
+        else if (accept(p, "("))
             n = parse_call(p, n);
-        } else {
+        else
             return n;
-        }
     }
 }
 
@@ -656,11 +655,10 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
         } else if (t->kind == TOKEN_OPEN_OUTPUT) {
             *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true), NULL);
             expect_close(p);
+        } else if (is_word(token(p), ends)) {
+            p->depth--;
+            return first;
         } else {
-            if (is_word(token(p), ends)) {
-                p->depth--;
-                return first;
-            }
             *tail = parse_statement(p);
         }
 

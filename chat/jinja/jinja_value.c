@@ -349,7 +349,7 @@ bool value_equal(Heap *h, Value a, Value b) {
     return is_equal;
 }
 
-bool value_less(Heap *h, Value a, Value b) {
+static bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
 
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
@@ -447,31 +447,24 @@ static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, 
     static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr(): the first 4
     const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
 
-    if (code == (uint32_t)quote) {
+    bool is_special = special && (is_json || special < specials + 4);
+    bool is_plain = is_json ? code >= 0x20 && !(is_ascii && code > 0x7e) : is_printable(code);
+
+    if (code == (uint32_t)quote)
         snprintf(escape, 16, "\\%c", quote);
-        return true;
-    }
-    if (special && (is_json || special < specials + 4)) {
+    else if (is_special)
         snprintf(escape, 16, "\\%c", letters[special - specials]);
-        return true;
-    }
-
-    // JSON has only \uXXXX, with two of them for a surrogate pair.
-    if (is_json) {
-        if (code >= 0x20 && !(is_ascii && code > 0x7e)) return false;
-        if (code <= 0xffff)
-            snprintf(escape, 16, "\\u%04x", code);
-        else
-            snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
-                     0xdc00 + (code & 0x3ff));
-        return true;
-    }
-
-    if (is_printable(code)) return false;
-    if (code <= 0xff)
+    else if (is_plain)
+        return false;
+    else if (code <= 0xff && !is_json)
         snprintf(escape, 16, "\\x%02x", code);
-    else
-        snprintf(escape, 16, code <= 0xffff ? "\\u%04x" : "\\U%08x", code);
+    else if (code <= 0xffff)
+        snprintf(escape, 16, "\\u%04x", code);
+    else if (!is_json)
+        snprintf(escape, 16, "\\U%08x", code);
+    else // JSON has no \UXXXXXXXX, but surrogate pairs
+        snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                 0xdc00 + (code & 0x3ff));
     return true;
 }
 
@@ -482,10 +475,8 @@ static void put_quoted_text(Heap *h, Text t, bool is_json, bool is_ascii) {
     while (t.len) {
         char escape[16];
         Text c = text_next(&t);
-        if (escape_char(text_code(c), *quote, is_json, is_ascii, escape))
-            heap_puts(h, escape);
-        else
-            heap_put(h, c);
+        if (escape_char(text_code(c), *quote, is_json, is_ascii, escape)) c = text_of(escape);
+        heap_put(h, c);
     }
     heap_puts(h, quote);
 }

@@ -185,7 +185,6 @@ Text value_str(Heap *h, Value v);        // Python's str()
 typedef enum { CMP_EQ, CMP_NE, CMP_LE, CMP_GE, CMP_LT, CMP_GT, CMP_IN, CMP_NOT_IN } Comparison;
 bool value_compare(Heap *h, Comparison op, Value a, Value b);
 bool value_equal(Heap *h, Value a, Value b);
-bool value_less(Heap *h, Value a, Value b);
 // The indexes (keys->n) of the keys in ascending or descending order; the sort is stable.
 int *value_order(Heap *h, const List *keys, bool is_descending);
 
