@@ -365,10 +365,6 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
     return signal(number, action->sa_handler) == SIG_ERR ? -1 : 0;
 }
 
-int sigemptyset(sigset_t *set) { return *set = 0; }
-int sigaddset(sigset_t *set, int number) { return 0; }
-int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return 0; }
-
 // Text.
 
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle) {

@@ -34,9 +34,7 @@ enum { _SC_PAGESIZE = 1, _SC_PHYS_PAGES = 2 };
 enum { TIOCGWINSZ = 1 };
 enum { ICANON = 1, ECHO = 2, IEXTEN = 4, ICRNL = 1, INLCR = 2, IXON = 4 };
 enum { VMIN = 0, VTIME = 1, TCSANOW = 0 };
-#undef SIG_UNBLOCK
-#define SIG_UNBLOCK 1
-enum { SA_RESTART = 1 };
+enum { SA_RESTART = 1, SA_NODEFER = 2 };
 // Signals that Windows never sends.
 enum { SIGHUP = 41, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGBUS };
 enum { SIGPIPE = 51, SIGXFSZ, SIGTSTP, SIGWINCH };
@@ -45,8 +43,6 @@ struct sigaction {
     void (*sa_handler)(int);
     int sa_flags;
 };
-typedef int sigset_type;
-#define sigset_t sigset_type
 #undef stat
 #undef fstat
 struct posix_stat {
@@ -103,9 +99,6 @@ int ioctl(int fd, int request, void *out);
 int tcgetattr(int fd, struct termios *t);
 int tcsetattr(int fd, int when, const struct termios *t);
 int sigaction(int number, const struct sigaction *action, struct sigaction *before);
-int sigemptyset(sigset_t *set);
-int sigaddset(sigset_t *set, int number);
-int sigprocmask(int how, const sigset_t *set, sigset_t *before);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
 
