@@ -273,10 +273,6 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
 int pipe(int fds[2]) { return _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
-    if (flags & MAP_ANONYMOUS) {
-        void *fresh = VirtualAlloc(NULL, n, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-        return fresh ? fresh : MAP_FAILED;
-    }
     HANDLE mapping = CreateFileMappingW(handle_of(fd), NULL, PAGE_READONLY, 0, 0, NULL);
     void *p = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : NULL;
     if (!p) set_errno();
@@ -285,7 +281,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
 }
 
 int munmap(void *p, size_t n) {
-    return UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
+    return UnmapViewOfFile(p) ? 0 : set_errno();
 }
 
 int madvise(void *p, size_t n, int advice) { return 0; }

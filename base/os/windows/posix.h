@@ -25,8 +25,7 @@ enum { O_CLOEXEC = 0, O_NONBLOCK = 0, O_NOCTTY = 0, O_NOFOLLOW = 0 }; // no prog
 enum { F_GETFD = 1, F_GETFL = 3, F_SETFL = 4 };
 enum { AT_FDCWD = -100, AT_SYMLINK_NOFOLLOW = 0, UTIME_OMIT = -2 };
 enum { LOCK_EX = 2, LOCK_NB = 4 };
-enum { PROT_NONE = 0, PROT_READ = 1, PROT_WRITE = 2 };
-enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_ANONYMOUS = 4 };
+enum { PROT_READ = 1, MAP_SHARED = 1 };
 #define MAP_FAILED ((void *)-1)
 enum { MADV_NORMAL = 0, MADV_WILLNEED = 3, MADV_DONTNEED = 4 };
 enum { POLLIN = 1, POLLOUT = 4 };
@@ -101,10 +100,6 @@ int tcsetattr(int fd, int when, const struct termios *t);
 int sigaction(int number, const struct sigaction *action, struct sigaction *before);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
-
-// For tests, implemented in tests/windows.c.
-int mprotect(void *p, size_t n, int protection);
-char *mkdtemp(char *name);
 
 // free() must accept aligned blocks, so all allocation is replaced.
 void *posix_malloc(size_t n);
