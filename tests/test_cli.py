@@ -902,6 +902,8 @@ USAGE_ERRORS = [  # message, arguments
     ('expected ... found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
     ('expected ... found "-1"', "logits", "--ids=-1", "-o", "none"),
     ('expected ... found "99999999999999999999"', "logits", "--ids", "99999999999999999999", "-o", "none"),
+    ("run: unknown option --max-tokenz; did you mean --max-tokens (", "run", "--max-tokenz", "5", "x"),
+    ("--ids: use score --jsonl, whose texts may be arrays of token ids", "score", "--ids", "1,2"),
     ("-sys: cannot be combined with --raw", "run", "-sys", "a", "--raw", "b"),
     ("-sys: the model has no chat template", "run", "-sys", "a", "--template", "none", "b"),
     ("expected either --ignore-eos or a constraint", "run", "--choices", "a,b", "--ignore-eos", "x"),
