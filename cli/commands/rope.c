@@ -6,7 +6,6 @@
 //
 // Order: the values of a column, the options, the output, command_rope().
 #include "cli/commands/commands.h"
-#include "base/json.h"
 #include "cli/output.h"
 #include "generate/generate.h"
 
