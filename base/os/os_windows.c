@@ -280,9 +280,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     return p ? p : MAP_FAILED;
 }
 
-int munmap(void *p, size_t n) {
-    return UnmapViewOfFile(p) ? 0 : set_errno();
-}
+int munmap(void *p, size_t n) { return UnmapViewOfFile(p) ? 0 : set_errno(); }
 
 int madvise(void *p, size_t n, int advice) { return 0; }
 

@@ -92,8 +92,8 @@ typedef struct {
     // Receives a finished request. NULL: its answer is written to the output.
     void (*deliver)(const Record *r);
     void (*free)(Record *r); // frees what the other hooks have added to a record; or NULL
-    const Str *only;         // the only request, as text, whose errors end the program; NULL: requests
-                             // are lines of the input
+    const Str *only;         // the only request, as text; its errors end the program. NULL: the
+                             // requests are lines of the input
     bool takes_strings;      // a JSON string is a request without an id
     bool has_text;           // text is generated, which the summary describes
 } BatchTask;
