@@ -2,7 +2,6 @@
 #include "base/mapping.h"
 #include "base/os/os.h"
 #include "base/files.h"
-#include "base/text.h"
 
 #include <fcntl.h>
 #include <pthread.h>

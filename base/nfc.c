@@ -1,7 +1,6 @@
 // See nfc.h. Order: the tables, decomposition and order of marks, composition.
 #include "base/nfc.h"
 #include "base/unicode.h"
-#include "base/utf8.h"
 
 enum {
     CODE_END = 0x30000,   // characters from here on neither decompose nor combine

@@ -1,9 +1,6 @@
 // See unicode.h.
 #include "base/unicode.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 extern const char unicode_table[]; // unicode_table.S; scripts/make_unicode.py describes its numbers
 
 uint8_t unicode_classes[UNICODE_END];

@@ -18,7 +18,7 @@ static const struct {
 } spellings[] = {
     {SPELLING_OPTION, "--batch-size", "-b"},
     {SPELLING_OPTION,
-     "--max-tokens --max-completion-tokens --max-new-tokens --num-predict --max-length", "-n"},
+     "--predict --max-completion-tokens --max-new-tokens --num-predict --max-length", "-n"},
     {SPELLING_OPTION, "--repetition-penalty", "--repeat-penalty"},
     {SPELLING_OPTION, "--thinking-budget", "--reasoning-budget"},
     {SPELLING_OPTION, "--ctx --num-ctx --n-ctx", "-c"},
@@ -103,6 +103,7 @@ static const struct {
     {SPELLING_REFUSED, "perplexity count", "use llama31 score --perplexity FILE, tokenize --count"},
     {SPELLING_REFUSED, "--format", "use --json for the result, --json-schema '{}' for the text"},
     {SPELLING_REFUSED, "--json", "use --ids or --jsonl for tokenize; batch always writes JSON"},
+    {SPELLING_REFUSED, "--ids", "use score --jsonl, whose texts may be arrays of token ids"},
     {SPELLING_REFUSED, "--messages",
      "use batch, whose requests have messages; chat: --session FILE"},
     {SPELLING_REFUSED, "--timeout", "use the command timeout: timeout 60 llama31 ..."},

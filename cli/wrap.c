@@ -1,6 +1,5 @@
 // See wrap.h. East Asian wide characters need no spaces: a row may end before and after each.
 #include "cli/wrap.h"
-#include "base/utf8.h"
 
 #include <wchar.h>
 

@@ -73,9 +73,9 @@ enum { N_RULES = sizeof rules / sizeof *rules };
 typedef struct {
     const Mixture *mixture;
     int n_layers;
-    uint64_t n_heads, n_kv_heads; // 0: unknown
-    uint64_t n_experts;           // 0: none
-    bool is_tied;                 // the embedding is the output matrix too
+    int n_heads, n_kv_heads; // 0: unknown
+    int n_experts;           // 0: none
+    bool is_tied;            // the embedding is the output matrix too
     bool has_imatrix;
 } RuleInput;
 
@@ -95,7 +95,7 @@ const Mixture *mixture_find(const char *name, Error *err) {
 
 static bool rule_applies(const RuleInput *in, unsigned scope, int layer) {
     int n = in->n_layers;
-    bool has_gqa = in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
+    bool has_gqa = in->n_kv_heads && in->n_heads / 4 >= in->n_kv_heads;
     if ((scope & IF_8 && in->n_experts != 8) || (scope & IF_GQA && !has_gqa)) return false;
     if (scope & (in->has_imatrix ? NO_IMATRIX : WITH_IMATRIX)) return false;
 
@@ -166,13 +166,11 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Ggu
     RuleInput in = {
         .mixture = m, .is_tied = !gguf_find_tensor(g, "output.weight"), .has_imatrix = has_imatrix};
     Error ignored; // other architectures may have no such keys
-    FamilyKey heads = family_key(g, "attention.head_count"),
-              kv_heads = family_key(g, "attention.head_count_kv"),
-              experts = family_key(g, "expert_count");
 
-    if (!gguf_get_u64(g, heads.text, &in.n_heads, &ignored)) in.n_heads = 0;
-    if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
-    if (!gguf_get_u64(g, experts.text, &in.n_experts, &ignored)) in.n_experts = 0;
+    family_count(g, "attention.head_count", 0, INT32_MAX, &in.n_heads, &ignored);
+    in.n_kv_heads = in.n_heads;
+    family_count(g, "attention.head_count_kv", 0, INT32_MAX, &in.n_kv_heads, &ignored);
+    family_count(g, "expert_count", 0, INT32_MAX, &in.n_experts, &ignored);
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = gguf_tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;

@@ -7,6 +7,12 @@
 
 #include "base/text.h"
 
+#if defined(_WIN32) // tests/windows.c
+enum { PROT_NONE = 0, PROT_WRITE = 2 };
+int mprotect(void *p, size_t n, int protection);
+char *mkdtemp(char *name);
+#endif
+
 // Runs one case.
 void test_case(const char *name, void (*fn)(void));
 // Records a failure of the running case and continues. Only the first of a case is printed.

@@ -902,6 +902,8 @@ USAGE_ERRORS = [  # message, arguments
     ('expected ... found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
     ('expected ... found "-1"', "logits", "--ids=-1", "-o", "none"),
     ('expected ... found "99999999999999999999"', "logits", "--ids", "99999999999999999999", "-o", "none"),
+    ("run: unknown option --max-tokenz; did you mean --max-tokens (", "run", "--max-tokenz", "5", "x"),
+    ("--ids: use score --jsonl, whose texts may be arrays of token ids", "score", "--ids", "1,2"),
     ("-sys: cannot be combined with --raw", "run", "-sys", "a", "--raw", "b"),
     ("-sys: the model has no chat template", "run", "-sys", "a", "--template", "none", "b"),
     ("expected either --ignore-eos or a constraint", "run", "--choices", "a,b", "--ignore-eos", "x"),
@@ -911,6 +913,7 @@ USAGE_ERRORS = [  # message, arguments
      for tests in ("", "x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
 ] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
+] + [("--compare: expected rules of --rope-scaling, found", "rope", "--compare", rules) for rules in ("", ",")
 ] + [("--logit-bias: expected TOKEN+X or TOKEN-X, found", "run", "--logit-bias=" + bias, "x")
      for bias in ("", "+1", "5", "5*1", "5+x", "5-false", "a++x", "a+inf", "-inf")
 ] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:", ":1")]

@@ -27,18 +27,21 @@ static int random_int(int n) { return (int)(test_random(&state) % (uint64_t)n); 
 
 // A buffer that ends at a page that must not be read.
 typedef struct {
-    char *map, *data;
-    size_t bytes;
+    char *block, *data, *fence;
 } Fenced;
 
 static Fenced fenced_new(size_t n) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (n + page - 1) / page * page + page;
-    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || mprotect(map + bytes - page, page, PROT_NONE)) abort();
-    return (Fenced){map, map + bytes - page - n, bytes};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *block = xalloc(n + 2 * page, 1), *fence = block + n + page;
+    fence -= (uintptr_t)fence % page;
+    if (mprotect(fence, page, PROT_NONE)) abort();
+    return (Fenced){block, fence - n, fence};
 }
 
-static void fenced_free(Fenced *f) { munmap(f->map, f->bytes); }
+static void fenced_free(Fenced *f) {
+    if (mprotect(f->fence, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE)) abort();
+    free(f->block);
+}
 
 // Offsets of the float16 fields of a block, -1 where there is none.
 static void scale_offsets(Type type, int *d, int *m) {

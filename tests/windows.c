@@ -1,4 +1,4 @@
-// POSIX functions that only the tests call, for Windows (see base/os/windows/posix.h).
+// POSIX functions that only the tests call, for Windows (see tests/test.h).
 #if defined(_WIN32)
 #include <windows.h>
 

@@ -273,10 +273,6 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
 int pipe(int fds[2]) { return _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
-    if (flags & MAP_ANONYMOUS) {
-        void *fresh = VirtualAlloc(NULL, n, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-        return fresh ? fresh : MAP_FAILED;
-    }
     HANDLE mapping = CreateFileMappingW(handle_of(fd), NULL, PAGE_READONLY, 0, 0, NULL);
     void *p = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : NULL;
     if (!p) set_errno();
@@ -284,9 +280,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     return p ? p : MAP_FAILED;
 }
 
-int munmap(void *p, size_t n) {
-    return UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
-}
+int munmap(void *p, size_t n) { return UnmapViewOfFile(p) ? 0 : set_errno(); }
 
 int madvise(void *p, size_t n, int advice) { return 0; }
 
@@ -364,10 +358,6 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
     if (number == SIGINT) return SetConsoleCtrlHandler(on_control, TRUE) ? 0 : set_errno();
     return signal(number, action->sa_handler) == SIG_ERR ? -1 : 0;
 }
-
-int sigemptyset(sigset_t *set) { return *set = 0; }
-int sigaddset(sigset_t *set, int number) { return 0; }
-int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return 0; }
 
 // Text.
 

@@ -234,6 +234,7 @@ void record_finish(Record *r, const BatchTask *task) {
     Record *parent = r->parent;
 
     if (r->sequence.finish == FINISH_ERROR) {
+        if (task->only) die_error(&r->sequence.error);
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
@@ -267,7 +268,6 @@ void record_fail(Record *r, const char *code, const char *message) {
     parent->has_failed = true;
 
     char *text = text_format("line %ld: %s", parent->line, message);
-    parent->failure = text_format("%s", message);
     JsonWriter w = begin_answer(parent);
     if (parent->form == FORM_SHORT)
         json_write_int(&w, "line", parent->line);

@@ -74,7 +74,6 @@ typedef struct Record {
     int n_choices, n_unfinished;    // records of the request; those without a result
     Buffer *choices;                // (n_choices) each finished choice as a JSON object
     int n_generated, n_reasoning;   // tokens of all choices
-    char *failure;                  // message of the error, without the line; or NULL
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer answer;                  // the line of output, with a newline
 } Record;
@@ -93,7 +92,8 @@ typedef struct {
     // Receives a finished request. NULL: its answer is written to the output.
     void (*deliver)(const Record *r);
     void (*free)(Record *r); // frees what the other hooks have added to a record; or NULL
-    const Str *only;         // the only request, as text; NULL: requests are lines of the input
+    const Str *only;         // the only request, as text; its errors end the program. NULL: the
+                             // requests are lines of the input
     bool takes_strings;      // a JSON string is a request without an id
     bool has_text;           // text is generated, which the summary describes
 } BatchTask;

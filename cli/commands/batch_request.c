@@ -688,6 +688,5 @@ void record_free(Record *r) {
     buffer_free(&r->answer);
     for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r->choices);
-    free(r->failure);
     free(r);
 }

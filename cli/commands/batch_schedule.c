@@ -154,6 +154,7 @@ void batch_start_waiting(Batch *b) {
         error_set(&err, EXIT_RUNTIME,
                   "a KV cache of %zu positions needs %zu MiB, %zu MiB are available", n,
                   n * kv_position_bytes(&b->pipeline.model.kv) >> 20, b->kv_memory >> 20);
+        if (b->task->only) die_error(&err);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;
     }

@@ -6,7 +6,6 @@
 //
 // Order: the values of a column, the options, the output, command_rope().
 #include "cli/commands/commands.h"
-#include "base/json.h"
 #include "cli/output.h"
 #include "generate/generate.h"
 
@@ -67,18 +66,6 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
 // Options
 
-// Removes the first word from a comma-separated list (NULL: empty) and returns it, in static
-// memory; NULL at the end.
-static const char *next_word(const char **list) {
-    static Buffer word;
-    if (!*list || !**list) return NULL;
-    size_t n = strcspn(*list, ",");
-    word.len = 0;
-    buffer_append(&word, *list, n);
-    *list += n + ((*list)[n] == ',');
-    return word.data;
-}
-
 static bool is_available(const RopeTable *t, int column) {
     return t->options->positions || (column != POS && column < ANGLE);
 }
@@ -89,12 +76,12 @@ static void choose_columns(RopeTable *t) {
     if (o->positions) list = "cos,sin";
     if (o->columns) list = o->columns;
     bool is_all = !strcmp(list, "all");
-    const char *word;
+    char *copy = text_format("%s", list);
 
     for (int i = 0; i < N_COLUMNS; i++)
         t->is_shown[i] = is_available(t, i) && (is_all || i < N_KEYS);
 
-    while (!is_all && (word = next_word(&list))) {
+    for (char *word = strtok(copy, ","); word && !is_all; word = strtok(NULL, ",")) {
         int i = 0;
         while (i < N_COLUMNS && strcmp(columns[i], word)) i++;
         if (i == N_COLUMNS)
@@ -103,6 +90,7 @@ static void choose_columns(RopeTable *t) {
         if (!is_available(t, i)) die(EXIT_USAGE, "--columns: \"%s\" needs --positions", word);
         t->is_shown[i] = true;
     }
+    free(copy);
 }
 
 // Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). Without it, the position is 0.
@@ -152,15 +140,15 @@ static void choose_params(RopeTable *t) {
 
 static void init_ropes(RopeTable *t) {
     const char *list = t->options->compare;
+    char *copy = text_format("%s", list ? list : "");
     RopeParams p = t->params;
-    const char *rule;
     Error err;
 
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
     if (list && p.factor == 1)
         p.factor = rope_params_default(p.dim).factor; // a model without scaling
 
-    while ((rule = next_word(&list))) {
+    for (char *rule = strtok(copy, ","); rule; rule = strtok(NULL, ",")) {
         if (rope_rule_from_name(str_of(rule)) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
         for (int k = 0; k < t->n_ropes; k++)
@@ -169,6 +157,9 @@ static void init_ropes(RopeTable *t) {
         if (!rope_params_override(&p, rule, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
+    if (!t->n_ropes)
+        die(EXIT_USAGE, "--compare: expected rules of --rope-scaling, found \"%s\"", list);
+    free(copy);
 
     p.rule = ROPE_NONE;
     rope_init(&t->unscaled, &p);

@@ -9,7 +9,6 @@
 static void print_choices(const Record *r) {
     const Options *o = r->pipeline->options;
     Buffer out = {0};
-    if (r->has_failed) die(EXIT_RUNTIME, "%s", r->failure);
 
     if (o->is_json) {
         JsonWriter w = json_object(&out);

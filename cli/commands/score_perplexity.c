@@ -8,10 +8,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "cli/lines.h"
-#include "cli/open_model.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
-#include "cli/prompt.h"
 #include "cli/request.h"
 
 #include <math.h>

@@ -3,7 +3,6 @@
 #include "cli/commands/bench.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/check.h"
-#include "base/json.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/request.h"

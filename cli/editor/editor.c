@@ -79,13 +79,9 @@ static void on_wake_signal(int number) {
     if (number == SIGTSTP) {
         // Restore the terminal and stop the process. When continued, take the terminal again.
         struct sigaction own, standard = {.sa_handler = SIG_DFL};
-        sigset_t set;
         terminal_restore();
         sigaction(SIGTSTP, &standard, &own);
-        sigemptyset(&set);
-        sigaddset(&set, SIGTSTP);
-        raise(SIGTSTP);
-        sigprocmask(SIG_UNBLOCK, &set, NULL);
+        raise(SIGTSTP); // SA_NODEFER: not blocked in its handler
         sigaction(SIGTSTP, &own, NULL);
         terminal_take();
     }
@@ -124,9 +120,8 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
     tty.raw.c_cc[VMIN] = 1;
     tty.raw.c_cc[VTIME] = 0;
-    for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++)
-        sigaction(wakes[i],
-                  &(struct sigaction){.sa_handler = on_wake_signal, .sa_flags = SA_RESTART}, NULL);
+    struct sigaction action = {.sa_handler = on_wake_signal, .sa_flags = SA_RESTART | SA_NODEFER};
+    for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &action, NULL);
 
     signals_restore_with(terminal_restore);
     terminal_take();

@@ -25,8 +25,7 @@ enum { O_CLOEXEC = 0, O_NONBLOCK = 0, O_NOCTTY = 0, O_NOFOLLOW = 0 }; // no prog
 enum { F_GETFD = 1, F_GETFL = 3, F_SETFL = 4 };
 enum { AT_FDCWD = -100, AT_SYMLINK_NOFOLLOW = 0, UTIME_OMIT = -2 };
 enum { LOCK_EX = 2, LOCK_NB = 4 };
-enum { PROT_NONE = 0, PROT_READ = 1, PROT_WRITE = 2 };
-enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_ANONYMOUS = 4 };
+enum { PROT_READ = 1, MAP_SHARED = 1 };
 #define MAP_FAILED ((void *)-1)
 enum { MADV_NORMAL = 0, MADV_WILLNEED = 3, MADV_DONTNEED = 4 };
 enum { POLLIN = 1, POLLOUT = 4 };
@@ -34,9 +33,7 @@ enum { _SC_PAGESIZE = 1, _SC_PHYS_PAGES = 2 };
 enum { TIOCGWINSZ = 1 };
 enum { ICANON = 1, ECHO = 2, IEXTEN = 4, ICRNL = 1, INLCR = 2, IXON = 4 };
 enum { VMIN = 0, VTIME = 1, TCSANOW = 0 };
-#undef SIG_UNBLOCK
-#define SIG_UNBLOCK 1
-enum { SA_RESTART = 1 };
+enum { SA_RESTART = 1, SA_NODEFER = 2 };
 // Signals that Windows never sends.
 enum { SIGHUP = 41, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGBUS };
 enum { SIGPIPE = 51, SIGXFSZ, SIGTSTP, SIGWINCH };
@@ -45,8 +42,6 @@ struct sigaction {
     void (*sa_handler)(int);
     int sa_flags;
 };
-typedef int sigset_type;
-#define sigset_t sigset_type
 #undef stat
 #undef fstat
 struct posix_stat {
@@ -103,15 +98,8 @@ int ioctl(int fd, int request, void *out);
 int tcgetattr(int fd, struct termios *t);
 int tcsetattr(int fd, int when, const struct termios *t);
 int sigaction(int number, const struct sigaction *action, struct sigaction *before);
-int sigemptyset(sigset_t *set);
-int sigaddset(sigset_t *set, int number);
-int sigprocmask(int how, const sigset_t *set, sigset_t *before);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
-
-// For tests, implemented in tests/windows.c.
-int mprotect(void *p, size_t n, int protection);
-char *mkdtemp(char *name);
 
 // free() must accept aligned blocks, so all allocation is replaced.
 void *posix_malloc(size_t n);
