@@ -861,10 +861,10 @@ static double avx512_peak(int rounds) {
 }
 
 // GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
-// GEMM_TOKENS: number of tokens from which small_batch is faster than decode. Time of small_batch /
-// time of decode, weights in memory (Zen 4, 2026-11-28):
+// GEMM_TOKENS: number of tokens from which small_batch is faster than decode, except for the types
+// of GEMM_FOR_2. Time of small_batch / time of decode, weights in memory (Zen 4, 2026-11-28):
 //
-//   2 tokens   Q4_K 0.97, Q6_K 1.23, Q8_0 1.20
+//   2 tokens   Q4_K 0.86, Q2_K 0.79, Q3_K 0.90, Q4_0 0.98, IQ4_XS 0.87, Q6_K 1.25, Q8_0 1.48
 //   3 tokens   Q4_K 0.65, Q6_K 0.82, Q8_0 0.78
 //
 // ONE_SUM_TOKENS: number of tokens from which gemm_large is used; eight sums take a tenth longer.
@@ -873,6 +873,11 @@ enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS =
 
 #define VNNI_KERNEL(type, name, kind, form, tokens, rows_step, exact)                              \
     KERNEL(type, name, kind, vnni, form##_##name, tokens, rows_step, 1, exact)
+#define GEMM_FOR_2(type)                                                                           \
+    ((type) <= TYPE_Q4_1 || ((type) >= TYPE_Q2_K && (type) <= TYPE_Q5_K) ||                        \
+     (type) == TYPE_IQ4_NL || (type) == TYPE_IQ4_XS || (type) == TYPE_TQ2_0)
+#define GEMM_KERNEL(type, name, kind)                                                              \
+    VNNI_KERNEL(type, name, kind, gemm, GEMM_FOR_2(TYPE_##type) ? 2 : GEMM_TOKENS, PANEL_ROWS, true)
 
 // clang-format off
 const Kernels kernels_avx512 = {
@@ -880,7 +885,7 @@ const Kernels kernels_avx512 = {
     .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, GEMV_ROWS, 1, false)
             INTEGER_TYPES(VNNI_KERNEL, gemv, gemv, 1, GEMV_ROWS, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, false)
-             INTEGER_TYPES(VNNI_KERNEL, gemm, gemm, GEMM_TOKENS, PANEL_ROWS, true)},
+             INTEGER_TYPES(GEMM_KERNEL, gemm)},
     .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, gemm, ONE_SUM_TOKENS, PANEL_ROWS, false)},
     .gemm_large_rows = GEMM_CHUNK_ROWS,
     .rmsnorm = IF_PART(0, vector_rmsnorm),
