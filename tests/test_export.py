@@ -268,8 +268,8 @@ def golden_logits(name, tmp):
             tokens = case["tokens"] + case["greedy"][:-1]
             with open(ids, "w") as f:
                 f.write(",".join(map(str, tokens)))
-            p = subprocess.run([PROGRAM, "logits", "--force", "-m", model, "--ids", "@" + ids, "-o", out],
-                               stderr=subprocess.PIPE, universal_newlines=True, env=environment)
+            p = subprocess.run([PROGRAM, "logits", "-m", model, "--ids", "@" + ids, "-o", out], stderr=subprocess.PIPE,
+                               universal_newlines=True, env=environment)
             check(p.returncode == 0, p.stderr)
 
             found, expected = array.array("f"), array.array("f")

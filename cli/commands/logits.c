@@ -6,7 +6,28 @@
 #include "cli/prompt.h"
 #include "cli/request.h"
 
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+// True if the output may be overwritten without --force: only if it looks like an earlier result,
+// that is, like floats of plausible size, some of them negative. Text never looks like that.
+static bool is_logits_file(const char *path) {
+    float x[1024] = {0};
+    bool has_negative = false;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return false;
+    bool may_be = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size % 4 == 0;
+    ssize_t n = may_be ? read(fd, x, sizeof x) : 0;
+    close(fd);
+    for (ssize_t i = 0; i < n / 4; i++) {
+        if (!(fabsf(x[i]) < 1e4f)) return false;
+        has_negative |= x[i] < 0;
+    }
+    return has_negative;
+}
 
 int command_logits(const Options *o) {
     static Model model;
@@ -36,7 +57,8 @@ int command_logits(const Options *o) {
     if (chunk > ids.len) chunk = ids.len;
 
     bool is_stdout = !strcmp(o->output, "-");
-    unsigned flags = FILE_STREAM | (o->is_forced ? FILE_FORCE : 0);
+    unsigned flags = FILE_STREAM;
+    if (o->is_forced || is_logits_file(o->output)) flags |= FILE_FORCE;
     if (!is_stdout && !outfile_open(&out, o->output, flags, &err)) die_error(&err);
 
     ws = workspace_new(&model, chunk, chunk);
