@@ -230,17 +230,12 @@ INLINE void fields_of_16_rows(Type type, const uint8_t *const *p, ColumnsFn fn, 
     int low_at = 0, high_at = 0;
     __m512i low[8], high[8], q[8];
 
-    switch (type) {
-    case TYPE_Q2_K: low_at = offsetof(BlockQ2_K, qs); break;
-    case TYPE_Q3_K: low_at = offsetof(BlockQ3_K, qs); break;
-    case TYPE_Q4_K: low_at = offsetof(BlockQ4_K, qs); break;
-    case TYPE_Q5_K:
-        low_at = offsetof(BlockQ5_K, qs);
-        high_at = offsetof(BlockQ5_K, qh);
-        break;
-    case TYPE_Q6_K: high_at = offsetof(BlockQ6_K, qh); break;
-    default: break;
-    }
+    if (type == TYPE_Q2_K) low_at = offsetof(BlockQ2_K, qs);
+    if (type == TYPE_Q3_K) low_at = offsetof(BlockQ3_K, qs);
+    if (type == TYPE_Q4_K) low_at = offsetof(BlockQ4_K, qs);
+    if (type == TYPE_Q5_K) low_at = offsetof(BlockQ5_K, qs);
+    if (type == TYPE_Q5_K) high_at = offsetof(BlockQ5_K, qh);
+    if (type == TYPE_Q6_K) high_at = offsetof(BlockQ6_K, qh);
 
 #pragma GCC unroll 1
     for (int h = 0; h < 2; h++) {
@@ -276,14 +271,11 @@ INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16
     __m512i q[8], r[4];
 
     if (!is_codebook) unpack_scales(type, p, scale, min);
-    switch (type) {
-    case TYPE_Q2_K:
-    case TYPE_Q3_K:
-    case TYPE_Q4_K:
-    case TYPE_Q5_K:
-    case TYPE_Q6_K:
-    case TYPE_TQ2_0: fields_of_16_rows(type, p, fn, arg); return;
-    case TYPE_Q8_0:
+    if ((type >= TYPE_Q2_K && type <= TYPE_Q6_K) || type == TYPE_TQ2_0) {
+        fields_of_16_rows(type, p, fn, arg);
+        return;
+    }
+    if (type == TYPE_Q8_0) {
 #pragma GCC unroll 1
         for (int i = 0; i < 8; i++) {
             transpose_32_bytes(q, p, i * step + 2);
@@ -292,7 +284,6 @@ INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16
             fn(arg, q, 32 * i);
         }
         return;
-    default: break;
     }
 
     // Types of nibbles: of 16 bytes, the high nibbles are 16 columns after the low nibbles.
@@ -540,25 +531,6 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
     }
 }
 
-// Adds the products of slice i to the sums. Slice i consists of 32 columns of each superblock,
-// beginning at column 64 (i % 4) + 32 (i / 4).
-INLINE void gemm_slice(__m512 sum[2][GEMM_TILE_TOKENS], const GemmStep *step,
-                       const Avx512Panel *panel, const VnniActivations *x, int i, int nt, int group,
-                       bool has_min) {
-    const int n_superblocks = round_up(step->n_cols, SUPERBLOCK) / SUPERBLOCK;
-    const int n_prefetch = step->n_prefetch;
-
-    for (int superblock = 0; superblock < n_superblocks; superblock++) {
-        int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
-            at = superblock * SUMS + i;
-        prefetch_lines(step->prefetch, n_prefetch);
-        gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
-        if (group == 32) continue;
-        prefetch_lines(step->prefetch, n_prefetch);
-        gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
-    }
-}
-
 // Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
 // sums, for one block of columns. The panel (16 KiB) stays in L1 for all tokens. For each token, a
 // tile reads 832 bytes of activations and the sums.
@@ -572,6 +544,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     const Avx512Panel *panel = &m->panels[r / PANEL_ROWS];
     const VnniActivations *x = (const VnniActivations *)step->x + token;
     const int stride = n_sums * PANEL_ROWS, slices_per_sum = SUMS / n_sums;
+    const int n_slices = round_up(step->n_cols, SUPERBLOCK) / 32, n_prefetch = step->n_prefetch;
     float *sums = m->sums[r / PANEL_ROWS] + token * stride;
 
     for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
@@ -582,8 +555,14 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
             for (int h = 0; h < 2; h++)
                 sum[h][t] = step->k > 0 ? _mm512_load_ps(sums + t * stride + 16 * h) : splat(0);
 
+        // Slice i is 32 columns of each superblock.
         for (int i = s * slices_per_sum; i < (s + 1) * slices_per_sum; i++)
-            gemm_slice(sum, step, panel, x, i, nt, group, has_min);
+            for (int at = i; at < n_slices; at += SUMS)
+                for (int h = 0; h < 32 / group; h++) {
+                    const int k = at / SUMS * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4) + 16 * h;
+                    prefetch_lines(step->prefetch, n_prefetch);
+                    gemm_group(sum, panel, x, k, at, h, nt, group, has_min);
+                }
 
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
