@@ -60,7 +60,7 @@ def load_target(path):
 
 
 class Head(torch.nn.Module):
-    """The draft head. Shapes and names as in the file: fc (D, 3 D), attention on 2 D values, output over the tokens ids."""
+    """The draft head. Shapes and names as in the file: fc (D, 3 D), attention on 2 D values, output over `ids`."""
 
     def __init__(self, target, output, layers, ids):
         super().__init__()
@@ -75,8 +75,8 @@ class Head(torch.nn.Module):
         self.norm_ffn, self.norm_output, self.output = copy(last.norm2), copy(target.norm), copy(output[ids])
 
     def forward(self, target, ids, n_steps):
-        """Logits of each step: (batch, time - 1, draft vocabulary). Row P of step k drafts the token at P + 2 from the hidden
-        states of P - k and the tokens up to P + 1; rows below k have no meaning."""
+        """Logits of each step: (batch, time - 1, draft vocabulary). Row P of step k drafts the token at P + 2 from the
+        hidden states of P - k and the tokens up to P + 1; rows below k have no meaning."""
         _, _, n_heads, n_kv, ffn, _ = target.shape
         with torch.no_grad():
             states = [F.embedding(ids, target.embed)]
@@ -213,8 +213,8 @@ def export(metadata, tensors, target, head, path):
     parts = ([head.norm_token], head.qkv.split((dim, kv, kv)), [head.o], [head.norm_ffn], head.gate_up.chunk(2), [head.down])
     named += [("blk.0." + name, x) for names, part in zip(LAYER_NAMES, parts) for name, x in zip(names, part)]
     named += [("rope_freqs", tensors["rope_freqs.weight"])] if "rope_freqs.weight" in tensors else []
-    ids = Literal("d2t", "i64", head.ids.shape, head.ids.numpy().tobytes())
-    write_gguf(path, out, [Tensor(name + ".weight", x) for name, x in named] + [ids])
+    ids = [Literal("d2t", "i64", head.ids.shape, head.ids.numpy().tobytes())] if len(head.ids) < n_vocab else []
+    write_gguf(path, out, [Tensor(name + ".weight", x) for name, x in named] + ids)
 
 
 def main():
@@ -231,6 +231,8 @@ def main():
     p.add_argument("--lr", type=float, default=5e-4)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
+    if args.draft_vocab is not None and args.draft_vocab < 1:
+        p.error("--draft-vocab: expected a positive number, found %d" % args.draft_vocab)
     try:
         check_output(args.output, [args.target, args.texts], False, is_own)  # before the training
     except Failure as e:

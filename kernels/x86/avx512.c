@@ -1,10 +1,10 @@
 // AVX-512 (F, BW, DQ, VL) with VNNI.
 //
 // Integer types are multiplied by int8 activations with VNNI's vpdpbusd. Decode unpacks pairs of
-// rows (gemv_pair). Small batches transpose 16 rows in registers; GEMM stores two times 16 rows in
-// a panel. F32, F16 and BF16 are multiplied by float32 activations (matmul_float.h). Attention of
-// few queries is float32 (attention_float.h), with faster kernels for float16 and Q8_0 caches; that
-// of many queries has 16-bit integers (attention_int16.h).
+// rows (gemv_pair). Small batches transpose 16 rows in registers. GEMM packs two groups of 16 rows
+// into a panel. F32, F16 and BF16 are multiplied by float32 activations (matmul_float.h). Attention
+// of few queries is float32 (attention_float.h), with faster kernels for float16 and Q8_0 caches;
+// that of many queries has 16-bit integers (attention_int16.h).
 //
 // Order of sums. A row of integer weights has eight sums. Sum i takes 32 of the 256 columns of each
 // superblock, beginning at column 64 (i mod 4) + 32 (i div 4); this is the order in which gemv_pair
