@@ -419,19 +419,27 @@ static void pack_block32(const EncodedBlock *e, void *block) {
     pack_nibbles(out, e->q);
 }
 
-static void pack_two_bits(uint8_t qs[64], const uint8_t *q) {
-    memset(qs, 0, 64);
-    for (int s = 0; s < 8; s++)
-        for (int l = 0; l < 32; l++)
-            qs[s / 4 * 32 + l] |= (uint8_t)((q[32 * s + l] & 3) << s % 4 * 2);
+// Types of bit fields (bit_layout). The fields of the block must be 0.
+static void pack_bit_fields(const EncodedBlock *e, void *block) {
+    const BitLayout *b = bit_layout(e->type);
+    uint8_t *out = block;
+    for (int i = 0; i < 256; i++) {
+        const BitPlace low = low_bits_place(b, i / 32);
+        out[low.at + i % 32] |= (uint8_t)((e->q[i] & ((1 << b->low_bits) - 1)) << low.shift);
+        if (!b->high_bits) continue;
+
+        const BitPlace high = high_bits_place(b, i / 32);
+        out[high.at + i % 32] |= (uint8_t)(e->q[i] >> b->low_bits << high.shift);
+    }
 }
 
 static void pack_q2_k(const EncodedBlock *e, void *block) {
     BlockQ2_K *b = block;
+    memset(b, 0, sizeof *b);
     b->d = e->d;
     b->dmin = e->dmin;
     for (int g = 0; g < 16; g++) b->scales[g] = (uint8_t)((int)e->scale[g] | (int)e->min[g] << 4);
-    pack_two_bits(b->qs, e->q);
+    pack_bit_fields(e, block);
 }
 
 static void pack_q3_k(const EncodedBlock *e, void *block) {
@@ -443,14 +451,12 @@ static void pack_q3_k(const EncodedBlock *e, void *block) {
         b->scales[g % 8] |= (uint8_t)((s & 15) << g / 8 * 4);
         b->scales[8 + g % 4] |= (uint8_t)(s >> 4 << g / 4 * 2);
     }
-    for (int i = 0; i < 256; i++) b->hmask[i % 32] |= (uint8_t)(e->q[i] >> 2 << i / 32);
-    pack_two_bits(b->qs, e->q);
+    pack_bit_fields(e, block);
 }
 
 static void pack_q45_k(const EncodedBlock *e, void *block) {
-    BlockQ5_K *b = block; // begins like a BlockQ4_K
-    uint8_t *qs = e->type == TYPE_Q5_K ? b->qs : ((BlockQ4_K *)block)->qs;
-
+    BlockQ4_K *b = block; // a BlockQ5_K begins with the same fields
+    memset(block, 0, (size_t)type_info(e->type)->bytes);
     b->d = e->d;
     b->dmin = e->dmin;
 
@@ -464,30 +470,15 @@ static void pack_q45_k(const EncodedBlock *e, void *block) {
         b->scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
     }
 
-    for (int p = 0; p < 4; p++)
-        for (int l = 0; l < 32; l++)
-            qs[32 * p + l] = (uint8_t)((e->q[64 * p + l] & 15) | e->q[64 * p + 32 + l] << 4);
-
-    if (e->type == TYPE_Q4_K) return;
-    for (int l = 0; l < 32; l++) {
-        int high = 0;
-        for (int s = 0; s < 8; s++) high |= e->q[32 * s + l] >> 4 << s;
-        b->qh[l] = (uint8_t)high;
-    }
+    pack_bit_fields(e, block);
 }
 
 static void pack_q6_k(const EncodedBlock *e, void *block) {
     BlockQ6_K *b = block;
+    memset(b, 0, sizeof *b);
     b->d = e->d;
     for (int g = 0; g < 16; g++) b->scales[g] = (int8_t)e->scale[g];
-    for (int h = 0; h < 2; h++) {
-        const uint8_t *q = e->q + 128 * h;
-        for (int l = 0; l < 64; l++)
-            b->ql[64 * h + l] = (uint8_t)((q[l] & 15) | (q[l + 64] & 15) << 4);
-        for (int l = 0; l < 32; l++)
-            b->qh[32 * h + l] = (uint8_t)(q[l] >> 4 | q[l + 32] >> 4 << 2 | q[l + 64] >> 4 << 4 |
-                                          q[l + 96] >> 4 << 6);
-    }
+    pack_bit_fields(e, block);
 }
 
 static void pack_iq4_xs(const EncodedBlock *e, void *block) {
