@@ -814,6 +814,8 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
         float_scores(a, key, n, prefetch);
 }
 
+static void attend(const AttentionPage *a) { attend_with(a, attend_scores, float_values); }
+
 static double avx512_peak(int rounds) {
     __m512i acc[12], a = _mm512_set1_epi8((char)rounds), b = _mm512_set1_epi8(3);
     for (int j = 0; j < 12; j++) acc[j] = _mm512_set1_epi32(j);
