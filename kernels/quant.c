@@ -48,7 +48,7 @@ static void set_group32(QuantBlock *out, int g, float scale, float min) {
 }
 
 // Unpacks n bytes: first all low nibbles, then all high nibbles, minus zero_point.
-static void unpack_nibbles(int8_t *q, const uint8_t *qs, int n, int zero_point) {
+static void spread_nibbles(int8_t *q, const uint8_t *qs, int n, int zero_point) {
     for (int i = 0; i < n; i++) q[i] = (int8_t)((qs[i] & 15) - zero_point);
     for (int i = 0; i < n; i++) q[n + i] = (int8_t)((qs[i] >> 4) - zero_point);
 }
@@ -64,7 +64,7 @@ INLINE void unpack_block32(const uint8_t *b, QuantBlock *out, bool has_min, bool
                            int zero_point) {
     const uint8_t *qh = b + (has_min ? 4 : 2), *qs = qh + (is_5_bit ? 4 : 0);
     set_group32(out, 0, f16_to_f32(load_u16(b)), has_min ? -f16_to_f32(load_u16(b + 2)) : 0);
-    unpack_nibbles(out->q, qs, 16, zero_point);
+    spread_nibbles(out->q, qs, 16, zero_point);
     if (!is_5_bit) return;
     for (int i = 0; i < 32; i++) // bit i of qh is the fifth bit of weight i
         out->q[i] = (int8_t)(out->q[i] + ((qh[i / 8] >> i % 8 & 1) << 4));
@@ -82,7 +82,7 @@ const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 static void unpack_iq4(int8_t *q, const uint8_t *qs) {
-    unpack_nibbles(q, qs, 16, 0);
+    spread_nibbles(q, qs, 16, 0);
     for (int i = 0; i < 32; i++) q[i] = kvalues_iq4nl[q[i]];
 }
 
@@ -144,7 +144,7 @@ static void unpack_k_nibbles(QuantBlock *out, const uint8_t s[12], float d, floa
         set_group32(out, j + 4, d * (float)((s[j + 8] & 15) | s[j] >> 6 << 4),
                     dmin * (float)(s[j + 8] >> 4 | s[j + 4] >> 6 << 4));
     }
-    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, qs + 32 * p, 32, 0);
+    for (int p = 0; p < 4; p++) spread_nibbles(out->q + 64 * p, qs + 32 * p, 32, 0);
 }
 
 static void unpack_q4_k(const void *block, QuantBlock *out) {

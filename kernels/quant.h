@@ -26,6 +26,8 @@ typedef struct {
 
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); // round to nearest even
+// False for infinity, which a number beyond the range of float16 becomes, and for NaN.
+static inline bool f16_is_finite(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f); // round to nearest even; NaN stays NaN
 

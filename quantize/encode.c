@@ -26,6 +26,7 @@
 // The trials were chosen by the error that remains in products: sum (error * rms of the column's
 // inputs on English text)^2 over 8 matrices of TinyLlama 1.1B. More trials gain less than 0.5 %.
 #include "quantize/encode.h"
+#include "quantize/encode_codebook.h"
 #include "kernels/load.h"
 #include "kernels/blocks.h"
 
@@ -419,19 +420,27 @@ static void pack_block32(const EncodedBlock *e, void *block) {
     pack_nibbles(out, e->q);
 }
 
-static void pack_two_bits(uint8_t qs[64], const uint8_t *q) {
-    memset(qs, 0, 64);
-    for (int s = 0; s < 8; s++)
-        for (int l = 0; l < 32; l++)
-            qs[s / 4 * 32 + l] |= (uint8_t)((q[32 * s + l] & 3) << s % 4 * 2);
+// Types of bit fields (bit_layout). The fields of the block must be 0.
+static void pack_bit_fields(const EncodedBlock *e, void *block) {
+    const BitLayout *b = bit_layout(e->type);
+    uint8_t *out = block;
+    for (int i = 0; i < 256; i++) {
+        const BitPlace low = low_bits_place(b, i / 32);
+        out[low.at + i % 32] |= (uint8_t)((e->q[i] & ((1 << b->low_bits) - 1)) << low.shift);
+        if (!b->high_bits) continue;
+
+        const BitPlace high = high_bits_place(b, i / 32);
+        out[high.at + i % 32] |= (uint8_t)(e->q[i] >> b->low_bits << high.shift);
+    }
 }
 
 static void pack_q2_k(const EncodedBlock *e, void *block) {
     BlockQ2_K *b = block;
+    memset(b, 0, sizeof *b);
     b->d = e->d;
     b->dmin = e->dmin;
     for (int g = 0; g < 16; g++) b->scales[g] = (uint8_t)((int)e->scale[g] | (int)e->min[g] << 4);
-    pack_two_bits(b->qs, e->q);
+    pack_bit_fields(e, block);
 }
 
 static void pack_q3_k(const EncodedBlock *e, void *block) {
@@ -443,14 +452,12 @@ static void pack_q3_k(const EncodedBlock *e, void *block) {
         b->scales[g % 8] |= (uint8_t)((s & 15) << g / 8 * 4);
         b->scales[8 + g % 4] |= (uint8_t)(s >> 4 << g / 4 * 2);
     }
-    for (int i = 0; i < 256; i++) b->hmask[i % 32] |= (uint8_t)(e->q[i] >> 2 << i / 32);
-    pack_two_bits(b->qs, e->q);
+    pack_bit_fields(e, block);
 }
 
 static void pack_q45_k(const EncodedBlock *e, void *block) {
-    BlockQ5_K *b = block; // begins like a BlockQ4_K
-    uint8_t *qs = e->type == TYPE_Q5_K ? b->qs : ((BlockQ4_K *)block)->qs;
-
+    BlockQ4_K *b = block; // a BlockQ5_K begins with the same fields
+    memset(block, 0, (size_t)type_info(e->type)->bytes);
     b->d = e->d;
     b->dmin = e->dmin;
 
@@ -464,30 +471,15 @@ static void pack_q45_k(const EncodedBlock *e, void *block) {
         b->scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
     }
 
-    for (int p = 0; p < 4; p++)
-        for (int l = 0; l < 32; l++)
-            qs[32 * p + l] = (uint8_t)((e->q[64 * p + l] & 15) | e->q[64 * p + 32 + l] << 4);
-
-    if (e->type == TYPE_Q4_K) return;
-    for (int l = 0; l < 32; l++) {
-        int high = 0;
-        for (int s = 0; s < 8; s++) high |= e->q[32 * s + l] >> 4 << s;
-        b->qh[l] = (uint8_t)high;
-    }
+    pack_bit_fields(e, block);
 }
 
 static void pack_q6_k(const EncodedBlock *e, void *block) {
     BlockQ6_K *b = block;
+    memset(b, 0, sizeof *b);
     b->d = e->d;
     for (int g = 0; g < 16; g++) b->scales[g] = (int8_t)e->scale[g];
-    for (int h = 0; h < 2; h++) {
-        const uint8_t *q = e->q + 128 * h;
-        for (int l = 0; l < 64; l++)
-            b->ql[64 * h + l] = (uint8_t)((q[l] & 15) | (q[l + 64] & 15) << 4);
-        for (int l = 0; l < 32; l++)
-            b->qh[32 * h + l] = (uint8_t)(q[l] >> 4 | q[l + 32] >> 4 << 2 | q[l + 64] >> 4 << 4 |
-                                          q[l + 96] >> 4 << 6);
-    }
+    pack_bit_fields(e, block);
 }
 
 static void pack_iq4_xs(const EncodedBlock *e, void *block) {
@@ -505,30 +497,34 @@ static void pack_iq4_xs(const EncodedBlock *e, void *block) {
 // The types
 
 typedef struct {
-    void (*pack)(const EncodedBlock *e, void *block); // NULL: codebook search
-    int group;                                        // weights that share s and m
+    void (*pack)(const EncodedBlock *e, void *block);
+    int group; // weights that share s and m
     QuantLevels levels;
     float reach;       // of fit_symmetric
     int n_trials;      // of fit_symmetric
     float lo, hi;      // integers of the stored scales; 0 and 0: blocks of one group
     bool refits_units; // d and dmin are fitted again
+    // Encodes a superblock in the place of the fit above and of `pack`.
+    bool (*search)(Type type, const float *x, const float *cost, void *block);
 } QuantEncoder;
 
 // clang-format off
 static const QuantEncoder encoders[TYPE_COUNT] = {
-    //                  pack     group    levels                              reach trials  lo hi    refit
-    [TYPE_Q4_0]    = {pack_block32, 32, {-8, 7, NO_MIN, false},             0.6f, 3,    0, 0,     false},
-    [TYPE_Q4_1]    = {pack_block32, 32, {0, 15, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false},
-    [TYPE_Q5_0]    = {pack_block32, 32, {-16, 15, NO_MIN, false},           0.6f, 3,    0, 0,     false},
-    [TYPE_Q5_1]    = {pack_block32, 32, {0, 31, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false},
-    [TYPE_IQ4_NL]  = {pack_block32, 32, {-127, 113, NO_MIN, true},          7, 7,       0, 0,     false},
-    [TYPE_Q2_K]    = {pack_q2_k,    16, {0, 3, MIN_NOT_NEGATIVE, false},    0, 0,       0, 15,    true},
-    [TYPE_Q3_K]    = {pack_q3_k,    16, {-4, 3, NO_MIN, false},             0.9f, 4,    -32, 31,  true},
-    [TYPE_Q4_K]    = {pack_q45_k,   32, {0, 15, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
-    [TYPE_Q5_K]    = {pack_q45_k,   32, {0, 31, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
-    [TYPE_Q6_K]    = {pack_q6_k,    16, {-32, 31, NO_MIN, false},           0.9f, 4,    -128, 127, false},
-    [TYPE_IQ4_XS]  = {pack_iq4_xs,  32, {-127, 113, NO_MIN, true},          7, 7,       -32, 31,  false},
-    [TYPE_IQ3_S]   = {.group = 32}, [TYPE_IQ3_XXS] = {.group = 32}, [TYPE_IQ2_S] = {.group = 16},
+    //                  pack     group    levels                              reach trials  lo hi    refit  search
+    [TYPE_Q4_0]    = {pack_block32, 32, {-8, 7, NO_MIN, false},             0.6f, 3,    0, 0,     false, NULL},
+    [TYPE_Q4_1]    = {pack_block32, 32, {0, 15, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false, NULL},
+    [TYPE_Q5_0]    = {pack_block32, 32, {-16, 15, NO_MIN, false},           0.6f, 3,    0, 0,     false, NULL},
+    [TYPE_Q5_1]    = {pack_block32, 32, {0, 31, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false, NULL},
+    [TYPE_IQ4_NL]  = {pack_block32, 32, {-127, 113, NO_MIN, true},          7, 7,       0, 0,     false, NULL},
+    [TYPE_Q2_K]    = {pack_q2_k,    16, {0, 3, MIN_NOT_NEGATIVE, false},    0, 0,       0, 15,    true, NULL},
+    [TYPE_Q3_K]    = {pack_q3_k,    16, {-4, 3, NO_MIN, false},             0.9f, 4,    -32, 31,  true, NULL},
+    [TYPE_Q4_K]    = {pack_q45_k,   32, {0, 15, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false, NULL},
+    [TYPE_Q5_K]    = {pack_q45_k,   32, {0, 31, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false, NULL},
+    [TYPE_Q6_K]    = {pack_q6_k,    16, {-32, 31, NO_MIN, false},           0.9f, 4,    -128, 127, false, NULL},
+    [TYPE_IQ4_XS]  = {pack_iq4_xs,  32, {-127, 113, NO_MIN, true},          7, 7,       -32, 31,  false, NULL},
+    [TYPE_IQ3_S]   = {.group = 32, .search = encode_codebook},
+    [TYPE_IQ3_XXS] = {.group = 32, .search = encode_codebook},
+    [TYPE_IQ2_S]   = {.group = 16, .search = encode_codebook},
 };
 // clang-format on
 
@@ -566,34 +562,36 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     round_weights(f, levels);
 }
 
-// False if a scale does not fit in float16. NaN and infinity in the search above are harmless: they
-// lose every comparison, and they stay within their block.
-static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
+// Encodes LANES groups, or those of the last n_blocks blocks, by fit and rounding. False if a scale
+// does not fit in float16. NaN and infinity are harmless until then: they lose every comparison,
+// and they stay within their block.
+static bool encode_by_fit(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
     const QuantEncoder *e = &encoders[type];
     int block = type_info(type)->block, groups_per_block = block / f->n;
     StoredScales scale = {0}, min = {0};
 
-    if (e->pack) fit_groups(f, e, groups_per_block, &scale, &min);
-
+    fit_groups(f, e, groups_per_block, &scale, &min);
     for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
         int first = k * groups_per_block;
+        if (!f16_is_finite(scale.d[k]) || !f16_is_finite(min.d[k])) return false;
+        e->pack(&(EncodedBlock){type, f->q + k * block, scale.value + first, min.value + first,
+                                scale.d[k], min.d[k]},
+                out);
+    }
+    return true;
+}
 
-        if (e->pack) {
-            if (!f16_is_finite(scale.d[k]) || !f16_is_finite(min.d[k])) return false;
-            e->pack(&(EncodedBlock){type, f->q + k * block, scale.value + first, min.value + first,
-                                    scale.d[k], min.d[k]},
-                    out);
-            continue;
-        }
-
-        float x[256], cost[256]; // back in row order
+// The same by codebook search.
+static bool encode_by_search(const WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
+    float x[256], cost[256]; // a superblock in row order
+    for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
+        int first = k * (256 / f->n);
         for (int i = 0; i < 256; i++) {
             x[i] = f->x[i % f->n][first + i / f->n];
             cost[i] = f->cost[i % f->n][first + i / f->n];
         }
-        if (!encode_codebook(type, x, cost, out)) return false;
+        if (!encoders[type].search(type, x, cost, out)) return false;
     }
-
     return true;
 }
 
@@ -621,18 +619,23 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     if (type == TYPE_BF16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
 
-    size_t group = (size_t)encoders[type].group;
+    if (type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16) return true;
+    if (type >= TYPE_COUNT || !encoders[type].group) return false;
+
+    const QuantEncoder *e = &encoders[type];
+    size_t group = (size_t)e->group;
     size_t step = LANES * group; // weights that are encoded together
-    if (!group) return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
     for (size_t i = 0; i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;
 
-        groups_load(&f, encoders[type].levels.min_sign, (int)group, (int)(left / group), x + i,
+        groups_load(&f, e->levels.min_sign, (int)group, (int)(left / group), x + i,
                     importance ? importance + i : NULL);
-        if (!encode_groups(&f, type, (int)left / type_info(type)->block,
-                           (uint8_t *)row + quant_row_bytes(type, i)))
-            return false;
+        uint8_t *out = (uint8_t *)row + quant_row_bytes(type, i);
+        int n_blocks = (int)left / type_info(type)->block;
+        bool ok = e->search ? encode_by_search(&f, type, n_blocks, out)
+                            : encode_by_fit(&f, type, n_blocks, out);
+        if (!ok) return false;
     }
 
     return true;

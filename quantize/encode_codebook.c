@@ -19,7 +19,7 @@
 //
 // Reference: quantize_row_iq3_xxs and similar functions of ggml-quants.c in llama.cpp. IQ2 follows
 // QuIP# (Tseng et al. 2024) in coding 8 weights by an entry of an E8 codebook and their signs.
-#include "quantize/encode.h"
+#include "quantize/encode_codebook.h"
 #include "kernels/blocks.h"
 #include "kernels/codebook.h"
 #include "kernels/team.h"

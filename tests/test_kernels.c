@@ -43,24 +43,10 @@ static void fenced_free(Fenced *f) {
     free(f->block);
 }
 
-// Offsets of the float16 fields of a block, -1 where there is none.
-static void scale_offsets(Type type, int *d, int *m) {
-    *d = 0;
-    *m = -1;
-    if (type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q4_K || type == TYPE_Q5_K) *m = 2;
-    if (type == TYPE_Q2_K) *d = (int)offsetof(BlockQ2_K, d);
-    if (type == TYPE_Q2_K) *m = (int)offsetof(BlockQ2_K, dmin);
-    if (type == TYPE_Q3_K) *d = (int)offsetof(BlockQ3_K, d);
-    if (type == TYPE_Q6_K) *d = (int)offsetof(BlockQ6_K, d);
-    if (type == TYPE_TQ1_0) *d = (int)offsetof(BlockTQ1_0, d);
-    if (type == TYPE_TQ2_0) *d = (int)offsetof(BlockTQ2_0, d);
-}
-
 // Fills blocks with random bits, except for the scales: all values of every field occur.
 static void random_weights(Type type, char *p, size_t bytes) {
-    size_t size = (size_t)type_info(type)->bytes;
-    int d, m;
-    scale_offsets(type, &d, &m);
+    const TypeInfo *info = type_info(type);
+    size_t size = (size_t)info->bytes;
 
     for (size_t at = 0; at < bytes; at += size) {
         float x = test_normal(&state) / 16;
@@ -71,7 +57,7 @@ static void random_weights(Type type, char *p, size_t bytes) {
             memcpy(p + at, &h, size);
         } else {
             for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
-            if (type != TYPE_IQ1_M) memcpy(p + at + d, &h, 2);
+            if (info->d_at >= 0) memcpy(p + at + info->d_at, &h, 2);
 
             // The float16 d of IQ1_M is in the high nibbles of four words.
             for (int i = 0; i < 4 && type == TYPE_IQ1_M; i++) {
@@ -79,9 +65,9 @@ static void random_weights(Type type, char *p, size_t bytes) {
                 *top = (char)((*top & 15) | (h >> 4 * i & 15) << 4);
             }
 
-            // The float16 of the minima.
+            // The float16 of the minima follows d.
             h = f32_to_f16(test_normal(&state) / 16);
-            if (m >= 0) memcpy(p + at + m, &h, 2);
+            if (info->has_min) memcpy(p + at + info->d_at + 2, &h, 2);
         }
     }
 }

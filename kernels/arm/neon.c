@@ -259,9 +259,7 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
 INTEGER_TYPES(DEFINE_ROWS, gemv, gemv_rows)
 INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
 
-static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
-    float_scores(a, key, n, prefetch);
-}
+static void attend(const AttentionPage *a) { attend_with(a, float_scores, float_values); }
 
 // Number of tokens from which GEMM is faster than decode. Time of GEMM / time of decode of integer
 // types, computed with llvm-mca 19 (docs/performance.md), i8mm in parentheses, 2026-11:

@@ -1,6 +1,6 @@
 // NEON: a superblock of one row in registers, for every integer type: 256 signed bytes, with a
-// scale and a negated minimum for each group of the type. The integers of Q4_0 and Q6_K stay in the
-// high bits of a byte, where the sign is; their scales are divided by 16 and 4.
+// scale and a negated minimum for each group of the type. The integers of Q4_0 stay in the high
+// bits of a byte, where the sign is; their scales are divided by 16.
 #pragma once
 
 #include "kernels/vector/vector.h"
@@ -61,12 +61,11 @@ INLINE void iq4_xs_scales(const uint8_t *p, NeonRow *out) {
     int8_scales(vsub_s8(vreinterpret_s8_u8(low), vdup_n_s8(32)), f16_at(p), out->scale);
 }
 
-// Types whose integers are at the end of the block: eight times 16 bytes of nibbles (fifth bits of
-// Q5_K are elsewhere), or eight times 32 bytes (Q8_0).
+// Types of nibbles, eight times 16 bytes at the end of the block or of each block of 32, and Q8_0,
+// which has eight times 32 bytes.
 INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     const int bytes = superblock_bytes(type), block = type_info(type)->block;
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)kvalues_iq4nl);
-    bool is_k = type == TYPE_Q4_K || type == TYPE_Q5_K; // low nibbles of 32 bytes, then high ones
 
     UNROLL
     for (int i = 0; i < 8; i++) {
@@ -86,38 +85,55 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
         } else if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS) {
             low = vqtbl1q_u8(iq4, low);
             high = vqtbl1q_u8(iq4, high);
-        } else if (type == TYPE_Q5_K) { // bits above the fifth are masked last
-            uint8x16_t bits = vld1q_u8(p + 16 + 16 * (i % 2));
-            bits = vshlq_u8(bits, vdupq_n_s8((int8_t)(-2 * (i / 2))));
-            low = vsliq_n_u8(low, bits, 4) & vdupq_n_u8(31);
-            high = vsliq_n_u8(high, vshrq_n_u8(bits, 1), 4) & vdupq_n_u8(31);
         }
 
-        int first = is_k ? i / 2 * 4 + i % 2 : 2 * i;
-        out->q[first] = vreinterpretq_s8_u8(low);
-        out->q[first + (is_k ? 2 : 1)] = vreinterpretq_s8_u8(high);
+        out->q[2 * i] = vreinterpretq_s8_u8(low);
+        out->q[2 * i + 1] = vreinterpretq_s8_u8(high);
     }
 
-    if (is_k) k_scales(p, out);
     if (block < SUPERBLOCK) f16_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
     if (type == TYPE_Q4_1) f16_scales(p + 2, bytes / 8, 1, out->minus_min);
     if (type == TYPE_IQ4_XS) iq4_xs_scales(p, out);
 }
 
-// Unpacks 4 (q - 32): the two high bits are at the top of the byte, the nibble follows.
-INLINE void unpack_q6_k(const uint8_t *p, NeonRow *out) {
-    const BlockQ6_K *b = (const BlockQ6_K *)p;
+// Moves a field of each of 16 bytes from bit `from` to bit `to`. Other bits are not cleared.
+INLINE uint8x16_t move_field(const uint8_t *p, int from, int to) {
+    uint8x16_t v = vld1q_u8(p);
+    if (from > to) v = v >> vdupq_n_u8((uint8_t)(from - to));
+    if (from < to) v = v << vdupq_n_u8((uint8_t)(to - from));
+    return v;
+}
+
+// Types of bit fields (bit_layout), 16 columns at a time. Q4_K, Q5_K and Q6_K have vector code for
+// their scales.
+INLINE void unpack_bit_fields(Type type, const uint8_t *p, NeonRow *out) {
+    const BitLayout *b = bit_layout(type);
+    const int low_mask = (1 << b->low_bits) - 1, high_mask = ((1 << b->high_bits) - 1)
+                                                             << b->low_bits;
+
     UNROLL
-    for (int i = 0; i < 16; i++) { // columns 128 h + 32 s + 16 j
-        int h = i / 8, s = i / 2 % 4, j = i % 2;
-        uint8x16_t low = vld1q_u8(b->ql + 64 * h + 32 * (s % 2) + 16 * j),
-                   high = vld1q_u8(b->qh + 32 * h + 16 * j);
-        low = s < 2 ? vshlq_n_u8(low, 4) : (low & vdupq_n_u8(0xf0));
-        high = vshlq_u8(high, vdupq_n_s8((int8_t)(6 - 2 * s)));
-        out->q[i] = vreinterpretq_s8_u8(vsriq_n_u8(high, low, 2) ^ vdupq_n_u8(0x80));
+    for (int i = 0; i < 16; i++) {
+        const BitPlace low = low_bits_place(b, i / 2);
+        uint8x16_t v = move_field(p + low.at + 16 * (i % 2), low.shift, 0);
+        if (low.shift + b->low_bits < 8) v = v & vdupq_n_u8((uint8_t)low_mask);
+
+        if (b->high_bits) {
+            const BitPlace high = high_bits_place(b, i / 2);
+            uint8x16_t bits = move_field(p + high.at + 16 * (i % 2), high.shift, b->low_bits);
+            v = vbslq_u8(vdupq_n_u8((uint8_t)high_mask), bits, v);
+        }
+
+        v = v - vdupq_n_u8((uint8_t)type_info(type)->zero_point);
+        out->q[i] = vreinterpretq_s8_u8(v);
     }
-    int8_scales(vld1_s8(b->scales), f16_at(&b->d) / 4, out->scale);
-    int8_scales(vld1_s8(b->scales + 8), f16_at(&b->d) / 4, out->scale + 2);
+
+    if (type == TYPE_Q6_K) {
+        const BlockQ6_K *q6_k = (const BlockQ6_K *)p;
+        int8_scales(vld1_s8(q6_k->scales), f16_at(&q6_k->d), out->scale);
+        int8_scales(vld1_s8(q6_k->scales + 8), f16_at(&q6_k->d), out->scale + 2);
+    } else {
+        k_scales(p, out);
+    }
 }
 
 // Unpacks codebook types, half a group of 32 at a time.
@@ -200,9 +216,9 @@ INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow 
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];
     superblock_rows(&p, 1, w, row, 0, row + 1, k, type);
     superblock_pad(&p, 1, padded, w->cols - k, type);
-    if (type == TYPE_Q6_K)
-        unpack_q6_k(p, out);
-    else if (type_info(type)->nibble_offset || type == TYPE_Q8_0 || type == TYPE_Q5_K)
+    if (type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K)
+        unpack_bit_fields(type, p, out);
+    else if (type_info(type)->nibble_offset || type == TYPE_Q8_0)
         unpack_nibbles(type, p, out);
     else if (codebook_info(type)->entry_len)
         unpack_codebook_neon(type, p, out);

@@ -1,12 +1,12 @@
 // Attention of a page (AttentionPage, kernels/kernels.h): scores = Q K^T, softmax, acc = weights V.
 //
-// attend() is the loop of all vector backends. It reads keys in tiles of KEY_TILE rows, and then
-// values in tiles of VALUE_TILE rows, each once for all queries. A backend defines two products of
-// a tile, whose n rows begin at row `key` of the page:
+// attend_with() is the loop of all vector backends. It reads keys in tiles of KEY_TILE rows, and
+// then values in tiles of VALUE_TILE rows, each once for all queries. A backend passes two products
+// of a tile, whose n rows begin at row `key` of the page:
 //
-//   attend_scores   scores[i][key + j] = q[i] . k[key + j]              for j < n and all queries i
-//   attend_values   acc[i] = sum over j < n of scores[i][key + j] * v[key + j]
-//                   (key == 0; later tiles add to acc)
+//   scores   scores[i][key + j] = q[i] . k[key + j]              for j < n and all queries i
+//   values   acc[i] = sum over j < n of scores[i][key + j] * v[key + j]
+//            (key == 0; later tiles add to acc)
 //
 // The thread's scratch memory begins with the scores, float[ATTEND_MAX_QUERIES][KV_PAGE], and the
 // products may use it up to ATTEND_SCRATCH. The order in which a query's sums are added does not
@@ -28,42 +28,11 @@ enum {
     ATTEND_SCRATCH = KERNEL_SCRATCH - PAGE_BLOCKS * sizeof(BlockQ8_0)
 };
 
-static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
-static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
-
-// Converts n_rows rows of K or V, from row `key` on, to float32. If only n of them exist, the last
-// one is repeated.
-static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type type,
-                                   const void *kv, int key, int n, int head_dim) {
-    size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
-    for (int i = 0; i < n_rows; i++) {
-        const char *row = (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes;
-        if (type == TYPE_F16)
-            convert_row(TYPE_F16, row, rows[i], head_dim);
-        else if (type == TYPE_Q8_0)
-            convert_row(TYPE_Q8_0, row, rows[i], head_dim);
-        else
-            convert_row(TYPE_F32, row, rows[i], head_dim);
-    }
-}
-
-// Converts blocks of Q4_0 to Q8_0. Local arrays, which cannot alias other memory, allow compilers
-// to vectorize the loops.
-static inline void q4_to_q8(BlockQ8_0 *out, const BlockQ4_0 *in, int n_blocks) {
-    for (int b = 0; b < n_blocks; b++) {
-        uint8_t nibbles[16];
-        int8_t low[16], high[16];
-        memcpy(nibbles, in[b].qs, sizeof nibbles);
-        for (int i = 0; i < 16; i++) low[i] = (int8_t)((nibbles[i] & 15) - 8);
-        for (int i = 0; i < 16; i++) high[i] = (int8_t)((nibbles[i] >> 4) - 8);
-        out[b].d = in[b].d;
-        memcpy(out[b].qs, low, sizeof low);
-        memcpy(out[b].qs + 16, high, sizeof high);
-    }
-}
+typedef void (*AttendProduct)(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
 // Prefetches V while scores are computed, and K of the next page while values are multiplied.
-static void attend(const AttentionPage *page) {
+INLINE void attend_with(const AttentionPage *page, AttendProduct scores_of,
+                        AttendProduct add_values) {
     AttentionPage a = *page;
     float(*scores)[KV_PAGE] = team_scratch();
     BlockQ8_0 *q8 = (BlockQ8_0 *)((char *)team_scratch() + ATTEND_SCRATCH);
@@ -81,7 +50,7 @@ static void attend(const AttentionPage *page) {
         a.k_type = TYPE_Q8_0;
     }
     for (int key = 0; key < n_all; key += KEY_TILE)
-        attend_scores(&a, key, min_int(KEY_TILE, n_all - key), &prefetch);
+        scores_of(&a, key, min_int(KEY_TILE, n_all - key), &prefetch);
 
     for (int i = 0; i < a.n_q; i++)
         softmax_scores(scores[i], a.n_keys[i], n_all, a.max + i, a.sum + i);
@@ -96,5 +65,5 @@ static void attend(const AttentionPage *page) {
         a.v_type = TYPE_Q8_0;
     }
     for (int key = 0; key < n_all; key += VALUE_TILE)
-        attend_values(&a, key, min_int(VALUE_TILE, n_all - key), &prefetch);
+        add_values(&a, key, min_int(VALUE_TILE, n_all - key), &prefetch);
 }

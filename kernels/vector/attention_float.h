@@ -84,7 +84,7 @@ INLINE bool multiplies_f16(const AttentionPage *a, Type type) {
            (WIDTH < 16 || a->n_q <= 2 * GEMM_TILE_TOKENS);
 }
 
-static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+static inline void float_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
     const size_t row_bytes = quant_row_bytes(a->v_type, (size_t)a->head_dim);
     const char *values = (const char *)a->v + (size_t)key * row_bytes;

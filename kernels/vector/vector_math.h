@@ -1,6 +1,6 @@
 // Operations that are the same on every vector backend, written with the functions of vector.h:
 // entries of the kernel table (vector_rmsnorm, vector_swiglu, vector_add, vector_store) and
-// building blocks of the kernels (conversion to float32, softmax, quantization to int8).
+// building blocks of the kernels (conversion to float32 or Q8_0, softmax, quantization to int8).
 //
 // Invariant: a value that is not finite is never lost. The scale of an int8 group that holds one is
 // NaN, and a softmax with a NaN score has a NaN sum.
@@ -121,6 +121,37 @@ INLINE void convert_row(Type type, const void *row, float *out, int n) {
 #pragma GCC unroll 4
     for (; i + WIDTH <= n; i += WIDTH) store_n(out + i, WIDTH, load_as_floats(type, row, i, WIDTH));
     if (i < n) store_n(out + i, WIDTH, load_as_floats(type, row, i, n - i));
+}
+
+// Converts n_rows rows of K or V, from row `key` on, to float32. If only n of them exist, the last
+// one is repeated.
+static inline void convert_kv_rows(float (*rows)[MAX_HEAD_DIM], int n_rows, Type type,
+                                   const void *kv, int key, int n, int head_dim) {
+    size_t row_bytes = quant_row_bytes(type, (size_t)head_dim);
+    for (int i = 0; i < n_rows; i++) {
+        const char *row = (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes;
+        if (type == TYPE_F16)
+            convert_row(TYPE_F16, row, rows[i], head_dim);
+        else if (type == TYPE_Q8_0)
+            convert_row(TYPE_Q8_0, row, rows[i], head_dim);
+        else
+            convert_row(TYPE_F32, row, rows[i], head_dim);
+    }
+}
+
+// Converts blocks of Q4_0 to Q8_0. Local arrays, which cannot alias other memory, allow compilers
+// to vectorize the loops.
+static inline void q4_to_q8(BlockQ8_0 *out, const BlockQ4_0 *in, int n_blocks) {
+    for (int b = 0; b < n_blocks; b++) {
+        uint8_t nibbles[16];
+        int8_t low[16], high[16];
+        memcpy(nibbles, in[b].qs, sizeof nibbles);
+        for (int i = 0; i < 16; i++) low[i] = (int8_t)((nibbles[i] & 15) - 8);
+        for (int i = 0; i < 16; i++) high[i] = (int8_t)((nibbles[i] >> 4) - 8);
+        out[b].d = in[b].d;
+        memcpy(out[b].qs, low, sizeof low);
+        memcpy(out[b].qs + 16, high, sizeof high);
+    }
 }
 
 // Softmax of one query without the division. p holds n_all scores, of which the query sees the

@@ -20,9 +20,10 @@
 // what rounding keys to float16 adds at head_dim 64. A value: 7e-5 of the largest of its row. A
 // weight: 9e-6 of the largest if few weights are large, 1.4e-4 if all 256 are equal.
 //
-// attend() computes a query instead if it is not finite, if it sees a key or row of values that is
-// not finite, or if |q| * |k| > LONGEST_SCORE for a key that it sees. So the error of a score is at
-// most 3.3e-3, root mean square, and numbers that are not finite have the effect of float32.
+// kernel.attend computes a query instead if it is not finite, if it sees a key or row of values
+// that is not finite, or if |q| * |k| > LONGEST_SCORE for a key that it sees. So the error of a
+// score is at most 3.3e-3, root mean square, and numbers that are not finite have the effect of
+// float32.
 //
 // INT16_PANEL queries at a time are in the lanes of two registers: scores and weights are (key,
 // query), and the softmax needs no sums across lanes. K and V are converted once for all queries.
@@ -32,7 +33,7 @@
 #include "kernels/x86/x86_unpack.h"
 
 enum {
-    // attend() is faster for up to this many queries (Zen 5, 2026-11-25).
+    // kernel.attend is faster for up to this many queries (Zen 5, 2026-11-25).
     INT16_ABOVE = WIDTH < 16 ? 47 : 31,
     INT16_PANEL = 2 * WIDTH, // queries, or dimensions of V, of two registers
     INT16_ROWS = WIDTH / 2,  // rows of a tile of a product
@@ -220,7 +221,7 @@ INLINE void int16_product(const Int16Product *product) {
 }
 
 // Attention of INT16_PANEL queries, from query `first` on, clipped to n_q. needs_floats[i] is set
-// for queries that attend() must compute.
+// for queries that kernel.attend must compute.
 static void int16_attend_queries(Int16Memory *m, const AttentionPage *a, int first,
                                  bool *needs_floats) {
     const int dim = a->head_dim, n_q = min_int(INT16_PANEL, a->n_q - first);
@@ -310,7 +311,7 @@ static void int16_attend_many(const AttentionPage *a) {
     find_max_key_scales(m, round_up(n, INT16_PANEL));
     for (int i = 0; i < a->n_q; i += INT16_PANEL) int16_attend_queries(m, a, i, needs_floats);
 
-    // attend() overwrites m.
+    // kernel.attend overwrites m.
     for (int i = 0; i < a->n_q; i++) {
         AttentionPage p = *a;
         for (p.n_q = 0; p.n_q < ATTEND_MAX_QUERIES && i + p.n_q < a->n_q; p.n_q++)
@@ -321,7 +322,7 @@ static void int16_attend_many(const AttentionPage *a) {
         p.n_keys += i;
         p.max += i;
         p.sum += i;
-        attend(&p);
+        kernel.attend(&p);
         i += p.n_q - 1;
     }
 }

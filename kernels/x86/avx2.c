@@ -404,9 +404,7 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
 INTEGER_TYPES(DEFINE_ROWS, gemv, gemv_rows)
 INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
 
-static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
-    float_scores(a, key, n, prefetch);
-}
+static void attend(const AttentionPage *a) { attend_with(a, float_scores, float_values); }
 
 // Measures the peak of integer products: runs the instructions of a GEMM with 4-bit weights,
 // without its loads. Returns the number of operations.

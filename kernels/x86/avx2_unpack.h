@@ -58,34 +58,16 @@ INLINE __m256i bit_field(const uint8_t *p, int bits, int from, int to) {
     return and_bytes(v, ((1 << bits) - 1) << to);
 }
 
-// The integers of columns [k, k + 32) of K-quants and TQ2_0; k is a constant. These types store a
-// field of 1 to 4 bits of each of 32 weights at the same bits of 32 bytes (see kernels/blocks.h),
-// so a shift and a mask extract them. Byte o of the superblock is at p + width * o: `width` is 1 if
-// p is a row, 8 if it points into the transposed superblocks of eight rows.
-INLINE __m256i bit_fields_32(Type type, const uint8_t *p, int k, int width) {
-    const int s = k / 32, half = k / 128;
-    const uint8_t *b;
-    __m256i low;
+// The integers of columns [k, k + 32) of a type of bit fields; k is a constant. Byte o of the
+// superblock is at p + width * o: `width` is 1 if p is a row, 8 if it points into the transposed
+// superblocks of eight rows.
+INLINE __m256i bit_fields_32(const BitLayout *b, const uint8_t *p, int k, int width) {
+    const BitPlace low = low_bits_place(b, k / 32);
+    __m256i v = bit_field(p + width * low.at, b->low_bits, low.shift, 0);
+    if (!b->high_bits) return v;
 
-    switch (type) {
-    case TYPE_Q4_K:
-    case TYPE_Q5_K: // the nibbles are at the end of the block, after the fifth bits
-        b = p + width * (type_info(type)->bytes - 128 + k / 64 * 32);
-        low = bit_field(b, 4, s % 2 * 4, 0);
-        if (type == TYPE_Q4_K) return low;
-        return low | bit_field(p + width * offsetof(BlockQ5_K, qh), 1, s, 4);
-    case TYPE_Q6_K:
-        low = bit_field(p + width * (half * 64 + k % 64), 4, s % 4 / 2 * 4, 0);
-        b = p + width * (offsetof(BlockQ6_K, qh) + half * 32);
-        return low | bit_field(b, 2, s % 4 * 2, 4);
-    case TYPE_Q2_K:
-        return bit_field(p + width * (offsetof(BlockQ2_K, qs) + half * 32), 2, s % 4 * 2, 0);
-    case TYPE_TQ2_0: return bit_field(p + width * half * 32, 2, s % 4 * 2, 0);
-    case TYPE_Q3_K:
-        low = bit_field(p + width * (offsetof(BlockQ3_K, qs) + half * 32), 2, s % 4 * 2, 0);
-        return low | bit_field(p + width * offsetof(BlockQ3_K, hmask), 1, s, 2);
-    default: return _mm256_setzero_si256();
-    }
+    const BitPlace high = high_bits_place(b, k / 32);
+    return v | bit_field(p + width * high.at, b->high_bits, high.shift, b->low_bits);
 }
 
 // The integers of columns [k, k + 32) of a row whose superblock begins at p.
@@ -104,7 +86,8 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
         return split_nibbles(b + 4) | bits_as_bytes(b, 16);
     case TYPE_Q1_0: return bits_as_bytes(p + k / 128 * bytes + 2 + k % 128 / 8, 2);
     case TYPE_Q2_0: return split_codes(p + k / 64 * bytes + 2 + k % 64 / 4);
-    default: return bit_fields_32(type, p, k, 1);
+    default:
+        return bit_layout(type) ? bit_fields_32(bit_layout(type), p, k, 1) : _mm256_setzero_si256();
     }
 }
 
@@ -272,24 +255,20 @@ INLINE bool interleave_rows(Type type, const uint8_t *const *p, __m256i *panel) 
     const TypeInfo *info = type_info(type);
     __m256i bytes[SUPERBLOCK_MAX_BYTES / 4]; // [i]: bytes 4 i to 4 i + 3 of each row
 
-    switch (type) {
-    case TYPE_Q8_0:
+    if (type == TYPE_Q8_0) {
         for (int i = 0; i < 16; i++)
             transpose_rows(panel + 4 * i, p, (size_t)(i / 2 * info->bytes + 2 + i % 2 * 16));
         return true;
-    case TYPE_Q2_K:
-    case TYPE_Q3_K:
-    case TYPE_Q5_K:
-    case TYPE_Q6_K:
-    case TYPE_TQ2_0:
+    }
+    if (bit_layout(type) && type != TYPE_Q4_K) {
         for (int i = 0; i < info->bytes / 16; i++)
             transpose_rows(bytes + 4 * i, p, (size_t)(16 * i));
         for (int c = 0; c < 8; c++)
 #pragma GCC unroll 8
             for (int s = 0; s < 8; s++)
-                panel[8 * s + c] = bit_fields_32(type, (const uint8_t *)(bytes + c), 32 * s, 8);
+                panel[8 * s + c] =
+                    bit_fields_32(bit_layout(type), (const uint8_t *)(bytes + c), 32 * s, 8);
         return true;
-    default: break;
     }
     if (!info->nibble_offset) return false;
 

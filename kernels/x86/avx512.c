@@ -219,44 +219,32 @@ INLINE void transpose_32_bytes(__m512i out[8], const uint8_t *const *p, int at) 
     transpose_rows(out + 4, p, (size_t)at + 16);
 }
 
-// K-quants and TQ2_0: bit fields (blocks.h). A byte of the low bits, which begin at low_at, has 4
-// bits of two columns or 2 bits of four. The high bits of Q5_K, Q6_K and Q3_K begin at high_at.
-// Columns [128 h + 32 s, + 32) have bits 2 s and 2 s + 1 of the high bytes in Q6_K, else bit
-// 4 h + s.
-INLINE void fields_of_16_rows(Type type, const uint8_t *const *p, ColumnsFn fn, void *arg) {
-    const bool is_q6_k = type == TYPE_Q6_K;
-    const bool has_nibbles = type == TYPE_Q4_K || type == TYPE_Q5_K || is_q6_k;
-    const bool has_high = type == TYPE_Q5_K || type == TYPE_Q3_K || is_q6_k;
-    int low_at = 0, high_at = 0;
+// Types of bit fields. A half of the superblock is 128 columns, four runs of 32. Runs that share
+// their low bytes follow each other, so that bytes are transposed once.
+INLINE void fields_of_16_rows(const BitLayout *b, const uint8_t *const *p, ColumnsFn fn,
+                              void *arg) {
+    const int per_byte = 8 / b->low_bits;
     __m512i low[8], high[8], q[8];
 
-    if (type == TYPE_Q2_K) low_at = offsetof(BlockQ2_K, qs);
-    if (type == TYPE_Q3_K) low_at = offsetof(BlockQ3_K, qs);
-    if (type == TYPE_Q4_K) low_at = offsetof(BlockQ4_K, qs);
-    if (type == TYPE_Q5_K) low_at = offsetof(BlockQ5_K, qs);
-    if (type == TYPE_Q5_K) high_at = offsetof(BlockQ5_K, qh);
-    if (type == TYPE_Q6_K) high_at = offsetof(BlockQ6_K, qh);
-
 #pragma GCC unroll 1
-    for (int h = 0; h < 2; h++) {
-        if (has_high) transpose_32_bytes(high, p, high_at + (is_q6_k ? 32 * h : 0));
-        if (has_high && !is_q6_k && h == 1)
+    for (int half = 0; half < 2; half++) {
+        if (b->high_bits) transpose_32_bytes(high, p, high_bits_place(b, 4 * half).at);
+        if (b->high_bits == 1 && half == 1)
 #pragma GCC unroll 8
             for (int c = 0; c < 8; c++) high[c] = _mm512_srli_epi16(high[c], 4);
 
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const int s = is_q6_k ? i / 2 + i % 2 * 2 : i;
-            if (has_nibbles && i % 2 == 0) transpose_32_bytes(low, p, low_at + 64 * h + 16 * i);
-            if (!has_nibbles && i == 0) transpose_32_bytes(low, p, low_at + 32 * h);
+            const int run = b->low_step == 2 ? i / 2 + i % 2 * 2 : i;
+            if (i % per_byte == 0) transpose_32_bytes(low, p, low_bits_place(b, 4 * half + run).at);
 #pragma GCC unroll 8
             for (int c = 0; c < 8; c++) {
-                q[c] = has_nibbles ? field(low[c], 4, i % 2 * 4, 0) : field(low[c], 2, 2 * s, 0);
-                if (type == TYPE_Q5_K) q[c] |= field(high[c], 1, s, 4);
-                if (type == TYPE_Q6_K) q[c] |= field(high[c], 2, 2 * s, 4);
-                if (type == TYPE_Q3_K) q[c] |= field(high[c], 1, s, 2);
+                q[c] = field(low[c], b->low_bits, low_bits_place(b, run).shift, 0);
+                if (b->high_bits)
+                    q[c] |=
+                        field(high[c], b->high_bits, high_bits_place(b, run).shift, b->low_bits);
             }
-            fn(arg, q, 128 * h + 32 * s);
+            fn(arg, q, 128 * half + 32 * run);
         }
     }
 }
@@ -271,8 +259,8 @@ INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16
     __m512i q[8], r[4];
 
     if (!is_codebook) unpack_scales(type, p, scale, min);
-    if ((type >= TYPE_Q2_K && type <= TYPE_Q6_K) || type == TYPE_TQ2_0) {
-        fields_of_16_rows(type, p, fn, arg);
+    if (bit_layout(type)) {
+        fields_of_16_rows(bit_layout(type), p, fn, arg);
         return;
     }
     if (type == TYPE_Q8_0) {
@@ -825,6 +813,8 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
     else
         float_scores(a, key, n, prefetch);
 }
+
+static void attend(const AttentionPage *a) { attend_with(a, attend_scores, float_values); }
 
 static double avx512_peak(int rounds) {
     __m512i acc[12], a = _mm512_set1_epi8((char)rounds), b = _mm512_set1_epi8(3);

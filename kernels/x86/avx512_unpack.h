@@ -44,20 +44,6 @@ INLINE __m512i iq4_values_512(__m512i nibbles) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
 }
 
-// The nibbles of 32 bytes: first the low nibbles, then the high nibbles.
-INLINE __m512i nibbles_of_32(const uint8_t *p) {
-    __m512i v = _mm512_broadcast_i64x4(load_32(p));
-    return _mm512_srlv_epi16(v, words_of_halves(0, 4)) & _mm512_set1_epi8(15);
-}
-
-// The 2-bit values of columns 64 j to 64 j + 63 of Q2_K, Q3_K and TQ2_0. 32 bytes hold 128 columns;
-// bits 2 s and 2 s + 1 belong to columns 32 s to 32 s + 31.
-INLINE __m512i two_bit_values(const uint8_t *p, int j) {
-    const int shift = 4 * (j % 2);
-    __m512i v = _mm512_broadcast_i64x4(load_32(p + 32 * (j / 2)));
-    return _mm512_srlv_epi16(v, words_of_halves(shift, shift + 2)) & _mm512_set1_epi8(3);
-}
-
 // The 64 codes of 16 bytes (Q2_0), four in each. Each byte is copied to a dword, whose bytes then
 // need shifts by 0, 2, 4 and 6.
 INLINE __m512i split_codes_512(const uint8_t *p) {
@@ -78,19 +64,32 @@ INLINE __mmask64 bits_of_blocks(const uint8_t *a, const uint8_t *b) {
     return load_u32(a) | (uint64_t)load_u32(b) << 32;
 }
 
-// Bits 2 j of 32 bytes, then bits 2 j + 1.
-INLINE __mmask64 bits_of_32(const uint8_t *p, int j) {
-    return _mm512_test_epi8_mask(_mm512_broadcast_i64x4(load_32(p)),
-                                 words_of_halves(0x0101 << 2 * j, 0x0202 << 2 * j));
+// A field of 64 columns: 32 at each of two places, which are in the same 32 bytes or in neighboring
+// ones. The field is placed at bit `to`.
+INLINE __m512i fields_of_two(const uint8_t *p, BitPlace a, BitPlace b, int bits, int to) {
+    __m512i v =
+        a.at == b.at ? _mm512_broadcast_i64x4(load_32(p + a.at)) : _mm512_loadu_si512(p + a.at);
+    if (a.shift == b.shift)
+        v = a.shift > to ? _mm512_srli_epi16(v, (unsigned)(a.shift - to)) : v;
+    else if (a.shift >= to)
+        v = _mm512_srlv_epi16(v, words_of_halves(a.shift - to, b.shift - to));
+    else
+        v = _mm512_sllv_epi16(v, words_of_halves(to - a.shift, to - b.shift));
+    return v & _mm512_set1_epi8((char)(((1 << bits) - 1) << to));
 }
 
-INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
-    __m512i low = _mm512_loadu_si512(b->ql + 64 * (j / 2)),
-            high = _mm512_broadcast_i64x4(load_32(b->qh + 32 * (j / 2)));
-    low = j % 2 ? _mm512_srli_epi16(low, 4) : low;
-    high = j % 2 ? _mm512_srlv_epi16(high, words_of_halves(0, 2))
-                 : _mm512_sllv_epi16(high, words_of_halves(4, 2));
-    return (low & _mm512_set1_epi8(15)) | (high & _mm512_set1_epi8(0x30));
+// The integers of columns 64 j to 64 j + 63 of a type of bit fields.
+INLINE __m512i bit_fields_64(const BitLayout *b, const uint8_t *p, int j) {
+    __m512i v =
+        fields_of_two(p, low_bits_place(b, 2 * j), low_bits_place(b, 2 * j + 1), b->low_bits, 0);
+    if (!b->high_bits) return v;
+
+    const BitPlace first = high_bits_place(b, 2 * j), second = high_bits_place(b, 2 * j + 1);
+    if (b->high_bits > 1) return v | fields_of_two(p, first, second, b->high_bits, b->low_bits);
+    __mmask64 is_set =
+        _mm512_test_epi8_mask(_mm512_broadcast_i64x4(load_32(p + first.at)),
+                              words_of_halves(0x0101 << first.shift, 0x0101 << second.shift));
+    return add_where(v, is_set, 1 << b->low_bits);
 }
 
 // The integers of columns 64 j to 64 j + 63; j is a constant. (integers_tq1_0 unpacks all columns
@@ -110,20 +109,11 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
         return add_where(nibbles_of_blocks(a + 8, b + 8), bits_of_blocks(a + 4, b + 4), 16);
     case TYPE_IQ4_NL: return iq4_values_512(nibbles_of_blocks(a + 2, b + 2));
     case TYPE_IQ4_XS: return iq4_values_512(nibbles_of_blocks(p + 8 + 32 * j, p + 24 + 32 * j));
-    case TYPE_Q4_K: return nibbles_of_32(p + offsetof(BlockQ4_K, qs) + 32 * j);
-    case TYPE_Q5_K:
-        return add_where(nibbles_of_32(p + offsetof(BlockQ5_K, qs) + 32 * j),
-                         bits_of_32(p + offsetof(BlockQ5_K, qh), j), 16);
-    case TYPE_Q6_K: return integers_q6_k((const void *)p, j);
-    case TYPE_Q2_K: return two_bit_values(p + offsetof(BlockQ2_K, qs), j);
-    case TYPE_Q3_K:
-        return add_where(two_bit_values(p + offsetof(BlockQ3_K, qs), j),
-                         bits_of_32(p + offsetof(BlockQ3_K, hmask), j), 4);
-    case TYPE_TQ2_0: return two_bit_values(p + offsetof(BlockTQ2_0, qs), j);
     case TYPE_Q1_0:
         return add_where(_mm512_setzero_si512(), load_u64(p + j / 2 * 18 + 2 + j % 2 * 8), 2);
     case TYPE_Q2_0: return split_codes_512(p + j * 18 + 2);
-    default: return _mm512_setzero_si512();
+    default:
+        return bit_layout(type) ? bit_fields_64(bit_layout(type), p, j) : _mm512_setzero_si512();
     }
 }
 
@@ -241,18 +231,6 @@ INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
     }
 }
 
-// d of a block of 256.
-INLINE uint16_t block_d(Type type, const uint8_t *p) {
-    switch (type) {
-    case TYPE_Q2_K: return load_u16(p + offsetof(BlockQ2_K, d));
-    case TYPE_Q3_K:
-    case TYPE_Q6_K:
-    case TYPE_TQ1_0:
-    case TYPE_TQ2_0: return load_u16(p + type_info(type)->bytes - 2);
-    default: return codebook_d(type, p);
-    }
-}
-
 // A row as decode reads it: the integers of codebook types are in pairs, those of the other types
 // in the order of the columns.
 INLINE Avx512Row unpack_decode_row(Type type, const uint8_t *p) {
@@ -283,8 +261,8 @@ INLINE Avx512Row unpack_decode_row(Type type, const uint8_t *p) {
         return u;
     }
 
-    u.scale = f16_to_all(block_d(type, p));
-    if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) return u;
+    u.scale = f16_to_all(is_codebook ? codebook_d(type, p) : load_u16(p + info->d_at));
+    if (!info->scale_bits) return u;
 
     __m512 s = _mm512_cvtepi32_ps(row_scale_integers(type, p));
     const float factor = codebook_info(type)->factor;

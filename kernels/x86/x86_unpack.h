@@ -156,12 +156,12 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
     case TYPE_Q2_K: scales_q2_k(row, scale, min); break;
     case TYPE_Q3_K: scales_q3_k(row, scale); break;
     case TYPE_IQ4_XS: scales_iq4_xs(row, scale); break;
-    case TYPE_TQ1_0:
-    case TYPE_TQ2_0: // d ends the block
-        load_f16_pairs(row, info->bytes - 4, &m, &d);
-        for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
-        break;
-    default: // types of 32, 64 or 128: d, and in some m, begin each block
+    default: // only d and, in some types, m after it
+        if (info->block == SUPERBLOCK && info->d_at) {
+            load_f16_pairs(row, info->d_at - 2, &m, &d);
+            for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
+            break;
+        }
         for (int g = 0; g < 8; g++) {
             load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
             store_n(scale[g], WIDTH, d);
