@@ -448,7 +448,8 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
 
     // An unknown name may be a spelling of llama.cpp.
     if (!option) {
-        TypedOption meant = {.name = typed, .value = value, .kv_type = o->model_options.kv_type};
+        TypedOption meant = {
+            .name = typed, .value = value, .kv_type = o->model_options.kv_type, .args = argv + *i};
         Spelling spelling = spelling_translate(&meant, err);
         value = meant.value;
         if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;

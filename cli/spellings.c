@@ -14,7 +14,7 @@ typedef struct {
     Spelling kind;
     const char *option;  // its name in the option table
     const char *value;   // the value of that option
-    Conversion *convert; // of a typed value
+    Conversion *convert; // of a typed value; of a refusal: adds to err what was typed
     const char *values;  // the row matches only with one of these; NULL: any value, or none
     const char *reason;  // of a refusal
 } SpellingRow;
@@ -55,6 +55,39 @@ static const char *set_value_type(const TypedOption *typed, Error *err) {
     const char *old = typed->kv_type ? typed->kv_type : "f16";
     (void)err;
     return text_format("%.*s,%s", (int)strcspn(old, ","), old, typed->value);
+}
+
+// The value of the first option with one of these names, or NULL.
+static const char *find_argument(char *const *args, const char *names) {
+    for (; *args; args++) {
+        Str name = {*args, strcspn(*args, "=")};
+        if (!str_is_one_of(name, names)) continue;
+        return name.data[name.len] ? name.data + name.len + 1 : args[1];
+    }
+    return NULL;
+}
+
+#define NO_DOWNLOADS "llama31 does not download models; run: "
+
+// Refuses -hf REPO, -hf REPO:TYPE and -hf REPO -hff FILE with the command that downloads the file.
+// llama.cpp's default is Q4_K_M. A name without '/' is no repository.
+static const char *suggest_download(const TypedOption *typed, Error *err) {
+    if (!typed->args) return NULL;
+    const char *repo = find_argument(typed->args, "-hf -hfr --hf-repo --hf_repo");
+    const char *file = find_argument(typed->args, "-hff --hf-file --hf_file");
+    if (!repo || !strchr(repo, '/')) return NULL;
+
+    int n = (int)strcspn(repo, ":");
+    const char *type = repo[n] ? repo + n + 1 : "Q4_K_M";
+    if (file)
+        error_set(err, EXIT_USAGE,
+                  "%s: " NO_DOWNLOADS "curl -LO https://huggingface.co/%.*s/resolve/main/%s",
+                  typed->name, n, repo, file);
+    else
+        error_set(err, EXIT_USAGE,
+                  "%s: " NO_DOWNLOADS "hf download %.*s --include '*%s*.gguf' --local-dir .",
+                  typed->name, n, repo, type);
+    return NULL;
 }
 
 // What follows the names of a row: the same option under another name, with another value, or with
@@ -143,10 +176,10 @@ static const SpellingRow spellings[] = {
      "*image *audio *video -dev -devd -sm -ts -mg -ot -otd -kvo -bs -mm -mmu -mmdev",
      REFUSED("llama31 runs text models on the CPU only")},
 
-    {"-hf -hfr --hf-repo",
-     REFUSED("llama31 does not download models; run: hf download REPO --include '*Q4_K_M.gguf' "
-             "--local-dir .")},
-    {"pull *hf- *draft-hf -hff -hft -hfd -hfrd -hfv -hfrv -hffv -mu --model-url -dr --docker-repo "
+    {"-hf -hfr --hf-repo -hff --hf-file",
+     REFUSED(NO_DOWNLOADS "hf download REPO --include '*Q4_K_M*.gguf' --local-dir ."),
+     .convert = suggest_download},
+    {"pull *hf- *draft-hf -hft -hfd -hfrd -hfv -hfrv -hffv -mu --model-url -dr --docker-repo "
      "*-default",
      REFUSED("llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)")},
     {"list ls models rm cp info inspect -cl --cache-list --license",
