@@ -318,6 +318,8 @@ def llama_cpp_options(tmp):
             --threads-draft 2: -t | --cache-type-k-draft q8_0: f16 | --prompt-cache-all x: --cache DIR | --load-mode mmap: mapped
             -bf x: --keep-newline | --completion-bash x: help --completion bash | --hf-repo-draft x: does not download
             --gpt-oss-20b-default x: does not download | --spec-type ngram-mod: --no-lookup | -ptc 8: not supported
+            --kl x: scripts/compare_logits.py REFERENCE | --stats x: standard error | --sweep x: build/sweep
+            --rotate 1: scripts/plot_rope.py | --decay x: scripts/plot_rope.py | --template-var a=1: --chat-template-kwargs
             """.strip().replace("\n", "|").split("|") for line in [line.strip()] if line]:
         name = option.split()[0]
         check(why in program("run", *option.split(), "x", code=2)[1], option)
