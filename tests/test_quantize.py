@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 
-from cli import ROOT, SCRIPTS, call, check, main, matches, refuses, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, call, check, main, matches, refuses, same, test
 
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
           11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 18: (256, 98), 20: (32, 18), 21: (256, 110),
@@ -424,6 +424,52 @@ def imatrix_conversion_refusals(tmp):
     fails(whole, "exists; replace it with --force", 2)
     same(convert_imatrix(whole, tmp, "--force")[1], 0)
     check("the same file" in convert_imatrix(whole, tmp, output="old.dat")[2])
+
+
+def compare_weights(*args, code=0):
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare_weights.py"), "--program", PROGRAM, *args],
+                       capture_output=True, text=True, timeout=120)
+    same(r.returncode, code, r.stderr)
+    return r.stdout if code == 0 else r.stderr
+
+
+@test
+def errors_in_products(tmp):
+    """scripts/compare_weights.py against a sum computed here."""
+    source, path = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "im")
+    quantize("-q", os.path.join(ROOT, "stories", "stories.gguf"), source, "F32")
+    out, name, n_columns = os.path.join(tmp, "out.gguf"), "blk.1.attn_q.weight", 288
+    quantize("-q", source, out, "Q4_0")
+    write_imatrix(path, [(name, [100.0 if c % 8 == 3 else 1.0 for c in range(n_columns)])])
+
+    exact, packed = (read_model(p)[1][name] for p in (source, out))
+    same(packed[0], Q4_0)
+    exact, error, square, plain_error, plain_square = struct.unpack("<%df" % (n_columns * 288), exact[2]), 0, 0, 0, 0
+    for block in range(len(exact) // 32):
+        d, *q = struct.unpack_from("<e16B", packed[2], 18 * block)
+        for i in range(32):
+            w = exact[32 * block + i]
+            difference = d * ((q[i % 16] >> i // 16 * 4 & 15) - 8) - w
+            importance = 100 if (32 * block + i) % n_columns % 8 == 3 else 1
+            error, square = error + importance * difference ** 2, square + importance * w ** 2
+            plain_error, plain_square = plain_error + difference ** 2, plain_square + w ** 2
+
+    def row(file, kind, n, value):
+        return "%-32s %-8s %8d  %.3g" % (file, kind, n, value)
+
+    expected = row(out, "Q4_0", 1, (error / square) ** 0.5)
+    same(compare_weights(source, out, "--imatrix", path, "--match", name).splitlines()[1:], [expected])
+    plain = row(out, "Q4_0", 1, (plain_error / plain_square) ** 0.5)
+    same(compare_weights(source, out, "--match", name).splitlines()[1:], [plain])
+    check(plain != expected)
+    found = compare_weights(source, out, source).splitlines()
+    check(found[-1] == row(source, "F32", 43, 0) and len(found) > 3, found)
+
+    check('no matrix with "none" in its name' in compare_weights(source, out, "--match", "none", code=1))
+    write_imatrix(path, [(name, [1.0] * 32)])
+    check(name + ": made for another model" in compare_weights(source, out, "--imatrix", path, code=1))
+    check("damaged, or not a GGUF file" in compare_weights(source, out, "--imatrix", __file__, code=1))
+    check("no such file" in compare_weights(source, os.path.join(tmp, "none"), code=1).lower())
 
 
 @test
