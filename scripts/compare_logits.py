@@ -37,6 +37,8 @@ class Model:
 
     def __init__(self, text, program):
         words = [text] if os.path.exists(text) else shlex.split(text)
+        if not words:
+            raise Failure("expected the name of a model, found \"%s\"" % text)
         self.path, self.options, self.program = words[0], words[1:], program
         shown = json.loads(self.call("show", "--json"))
         self.n_vocab, self.context = shown["vocab_size"], shown["context"]
