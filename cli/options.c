@@ -442,14 +442,16 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
     snprintf(typed, sizeof typed, "%.*s", n, arg);
 
-    const char *name = typed;
     const char *value = equals ? equals + 1 : argv[*i + 1];
     bool is_next = !equals; // the value is the next argument
-    const Option *option = option_find(o, command, name, NULL);
+    const Option *option = option_find(o, command, typed, NULL);
 
     // An unknown name may be a spelling of llama.cpp.
     if (!option) {
-        Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
+        TypedOption meant = {
+            .name = typed, .value = value, .kv_type = o->model_options.kv_type, .args = argv + *i};
+        Spelling spelling = spelling_translate(&meant, err);
+        value = meant.value;
         if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;
         if (spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE) {
             buffer_printf(&o->ignored, " %s", typed);
@@ -457,9 +459,9 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
             return true;
         }
         if (spelling == SPELLING_VALUE && equals)
-            return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", typed, name);
+            return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", typed, meant.name);
         is_next = !equals && spelling != SPELLING_VALUE;
-        option = option_find(o, command, name, NULL);
+        option = option_find(o, command, meant.name, NULL);
     }
 
     if (!option) return option_find(o, command, typed, err);

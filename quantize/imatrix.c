@@ -140,8 +140,8 @@ bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) 
     bool ok = str_begins_with(bytes, "GGUF")
                   ? imatrix_parse(columns, bytes, path, g, err)
                   : error_set(err, EXIT_MODEL,
-                              "%s: not an importance matrix in GGUF; llama.cpp's llama-imatrix "
-                              "--in-file OLD.dat -o NEW.gguf converts the older form",
+                              "%s: not an importance matrix in GGUF; "
+                              "scripts/convert_imatrix.py OLD.dat NEW.gguf converts imatrix.dat",
                               path);
     mapping_close(&map);
     return ok;

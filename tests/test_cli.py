@@ -913,7 +913,10 @@ USAGE_ERRORS = [  # message, arguments
      for tests in ("", "x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
 ] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
-] + [("--compare: expected rules of --rope-scaling, found", "rope", "--compare", rules) for rules in ("", ",")
+] + [("--compare: expected rules of --rope-scaling separated by commas, found", "rope", "--compare", rules)
+     for rules in ("", ",", "linear,,yarn", ",linear", "linear,")
+] + [("--columns: expected columns separated by commas, found", "rope", "--columns", columns)
+     for columns in ("", ",", "band,,frequency", ",band", "band,")
 ] + [("--logit-bias: expected TOKEN+X or TOKEN-X, found", "run", "--logit-bias=" + bias, "x")
      for bias in ("", "+1", "5", "5*1", "5+x", "5-false", "a++x", "a+inf", "-inf")
 ] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:", ":1")]

@@ -295,11 +295,21 @@ def llama_cpp_options(tmp):
         check(option + ": use the command chat" in program("run", option, "x", code=2)[1], option)
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
-                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "run: hf download REPO --include '*Q4_K_M.gguf' "),
+                        (("--device", "CUDA0"), "CPU only"),
                         (("-o", "out.txt"), "> FILE"), (("--reasoning-format", "none"), "--reasoning off"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
+    # The command that downloads what was typed.
+    by_type, by_name = "hf download %s --include '*%s*.gguf' --local-dir .", "curl -LO https://huggingface.co/%s/resolve/main/%s"
+    for typed, command in [
+            ("-hf a/b", by_type % ("a/b", "Q4_K_M")), ("-hfr a/b:Q8_0", by_type % ("a/b", "Q8_0")),
+            ("--hf-repo=a/b:IQ4_XS", by_type % ("a/b", "IQ4_XS")), ("-hf a/b:Q8_0 -hff c.gguf", by_name % ("a/b", "c.gguf")),
+            ("--hf_file=c.gguf -q --hf_repo=a/b", by_name % ("a/b", "c.gguf")), ("-hff c.gguf", by_type % ("REPO", "Q4_K_M")),
+            ("-hf llama", by_type % ("REPO", "Q4_K_M")), ("-hf", by_type % ("REPO", "Q4_K_M"))]:
+        name = typed.split()[0].split("=")[0].replace("hf_", "hf-")
+        same(program("run", *typed.split(), code=2)[1], "llama31: %s: llama31 does not download models; run: %s\n" % (name, command))
+
     for option, why in [line.rsplit(": ", 1) for line in """
             --mirostat 2: use --temp with --min-p or --top-p | --typical-p 0.9: use --top-p | --top-n-sigma 1: use --min-p
             --xtc-probability 0.5: use a higher --temp | --dynatemp-range 0.5: use --temp | --adaptive-target 0.5: use --temp
@@ -308,6 +318,8 @@ def llama_cpp_options(tmp):
             --threads-draft 2: -t | --cache-type-k-draft q8_0: f16 | --prompt-cache-all x: --cache DIR | --load-mode mmap: mapped
             -bf x: --keep-newline | --completion-bash x: help --completion bash | --hf-repo-draft x: does not download
             --gpt-oss-20b-default x: does not download | --spec-type ngram-mod: --no-lookup | -ptc 8: not supported
+            --kl x: scripts/compare_logits.py REFERENCE | --stats x: standard error | --sweep x: build/sweep
+            --rotate 1: scripts/plot_rope.py | --decay x: scripts/plot_rope.py | --template-var a=1: --chat-template-kwargs
             """.strip().replace("\n", "|").split("|") for line in [line.strip()] if line]:
         name = option.split()[0]
         check(why in program("run", *option.split(), "x", code=2)[1], option)

@@ -7,8 +7,9 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 
-from cli import ROOT, call, check, main, refuses, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, call, check, main, matches, refuses, same, test
 
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
           11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 18: (256, 98), 20: (32, 18), 21: (256, 110),
@@ -141,6 +142,15 @@ def gguf_imatrix(entries, count=32.0, kind="imatrix", counts=".counts"):
             data += struct.pack("<%df" % len(x), *x) + bytes(-4 * len(x) % 32)
     head = b"GGUF" + struct.pack("<IQQ", 3, 2 * len(entries), 1) + keys + infos
     return head + bytes(-len(head) % 32) + data
+
+
+def dat_imatrix(entries, n_calls=3, dataset=b"a.txt"):
+    """llama.cpp's older binary form, with what newer versions append."""
+    parts = [struct.pack("<i", len(entries))]
+    for name, values in entries:
+        parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", n_calls, len(values)),
+                  struct.pack("<%df" % len(values), *(v * n_calls for v in values))]
+    return b"".join(parts) + struct.pack("<ii", 5, len(dataset)) + dataset
 
 
 def write_imatrix(path, entries, **how):
@@ -340,6 +350,128 @@ def importance(tmp):
     check(all(f == found[0] for f in found), [f[0] for f in found])
 
 
+def convert_imatrix(data, tmp, *options, output="converted"):
+    """Converts a file with scripts/convert_imatrix.py. Returns the path, the exit code and the message."""
+    source, path = os.path.join(tmp, "old.dat"), os.path.join(tmp, output)
+    with open(source, "wb") as f:
+        f.write(data)
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "convert_imatrix.py"), source, path, *options], capture_output=True,
+                       text=True, timeout=60)
+    return path, r.returncode, r.stderr
+
+
+@test
+def imatrix_converted(tmp):
+    """An imatrix.dat, converted, gives the weights of the same matrix in GGUF, also for experts."""
+    source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
+    write_model(source, n_layers=2, experts=4)
+    noise = random.Random(7)
+    experts = [("blk.1.ffn_down_exps.weight", [noise.random() for _ in range(1024)])]
+    entries = experts + [("blk.0.%s.weight" % part, [noise.random() for _ in range(256)]) for part in PRODUCTS]
+
+    def weights(name):
+        quantize("-q", "--force", "--imatrix", name, source, out, "Q4_0")
+        return read_model(out)[1]
+
+    write_imatrix(path, entries)
+    expected = weights(path)
+    quantize("-q", "--force", source, out, "Q4_0")
+    check(read_model(out)[1] != expected, "without importance")
+
+    whole = dat_imatrix(entries)
+    for data in whole, whole[:-13], dat_imatrix(entries, n_calls=1), dat_imatrix(entries, dataset=b""):
+        converted, code, err = convert_imatrix(data, tmp)
+        same(code, 0, err)
+        check(weights(converted) == expected)
+    same(convert_imatrix(dat_imatrix(experts, n_calls=0), tmp)[1], 0)
+    check("no tokens for 4 of 4 matrices" in call("quantize", "--force", "--imatrix", converted, source, out, "Q4_0")[1])
+
+    keys, tensors = read_model(convert_imatrix(whole, tmp)[0])
+    same(keys["imatrix.datasets"], (9, struct.pack("<IQ", 8, 1) + text("a.txt")))
+    same(keys["imatrix.chunk_count"], (4, struct.pack("<I", 5)))
+    same(sorted(tensors)[:2], ["blk.0.attn_k.weight.counts", "blk.0.attn_k.weight.in_sum2"])
+
+
+@test
+def imatrix_conversion_refusals(tmp):
+    good = [("blk.0.attn_q.weight", [1.0] * 256), ("blk.1.ffn_down.weight", [2.0] * 256)]
+
+    def fails(data, message, code=3):
+        _, found, err = convert_imatrix(data, tmp)
+        check((found, err.count("\n")) == (code, 1) and matches(err, message), message, found, err)
+
+    fails(b"", "truncated in the number of entries: expected 4 bytes, found 0")
+    fails(b"What is this?", "not an importance matrix")
+    for n in 0, -1:
+        fails(struct.pack("<i", n) + bytes(99), "not an importance matrix")
+    fails(gguf_imatrix(good), "already in GGUF")
+    fails(dat_imatrix(good + good[:1]), 'entry 3: empty or repeated ("blk.0.attn_q.weight")')
+    fails(dat_imatrix([("", [1.0])]), "entry 1: empty")
+    fails(dat_imatrix([("a", [])]), "entry 1: empty")
+    fails(struct.pack("<ii", 1, -1) + bytes(99), "truncated in the name of entry 1: expected 4294967295 bytes, found 99")
+    fails(struct.pack("<ii", 1, 2) + b"\xff\xff" + bytes(99), "the name of entry 1: not UTF-8")
+
+    whole = dat_imatrix(good)
+    for n in range(0, len(whole) - 13, 37):
+        fails(whole[:n], "truncated in" if n >= 30 or n < 4 else "")
+    fails(whole[:-1], "truncated in the name of the text: expected 5 bytes, found 4")
+    same(os.listdir(tmp), ["old.dat"], "left behind")
+
+    path, code, _ = convert_imatrix(whole, tmp)
+    same((code, convert_imatrix(whole, tmp)[1]), (0, 0), "its own output is replaced")
+    with open(path, "w") as f:
+        f.write("a text")
+    fails(whole, "exists; replace it with --force", 2)
+    same(convert_imatrix(whole, tmp, "--force")[1], 0)
+    check("the same file" in convert_imatrix(whole, tmp, output="old.dat")[2])
+
+
+def compare_weights(*args, code=0):
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare_weights.py"), "--program", PROGRAM, *args],
+                       capture_output=True, text=True, timeout=120)
+    same(r.returncode, code, r.stderr)
+    return r.stdout if code == 0 else r.stderr
+
+
+@test
+def errors_in_products(tmp):
+    """scripts/compare_weights.py against a sum computed here."""
+    source, path = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "im")
+    quantize("-q", os.path.join(ROOT, "stories", "stories.gguf"), source, "F32")
+    out, name, n_columns = os.path.join(tmp, "out.gguf"), "blk.1.attn_q.weight", 288
+    quantize("-q", source, out, "Q4_0")
+    write_imatrix(path, [(name, [100.0 if c % 8 == 3 else 1.0 for c in range(n_columns)])])
+
+    exact, packed = (read_model(p)[1][name] for p in (source, out))
+    same(packed[0], Q4_0)
+    exact, error, square, plain_error, plain_square = struct.unpack("<%df" % (n_columns * 288), exact[2]), 0, 0, 0, 0
+    for block in range(len(exact) // 32):
+        d, *q = struct.unpack_from("<e16B", packed[2], 18 * block)
+        for i in range(32):
+            w = exact[32 * block + i]
+            difference = d * ((q[i % 16] >> i // 16 * 4 & 15) - 8) - w
+            importance = 100 if (32 * block + i) % n_columns % 8 == 3 else 1
+            error, square = error + importance * difference ** 2, square + importance * w ** 2
+            plain_error, plain_square = plain_error + difference ** 2, plain_square + w ** 2
+
+    def row(file, kind, n, value):
+        return "%-32s %-8s %8d  %.3g" % (file, kind, n, value)
+
+    expected = row(out, "Q4_0", 1, (error / square) ** 0.5)
+    same(compare_weights(source, out, "--imatrix", path, "--match", name).splitlines()[1:], [expected])
+    plain = row(out, "Q4_0", 1, (plain_error / plain_square) ** 0.5)
+    same(compare_weights(source, out, "--match", name).splitlines()[1:], [plain])
+    check(plain != expected)
+    found = compare_weights(source, out, source).splitlines()
+    check(found[-1] == row(source, "F32", 43, 0) and len(found) > 3, found)
+
+    check('no matrix with "none" in its name' in compare_weights(source, out, "--match", "none", code=1))
+    write_imatrix(path, [(name, [1.0] * 32)])
+    check(name + ": made for another model" in compare_weights(source, out, "--imatrix", path, code=1))
+    check("damaged, or not a GGUF file" in compare_weights(source, out, "--imatrix", __file__, code=1))
+    check("no such file" in compare_weights(source, os.path.join(tmp, "none"), code=1).lower())
+
+
 @test
 def imatrix_refusals(tmp):
     source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
@@ -363,9 +495,8 @@ def imatrix_refusals(tmp):
     fails(gguf_imatrix(good, count=0.0), "no entry for a tensor")
     fails(open(source, "rb").read(), "general.type")
 
-    # Not GGUF; the last is the older binary form.
-    for data in b"", b"abc", b"What is this?", struct.pack("<ii", 1, 19) + b"blk.0.attn_q.weight" + bytes(1036):
-        fails(data, "not an importance matrix in GGUF; ... llama-imatrix --in-file OLD.dat -o NEW.gguf converts")
+    for data in b"", b"abc", b"What is this?", dat_imatrix(good):
+        fails(data, "not an importance matrix in GGUF; scripts/convert_imatrix.py OLD.dat NEW.gguf converts imatrix.dat")
 
     # Truncated anywhere.
     for n in range(8, len(gguf_imatrix(good)) - 28, 61):

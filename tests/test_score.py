@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cli import DATA, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
 
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
@@ -24,20 +24,26 @@ def encode(cli, text):
     return list(map(int, cli.run("tokenize", "--ids", "--template", "none", "--chat", "-", stdin=message)[0].split()))
 
 
-def rows(cli, ids):
-    """The log-probabilities of all tokens after each of some tokens, from the output of logits."""
+def raw_logits(cli, ids, *options):
+    """A list of logits for each token."""
     path = cli.path_of("logits")
-    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force")
-    logits, out = array.array("f"), []
+    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force", *options)
+    logits = array.array("f")
     with open(path, "rb") as f:
         logits.frombytes(f.read())
     n = len(logits) // len(ids)
-    for i in range(len(ids)):
-        row = logits[i * n:(i + 1) * n]
-        top = max(row)
-        total = math.log(sum(math.exp(x - top) for x in row))
-        out.append([x - top - total for x in row])
-    return out
+    return [logits[i * n:(i + 1) * n] for i in range(len(ids))]
+
+
+def log_softmax(row):
+    top = max(row)
+    total = math.log(sum(math.exp(x - top) for x in row))
+    return [x - top - total for x in row]
+
+
+def rows(cli, ids):
+    """The log-probabilities of all tokens after each of some tokens, from the output of logits."""
+    return [log_softmax(row) for row in raw_logits(cli, ids)]
 
 
 def logprobs(cli, ids):
@@ -162,6 +168,54 @@ def refusals(cli):
                               (2, "-o, --shard: need --jsonl", "--perplexity", source, "-o", "x"),
                               (2, "--resume: needs -o", "--jsonl", "-f", source, "--resume")):
         cli.refuses(code, says, "score", *args)
+
+
+def compare_logits(cli, *args, code=0):
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare_logits.py"), "--program", PROGRAM, *map(str, args)],
+                       capture_output=True, text=True, timeout=120)
+    same(r.returncode, code, r.stderr)
+    return r.stdout if code == 0 else r.stderr
+
+
+OTHER = ["--rope-scaling", "linear", "--rope-scale", "1.5"]  # the same file as another model
+
+
+@test
+def divergence(cli):
+    """scripts/compare_logits.py against sums computed here, in windows as those of --perplexity."""
+    model, size = cli.model or os.path.join(ROOT, "stories", "stories.gguf"), 20
+    source = cli.write("text", [STORY * 2])
+    start, ids = encode(cli, ""), encode(cli, open(source).read())
+    divergences, n_agreed, error, square = [], 0, 0, 0
+    for first in range(0, len(ids) - size + 1, size):
+        window = start + ids[first + len(start):first + size]
+        logits = [raw_logits(cli, window, *options)[size // 2:-1] for options in ([], OTHER)]
+        for a, b in zip(*logits):
+            p, q = log_softmax(a), log_softmax(b)
+            divergences.append(sum(math.exp(x) * (x - y) for x, y in zip(p, q)))
+            n_agreed += p.index(max(p)) == q.index(max(q))
+            error += sum((x - y) ** 2 for x, y in zip(a, b))
+            square += sum(x * x for x in a)
+    n = len(divergences)
+    check(n > 9 and max(divergences) > 0.1, divergences)
+
+    own = model + " --deterministic"
+    found = compare_logits(cli, own, own + " " + " ".join(OTHER), source, "-c", size)
+    numbers = [float(x) for x in re.findall(r" ([0-9.e-]+[0-9])(?![ %]*below)", found)]
+    expected = [sum(divergences) / n, sorted(divergences)[math.ceil(0.99 * n) - 1], max(divergences), 100 * n_agreed / n,
+                error / square, n]
+    same(len(numbers), len(expected), found)
+    for x, y in zip(numbers, expected):
+        check(abs(x - y) < 1e-3 * y + 1e-6, found, expected)
+    same(compare_logits(cli, own, own, source, "-c", size).splitlines()[:2],
+         ["KL divergence     0.000000 nats (99 % below 0.000000, most 0.000000)", "same best token   100.000 %"])
+
+    check("less than a window of 512" in compare_logits(cli, model, model, cli.write("short", ["A few words."]), code=1))
+    check("expected at least 4" in compare_logits(cli, model, model, source, "-c", 3, code=1))
+    check("none: no such file" in compare_logits(cli, model, cli.path_of("none"), source, code=1))
+    check("--kv" in compare_logits(cli, model, model + " --kv q3", source, "-c", size, code=2))
+    if cli.model:
+        check("found another" in compare_logits(cli, model, os.path.join(ROOT, "stories", "stories.gguf"), source, code=1))
 
 
 # Requests of --jsonl

@@ -368,16 +368,16 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
     // All other fields set options of the command line, under their names or those that other
     // programs have for them. A sampling method that llama31 lacks is refused.
-    char name[40], typed[42], number[40];
-    const char *found = typed, *value = NULL;
+    char name[40], spelled[42], number[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
-    snprintf(typed, sizeof typed, "--%s", name);
+    snprintf(spelled, sizeof spelled, "--%s", name);
+    TypedOption typed = {.name = spelled};
     if (v->kind == JSON_NUMBER) {
         snprintf(number, sizeof number, "%.*s", SHOWN(v->string));
-        value = number;
+        typed.value = number;
     }
-    Spelling spelling = spelling_translate(&found, &value, NULL, err);
-    const Option *option = option_find(&r->options, CMD_REQUEST, found, NULL);
+    Spelling spelling = spelling_translate(&typed, err);
+    const Option *option = option_find(&r->options, CMD_REQUEST, typed.name, NULL);
     if (!option && !is_null && spelling == SPELLING_SAMPLER)
         return error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
     if (!option) return note_unknown(r, v, err);

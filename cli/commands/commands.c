@@ -51,8 +51,8 @@ const Command *command_find(const char *name) {
     for (const Command *c = command_table; c < command_table + n_commands; c++)
         if (!strcmp(name, c->name)) return c;
     Error err;
-    if (spelling_translate(&name, &(const char *){NULL}, NULL, &err) == SPELLING_REFUSED)
-        die_error(&err);
+    TypedOption typed = {.name = name};
+    if (spelling_translate(&typed, &err) == SPELLING_REFUSED) die_error(&err);
     die(EXIT_USAGE,
         "unknown command \"%s\"%s (llama31 help lists the commands; a prompt: llama31 run TEXT)",
         name, did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));

@@ -66,6 +66,13 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
 
 // Options
 
+// Dies if the list of an option has an empty entry, or none.
+static void check_list(const char *option, const char *list, const char *entries) {
+    size_t n = strlen(list);
+    if (!n || list[0] == ',' || list[n - 1] == ',' || strstr(list, ",,"))
+        die(EXIT_USAGE, "%s: expected %s separated by commas, found \"%s\"", option, entries, list);
+}
+
 static bool is_available(const RopeTable *t, int column) {
     return t->options->positions || (column != POS && column < ANGLE);
 }
@@ -76,12 +83,14 @@ static void choose_columns(RopeTable *t) {
     if (o->positions) list = "cos,sin";
     if (o->columns) list = o->columns;
     bool is_all = !strcmp(list, "all");
-    char *copy = text_format("%s", list);
 
+    check_list("--columns", list, "columns");
     for (int i = 0; i < N_COLUMNS; i++)
         t->is_shown[i] = is_available(t, i) && (is_all || i < N_KEYS);
+    if (is_all) return;
 
-    for (char *word = strtok(copy, ","); word && !is_all; word = strtok(NULL, ",")) {
+    char *copy = text_format("%s", list);
+    for (char *word = strtok(copy, ","); word; word = strtok(NULL, ",")) {
         int i = 0;
         while (i < N_COLUMNS && strcmp(columns[i], word)) i++;
         if (i == N_COLUMNS)
@@ -138,16 +147,15 @@ static void choose_params(RopeTable *t) {
         die_error(&err);
 }
 
-static void init_ropes(RopeTable *t) {
-    const char *list = t->options->compare;
-    char *copy = text_format("%s", list ? list : "");
+// A rope for each rule of --compare. A model without scaling gets the default factor.
+static void init_compared(RopeTable *t, const char *list) {
     RopeParams p = t->params;
     Error err;
 
-    if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
-    if (list && p.factor == 1)
-        p.factor = rope_params_default(p.dim).factor; // a model without scaling
+    check_list("--compare", list, "rules of --rope-scaling");
+    if (p.factor == 1) p.factor = rope_params_default(p.dim).factor;
 
+    char *copy = text_format("%s", list);
     for (char *rule = strtok(copy, ","); rule; rule = strtok(NULL, ",")) {
         if (rope_rule_from_name(str_of(rule)) < 0)
             die(EXIT_USAGE, "--compare: unknown rule \"%s\"", rule);
@@ -157,12 +165,18 @@ static void init_ropes(RopeTable *t) {
         if (!rope_params_override(&p, rule, 0, 0, 0, &err)) die_error(&err);
         rope_init(&t->ropes[t->n_ropes++], &p);
     }
-    if (!t->n_ropes)
-        die(EXIT_USAGE, "--compare: expected rules of --rope-scaling, found \"%s\"", list);
     free(copy);
+}
 
-    p.rule = ROPE_NONE;
-    rope_init(&t->unscaled, &p);
+static void init_ropes(RopeTable *t) {
+    if (t->options->compare)
+        init_compared(t, t->options->compare);
+    else
+        rope_init(&t->ropes[t->n_ropes++], &t->params);
+
+    RopeParams unscaled = t->ropes[t->n_ropes - 1].params;
+    unscaled.rule = ROPE_NONE;
+    rope_init(&t->unscaled, &unscaled);
 }
 
 // Output
@@ -181,9 +195,25 @@ static void write_params(const RopeTable *t, JsonWriter *w) {
     json_begin_array(w, "rows");
 }
 
+// The name of a column, with --compare that of a rule.
+static void format_name(const RopeTable *t, int k, int column, char out[64]) {
+    bool is_compared = t->options->compare && column >= N_KEYS;
+    const char *rule = is_compared ? rope_rule_name(t->ropes[k].params.rule) : "";
+    snprintf(out, 64, "%s%s%s", rule, is_compared ? "." : "", columns[column]);
+}
+
+// The value of a column in the row that compute_row() has computed for a rule.
+static void format_value(const RopeTable *t, int k, const double *row, int column, char out[32]) {
+    const char *format = t->options->is_json ? "\"%s\"" : "%s";
+    if (column == BAND)
+        snprintf(out, 32, format, band_name(&t->ropes[k], row[UNSCALED] / row[FREQUENCY]));
+    else
+        snprintf(out, 32, "%.9g", row[column]);
+}
+
 // Writes a row as a JSON object or as CSV, or the CSV header.
 static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWriter *w) {
-    static double values[MAX_RULES][N_COLUMNS];
+    double values[MAX_RULES][N_COLUMNS];
     bool is_json = t->options->is_json;
     const char *separator = "";
 
@@ -191,26 +221,21 @@ static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWr
 
     // A key column (position, pair) is written once, any other column once per compared rule.
     if (is_json) json_begin_object(w, NULL);
-    for (int c = 0; c < N_COLUMNS; c++)
-        for (int k = 0; t->is_shown[c] && k < (c < N_KEYS ? 1 : t->n_ropes); k++) {
-            bool is_compared = t->options->compare && c >= N_KEYS;
+    for (int c = 0; c < N_COLUMNS; c++) {
+        int n_values = c < N_KEYS ? 1 : t->n_ropes;
+        if (!t->is_shown[c]) continue;
+
+        for (int k = 0; k < n_values; k++) {
             char name[64], value[32];
-
-            snprintf(name, sizeof name, "%s%s%s",
-                     is_compared ? rope_rule_name(t->ropes[k].params.rule) : "",
-                     is_compared ? "." : "", columns[c]);
-
-            snprintf(value, sizeof value, "%.9g", values[k][c]);
-            if (c == BAND)
-                snprintf(value, sizeof value, is_json ? "\"%s\"" : "%s",
-                         band_name(&t->ropes[k], values[k][UNSCALED] / values[k][FREQUENCY]));
-
+            format_name(t, k, c, name);
+            format_value(t, k, values[k], c, value);
             if (is_json)
                 json_write_format(w, name, "%s", value);
             else
                 buffer_printf(w->out, "%s%s", separator, is_header ? name : value);
             separator = ",";
         }
+    }
 
     if (is_json)
         json_end_object(w);
