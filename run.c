@@ -42,9 +42,9 @@ static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
 
-    o = options_default(command->name);
+    o = options_default(command->name, command->flag);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
-    if (!options_parse(&o, command->flag, argc, argv, &err)) die_error(&err);
+    if (!options_parse(&o, argc, argv, &err)) die_error(&err);
 
     if (o.wants_version) return print_version(o.is_verbose);
     if (o.wants_help) {
@@ -70,7 +70,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
 
     // From here on the process can open only the files that the options name.
-    enter_sandbox(&o, command->flag);
+    enter_sandbox(&o);
     options_read_files(&o);
     return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
                       &o);

@@ -66,3 +66,11 @@ void blake2b(const void *data, size_t n, uint8_t out[BLAKE2B_BYTES]) {
     compress(h, last, n, true);
     for (int i = 0; i < BLAKE2B_BYTES; i++) out[i] = (uint8_t)(h[i / 8] >> i % 8 * 8);
 }
+
+uint64_t blake2b_64(const void *data, size_t n) {
+    uint8_t digest[BLAKE2B_BYTES];
+    uint64_t first = 0;
+    blake2b(data, n, digest);
+    for (int i = 0; i < 8; i++) first = first << 8 | digest[i];
+    return first;
+}

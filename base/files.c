@@ -1,6 +1,7 @@
 // See files.h.
 // Order: files in use, reading, temporary names, output files, journals.
 #include "base/files.h"
+#include "base/blake2b.h"
 #include "base/clock.h"
 #include "base/os/os.h"
 
@@ -17,6 +18,13 @@ enum { MAX_LINKS = 40, MAX_ATTEMPTS = 100, MAX_TEMPORARY = 16 };
 
 static struct stat *in_use; // (n_in_use) the inputs and journals of this run
 static size_t n_in_use;
+
+// What file_read() has read.
+static struct {
+    char *path;
+    uint64_t hash;
+} * contents; // (n_contents)
+static int n_contents;
 
 static bool is_same_file(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
@@ -70,6 +78,12 @@ static void warn_if_waiting(void) {
     warn("waiting for the end of standard input (< /dev/null passes none)");
 }
 
+static void note_content(const char *path, Str content) {
+    contents = list_grow(contents, n_contents, sizeof *contents);
+    contents[n_contents].path = text_format("%s", path);
+    contents[n_contents++].hash = blake2b_64(content.data, content.len);
+}
+
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_file(err, path);
@@ -93,7 +107,14 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     if (is_too_long)
         return error_set(err, EXIT_RUNTIME, "%s: a pipe or device with more than %d MiB", path,
                          MAX_STREAM_BYTES >> 20);
+    if (n == 0) note_content(path, (Str){out->data + start, out->len - start});
     return n == 0;
+}
+
+uint64_t file_hash(const char *path) {
+    for (int i = n_contents - 1; i >= 0; i--)
+        if (!strcmp(contents[i].path, path)) return contents[i].hash;
+    return 0;
 }
 
 bool file_read_text(const char *path, Buffer *out, Error *err) {

@@ -14,6 +14,8 @@
 bool file_read(const char *path, Buffer *out, Error *err);
 // file_read() of a text: skips one UTF-8 byte order mark. UTF-16 and NUL bytes are errors.
 bool file_read_text(const char *path, Buffer *out, Error *err);
+// The hash of what file_read() has read from a path (the last time); 0: it has read nothing.
+uint64_t file_hash(const char *path);
 // What a path that is no regular file is called in messages: directory, pipe or device.
 const char *file_kind(unsigned mode);
 // 64 bits of the system's random source, or of the clock if there is none.

@@ -39,14 +39,6 @@ void template_kwargs_apply(Options *o) {
 
 // Constraints.
 
-void constraint_put_settings(const Options *o, Buffer *out) {
-    const char *texts[] = {o->json_schema, o->grammar, o->regex, o->constraint_choices};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i] && *texts[i])
-            buffer_printf(out, "|constraint %zu, %d %d %s|", i, o->any_order, o->extra_properties,
-                          texts[i]);
-}
-
 // Sets the constraint of the options.
 static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
     Error why;

@@ -14,8 +14,6 @@ bool template_kwargs_read(Options *o, const Json *kwargs, Error *err);
 // template_kwargs_read() of --chat-template-kwargs. Dies if it is invalid.
 void template_kwargs_apply(Options *o);
 
-// Appends the constraint of the options, to compare runs.
-void constraint_put_settings(const Options *o, Buffer *out);
 // Compiles the constraint of `own` or, if it has no source, of --json-schema, --grammar, --regex or
 // --choices. *out is NULL without any. Prints what a JSON Schema has that is ignored: unknown
 // keywords and formats. False with err (exit 2) if it is invalid.

@@ -1,8 +1,9 @@
 // The option table, and the functions that read it.
 //
 // A row has everything that the program knows about an option: its names, the commands that accept
-// it, the field of Options that holds its value, the range, the help text, and the optional module
-// that it needs. Help, manual page and completions are printed from the same rows.
+// it, its effect on answers, the field of Options that holds its value, the range, the help text,
+// and the optional module that it needs. Help, manual page and completions are printed from the
+// same rows. A row without an effect does not compile.
 //
 // Arguments have the forms `--name value`, `--name=value`, `-x value` and, for flags, the name
 // alone or `--name=false`. `--` ends the options. A dash before a digit, or alone, is not an
@@ -30,233 +31,237 @@
 // (LLM_KV_GENERAL_SAMPLING).
 #define SAMPLING_KEY(name) .key = "general.sampling." name
 
-// Initializers of a row from its kind to the placeholder of its value; the help text follows, then
-// the module. FLAG needs no value. The range of a number is inclusive.
-#define AT(field)                      offsetof(Options, field)
-#define VALUE(k, field, text)          .kind = k, .offset = AT(field), .value = text
-#define RANGE(low, high)               .min = low, .max = high
-#define FLAG(field)                    VALUE(OPTION_FLAG, field, NULL)
-#define INT(field, low, high, text)    RANGE(low, high), VALUE(OPTION_INT, field, text)
-#define FLOAT(field, low, high, text)  RANGE(low, high), VALUE(OPTION_FLOAT, field, text)
-#define DOUBLE(field, low, high, text) RANGE(low, high), VALUE(OPTION_DOUBLE, field, text)
-#define STRING(field, text)            VALUE(OPTION_STRING, field, text)
-#define INPUT(field)                   VALUE(OPTION_INPUT, field, "FILE")
-#define OUTPUT(field)                  VALUE(OPTION_OUTPUT, field, "FILE")
-#define TEXT(field, text)              VALUE(OPTION_TEXT, field, text)
-#define STRINGS(field, text)           .n_offset = AT(n_##field), VALUE(OPTION_STRINGS, field, text)
+// Initializers of a row from its effect, ANSWER or NEUTRAL, to the placeholder of its value; the
+// help text follows, then the module. FLAG needs no value. The range of a number is inclusive.
+#define AT(field) offsetof(Options, field)
+#define VALUE(does, k, field, text)                                                                \
+    .effect = EFFECT_##does, .kind = k, .offset = AT(field), .value = text
+#define RANGE(low, high)                    .min = low, .max = high
+#define FLAG(does, field)                   VALUE(does, OPTION_FLAG, field, NULL)
+#define INT(does, field, low, high, text)   RANGE(low, high), VALUE(does, OPTION_INT, field, text)
+#define FLOAT(does, field, low, high, text) RANGE(low, high), VALUE(does, OPTION_FLOAT, field, text)
+#define DOUBLE(does, field, low, high, text)                                                       \
+    RANGE(low, high), VALUE(does, OPTION_DOUBLE, field, text)
+#define STRING(does, field, text) VALUE(does, OPTION_STRING, field, text)
+#define MODEL(does, field)        VALUE(does, OPTION_MODEL, field, "FILE")
+#define INPUT(does, field)        VALUE(does, OPTION_INPUT, field, "FILE")
+#define OUTPUT(does, field)       VALUE(does, OPTION_OUTPUT, field, "FILE")
+#define TEXT(does, field, text)   VALUE(does, OPTION_TEXT, field, text)
+#define STRINGS(does, field, text)                                                                 \
+    .n_offset = AT(n_##field), VALUE(does, OPTION_STRINGS, field, text)
 #define GROUP(title)                                                                               \
     { .commands = CMD_ALL, .help = title } // precedes the rows of the group
 
 // clang-format off
 const Option option_table[] = {
     GROUP("Model and prompt"),
-    {{"-m", "--model"}, COMMON(WITH_MODEL), INPUT(model),
+    {{"-m", "--model"}, COMMON(WITH_MODEL), MODEL(ANSWER, model),
      "GGUF model (default $LLAMA31_MODEL, else built-in)"},
-    {{"-p", "--prompt"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(prompt, "TEXT"), "prompt"},
-    {{"-f", "--file"}, COMMON(CMD_RUN | CMD_SCORE | CMD_TOKENIZE), INPUT(file),
+    {{"-p", "--prompt"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(NEUTRAL, prompt, "TEXT"), "prompt"},
+    {{"-f", "--file"}, COMMON(CMD_RUN | CMD_SCORE | CMD_TOKENIZE), INPUT(NEUTRAL, file),
      "read the prompt from FILE; - is stdin"},
-    {{"-n", "--n-predict", "--max-tokens"}, COMMON(SAMPLE), INT(n_predict, -1, 1e9, "N"),
+    {{"-n", "--n-predict", "--max-tokens"}, COMMON(SAMPLE), INT(ANSWER, n_predict, -1, 1e9, "N"),
      "maximum tokens to generate (default -1: no limit; plain text: 256)"},
     {{"-c", "--ctx-size", "--context"}, COMMON(PROMPTED | CMD_SHOW) | CMD_LOGITS,
-     INT(ctx, 0, MAX_CONTEXT, "N"), "context size in tokens (default 0: as needed)"},
+     INT(ANSWER, ctx, 0, MAX_CONTEXT, "N"), "context size in tokens (default 0: as needed)"},
     {{"-t", "--threads"}, COMMON((WITH_MODEL & ~CMD_BENCH) | CMD_QUANTIZE),
-     INT(model_options.n_threads, 1, 1024, "N"), "threads (default: one per performance core)"},
-    {{"-tb", "--threads-batch"}, COMPUTE, INT(model_options.n_batch_threads, 1, 1024, "N"),
+     INT(NEUTRAL, model_options.n_threads, 1, 1024, "N"), "threads (default: one per performance core)"},
+    {{"-tb", "--threads-batch"}, COMPUTE, INT(NEUTRAL, model_options.n_batch_threads, 1, 1024, "N"),
      "threads for passes of 32 tokens or more (default: -t)"},
-    {{"-t", "--threads"}, COMMON(CMD_BENCH), STRING(thread_counts, "N,..."),
+    {{"-t", "--threads"}, COMMON(CMD_BENCH), STRING(NEUTRAL, thread_counts, "N,..."),
      "threads; 1,2,4 compares (default: one per performance core)"},
-    {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
+    {{"-b", "--chunk"}, COMPUTE, INT(NEUTRAL, chunk, 1, 65536, "N"),
      "prompt tokens per forward pass (default 512; chat 256)"},
-    {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "f32|f16|q8_0|q4_0"),
+    {{"--kv"}, COMPUTE | CMD_SHOW, STRING(ANSWER, model_options.kv_type, "f32|f16|q8_0|q4_0"),
      "type of the KV cache, or KEYS,VALUES (default f16)"},
-    {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(OPTION_LORA, model_options.adapters, "FILE[:SCALE]"),
+    {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(ANSWER, OPTION_LORA, model_options.adapters, "FILE[:SCALE]"),
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
-    {{"--deterministic"}, COMPUTE, FLAG(model_options.is_batch_invariant),
+    {{"--deterministic"}, COMPUTE, FLAG(ANSWER, model_options.is_batch_invariant),
      "bit-identical results for any batch and chunk size"},
-    {{"--cache"}, PROMPTED, VALUE(OPTION_DIRECTORY, cache, "DIR"),
+    {{"--cache"}, PROMPTED, VALUE(NEUTRAL, OPTION_DIRECTORY, cache, "DIR"),
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
-    {{"--cache-size"}, PROMPTED, STRING(cache_size, "SIZE"),
+    {{"--cache-size"}, PROMPTED, STRING(NEUTRAL, cache_size, "SIZE"),
      "limit of the prefix cache: 500M, 20G ... (default 8G)", MODULE_CACHE},
-    {{"--draft"}, GENERATE | CMD_BENCH, INPUT(draft),
+    {{"--draft"}, GENERATE | CMD_BENCH, MODEL(NEUTRAL, draft),
      "draft model or EAGLE-3 head (same vocabulary)", MODULE_SPECULATE},
-    {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
+    {{"--no-lookup"}, GENERATE, FLAG(NEUTRAL, no_lookup), "disable prompt-lookup speculation"},
     // The same defaults as llama.cpp.
     GROUP("Sampling"),
-    {{"-s", "--seed"}, COMMON(SAMPLE), VALUE(OPTION_SEED, sample.seed, "N"),
+    {{"-s", "--seed"}, COMMON(SAMPLE), VALUE(ANSWER, OPTION_SEED, sample.seed, "N"),
      "random seed (default -1: drawn and printed)"},
-    {{"--temp", "--temperature"}, COMMON(SAMPLE), FLOAT(sample.temp, 0, 100, "T"),
+    {{"--temp", "--temperature"}, COMMON(SAMPLE), FLOAT(ANSWER, sample.temp, 0, 100, "T"),
      "temperature; 0: greedy (default 0.8)", SAMPLING_KEY("temp")},
-    {{"--top-k"}, SAMPLE, INT(sample.top_k, -1, 1e9, "K"),
+    {{"--top-k"}, SAMPLE, INT(ANSWER, sample.top_k, -1, 1e9, "K"),
      "keep the K most likely tokens; 0, -1: all (default 40)", SAMPLING_KEY("top_k")},
-    {{"--top-p"}, SAMPLE, FLOAT(sample.top_p, 0, 1, "P"),
+    {{"--top-p"}, SAMPLE, FLOAT(ANSWER, sample.top_p, 0, 1, "P"),
      "keep top tokens of total probability P (default 0.95)", SAMPLING_KEY("top_p")},
-    {{"--min-p"}, SAMPLE, FLOAT(sample.min_p, 0, 1, "P"),
+    {{"--min-p"}, SAMPLE, FLOAT(ANSWER, sample.min_p, 0, 1, "P"),
      "minimum p relative to the best token (default 0.05)", SAMPLING_KEY("min_p")},
-    {{"--repeat-penalty"}, SAMPLE, FLOAT(sample.repeat_penalty, 0.01, 100, "X"),
+    {{"--repeat-penalty"}, SAMPLE, FLOAT(ANSWER, sample.repeat_penalty, 0.01, 100, "X"),
      "divide logits of tokens already used (default 1: off)", SAMPLING_KEY("penalty_repeat")},
-    {{"--repeat-last-n"}, SAMPLE, INT(sample.repeat_last_n, -1, 1e9, "N"),
+    {{"--repeat-last-n"}, SAMPLE, INT(ANSWER, sample.repeat_last_n, -1, 1e9, "N"),
      "penalize the last N tokens; -1: all (default 64)", SAMPLING_KEY("penalty_last_n")},
-    {{"--presence-penalty"}, SAMPLE, FLOAT(sample.presence_penalty, -100, 100, "X"),
+    {{"--presence-penalty"}, SAMPLE, FLOAT(ANSWER, sample.presence_penalty, -100, 100, "X"),
      "subtract X from the logits of tokens already used (default 0)"},
-    {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
+    {{"--frequency-penalty"}, SAMPLE, FLOAT(ANSWER, sample.frequency_penalty, -100, 100, "X"),
      "subtract X for each use of a token (default 0)"},
-    {{"--dry-multiplier"}, SAMPLE, FLOAT(sample.dry.multiplier, 0, 100, "X"),
+    {{"--dry-multiplier"}, SAMPLE, FLOAT(ANSWER, sample.dry.multiplier, 0, 100, "X"),
      "penalize tokens that continue a repetition: DRY (default 0: off)"},
-    {{"--dry-base"}, SAMPLE, FLOAT(sample.dry.base, 1, 100, "X"),
+    {{"--dry-base"}, SAMPLE, FLOAT(ANSWER, sample.dry.base, 1, 100, "X"),
      "DRY: factor of the penalty per repeated token (default 1.75)"},
-    {{"--dry-allowed-length"}, SAMPLE, INT(sample.dry.allowed_length, 0, 1e9, "N"),
+    {{"--dry-allowed-length"}, SAMPLE, INT(ANSWER, sample.dry.allowed_length, 0, 1e9, "N"),
      "DRY: repeated tokens from which it applies (default 2)"},
-    {{"--dry-penalty-last-n"}, SAMPLE, INT(sample.dry.last_n, -1, 1e9, "N"),
+    {{"--dry-penalty-last-n"}, SAMPLE, INT(ANSWER, sample.dry.last_n, -1, 1e9, "N"),
      "DRY: search the last N tokens; -1: all (default -1)"},
     {{"--dry-sequence-breaker"}, GENERATE, .n_offset = AT(sample.dry.n_breakers),
-     VALUE(OPTION_STRINGS, sample.dry.breakers, "TEXT"),
+     VALUE(ANSWER, OPTION_STRINGS, sample.dry.breakers, "TEXT"),
      "DRY: repetitions end here; repeatable, none: nowhere"},
-    {{"--logit-bias"}, GENERATE, STRINGS(biases, "TOKEN+X"),
+    {{"--logit-bias"}, GENERATE, STRINGS(ANSWER, biases, "TOKEN+X"),
      "add X to the logit of a token (id or text); repeatable"},
-    {{"--no-model-sampling"}, GENERATE, FLAG(no_model_sampling),
+    {{"--no-model-sampling"}, GENERATE, FLAG(ANSWER, no_model_sampling),
      "ignore the sampling defaults of the model file"},
     // The parts of the prompt, and the end of the text.
     GROUP("Text"),
-    {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
+    {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(ANSWER, stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
-    {{"--no-loop-stop"}, GENERATE, FLAG(no_loop_stop), "do not end a text that repeats itself"},
-    {{"--stop-token-ids"}, GENERATE, STRING(stop_token_ids, "LIST"),
+    {{"--no-loop-stop"}, GENERATE, FLAG(ANSWER, no_loop_stop), "do not end a text that repeats itself"},
+    {{"--stop-token-ids"}, GENERATE, STRING(ANSWER, stop_token_ids, "LIST"),
      "ids of further tokens that end the text"},
-    {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos), "ban the tokens that end a text"},
-    {{"--min-tokens"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, INT(min_tokens, 0, 1e9, "N"),
+    {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ANSWER, ignore_eos), "ban the tokens that end a text"},
+    {{"--min-tokens"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, INT(ANSWER, min_tokens, 0, 1e9, "N"),
      "do not end the text before N tokens (default 0)"},
-    {{"-sys", "--system-prompt", "--system"}, COMMON(PROMPTED), TEXT(system, "TEXT"),
+    {{"-sys", "--system-prompt", "--system"}, COMMON(PROMPTED), TEXT(ANSWER, system, "TEXT"),
      "system prompt; @FILE reads a file, @@ stands for @"},
-    {{"--answer"}, CMD_RUN, STRING(answer, "TEXT"),
+    {{"--answer"}, CMD_RUN, STRING(ANSWER, answer, "TEXT"),
      "begin the answer with TEXT; the output is the rest"},
-    {{"--template"}, PROMPTED | CMD_TOKENIZE, VALUE(OPTION_INPUT, template_name, "NAME"),
+    {{"--template"}, PROMPTED | CMD_TOKENIZE, VALUE(ANSWER, OPTION_INPUT, template_name, "NAME"),
      "FILE.jinja, built-in name or none (default: model's)"},
-    {{"--chat-template-kwargs"}, PROMPTED | CMD_TOKENIZE, STRING(template_kwargs, "JSON"),
+    {{"--chat-template-kwargs"}, PROMPTED | CMD_TOKENIZE, STRING(ANSWER, template_kwargs, "JSON"),
      "template variables as a JSON object"},
-    {{"--tools"}, GENERATE | COMMON(CMD_CHAT), INPUT(tools), "JSON array of tools that the model may call"},
-    {{"--rendered"}, CMD_TOKENIZE, FLAG(is_rendered),
+    {{"--tools"}, GENERATE | COMMON(CMD_CHAT), INPUT(ANSWER, tools), "JSON array of tools that the model may call"},
+    {{"--rendered"}, CMD_TOKENIZE, FLAG(NEUTRAL, is_rendered),
      "with --chat: print the rendered text instead of ids"},
-    {{"--raw"}, COMMON(CMD_RUN) | CMD_BATCH | CMD_SCORE, FLAG(is_raw),
+    {{"--raw"}, COMMON(CMD_RUN) | CMD_BATCH | CMD_SCORE, FLAG(ANSWER, is_raw),
      "complete the prompt without a chat template"},
-    {{"--special"}, CMD_RUN | CMD_TOKENIZE, FLAG(has_special),
+    {{"--special"}, CMD_RUN | CMD_TOKENIZE, FLAG(ANSWER, has_special),
      "parse special tokens in the prompt (run: with --raw)"},
-    {{"--keep-newline"}, CMD_RUN | CMD_CHAT | CMD_SCORE, FLAG(keep_newline),
+    {{"--keep-newline"}, CMD_RUN | CMD_CHAT | CMD_SCORE, FLAG(ANSWER, keep_newline),
      "keep the final newline of files and stdin"},
-    {{"-N"}, CMD_RUN, INT(n_choices, 1, 64, "N"),
+    {{"-N"}, CMD_RUN, INT(NEUTRAL, n_choices, 1, 64, "N"),
      "number of completions (default 1; the prompt is prefilled once)"},
-    {{"--echo"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(has_echo),
+    {{"--echo"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(ANSWER, has_echo),
      "output the prompt before its completion"},
     GROUP("Reasoning"),
-    {{"--reasoning", "-rea"}, COMMON(GENERATE) | CMD_TOKENIZE, VALUE(OPTION_REASONING, thinks, "on|off|auto"),
+    {{"--reasoning", "-rea"}, COMMON(GENERATE) | CMD_TOKENIZE, VALUE(ANSWER, OPTION_REASONING, thinks, "on|off|auto"),
      "reasoning before the answer (default auto: the template's)"},
-    {{"--reasoning-budget"}, SAMPLE, RANGE(-1, 1e9), VALUE(OPTION_BUDGET, reasoning_budget, "N"),
+    {{"--reasoning-budget"}, SAMPLE, RANGE(-1, 1e9), VALUE(ANSWER, OPTION_BUDGET, reasoning_budget, "N"),
      "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n"},
-    {{"--reasoning-budget-message"}, GENERATE, STRING(reasoning_message, "TEXT"),
+    {{"--reasoning-budget-message"}, GENERATE, STRING(ANSWER, reasoning_message, "TEXT"),
      "text before </think> where the budget ends the reasoning"},
     // --ids has two meanings: for tokenize it is a flag.
     GROUP("Input and output"),
-    {{"--json"}, COMMON(CMD_RUN | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE) | CMD_CHAT, FLAG(is_json),
+    {{"--json"}, COMMON(CMD_RUN | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE) | CMD_CHAT, FLAG(NEUTRAL, is_json),
      "print JSON"},
-    {{"--logprobs"}, CMD_RUN, INT(logprobs, 0, MAX_LOGPROBS, "N"),
+    {{"--logprobs"}, CMD_RUN, INT(NEUTRAL, logprobs, 0, MAX_LOGPROBS, "N"),
      "with --json: log-probabilities of the N best tokens"},
-    {{"-o", "--output"}, COMMON(CMD_BATCH | CMD_LOGITS | CMD_SCORE), OUTPUT(output),
+    {{"-o", "--output"}, COMMON(CMD_BATCH | CMD_LOGITS | CMD_SCORE), OUTPUT(NEUTRAL, output),
      "output file; - is stdout"},
-    {{"--force"}, COMMON(CMD_LOGITS | CMD_QUANTIZE | REQUESTS), FLAG(is_forced), "overwrite the output"},
-    {{"--ids"}, COMMON(CMD_LOGITS), TEXT(ids, "LIST"), "token ids; @FILE reads a file"},
-    {{"--ids"}, COMMON(CMD_TOKENIZE), FLAG(ids_only), "print only the ids"},
-    {{"--count"}, COMMON(CMD_TOKENIZE), FLAG(count_only), "print only the number of tokens"},
-    {{"--jsonl"}, COMMON(CMD_TOKENIZE | CMD_SCORE) | CMD_CHAT, FLAG(is_jsonl), "lines are JSON (chat: a string per line of a pipe)"},
-    {{"--decode"}, COMMON(CMD_TOKENIZE), FLAG(is_decode), "convert ids to text"},
-    {{"--chat"}, COMMON(CMD_TOKENIZE), INPUT(chat_file),
+    {{"--force"}, COMMON(CMD_LOGITS | CMD_QUANTIZE | REQUESTS), FLAG(NEUTRAL, is_forced), "overwrite the output"},
+    {{"--ids"}, COMMON(CMD_LOGITS), TEXT(NEUTRAL, ids, "LIST"), "token ids; @FILE reads a file"},
+    {{"--ids"}, COMMON(CMD_TOKENIZE), FLAG(NEUTRAL, ids_only), "print only the ids"},
+    {{"--count"}, COMMON(CMD_TOKENIZE), FLAG(NEUTRAL, count_only), "print only the number of tokens"},
+    {{"--jsonl"}, COMMON(CMD_TOKENIZE | CMD_SCORE) | CMD_CHAT, FLAG(NEUTRAL, is_jsonl), "lines are JSON (chat: a string per line of a pipe)"},
+    {{"--decode"}, COMMON(CMD_TOKENIZE), FLAG(NEUTRAL, is_decode), "convert ids to text"},
+    {{"--chat"}, COMMON(CMD_TOKENIZE), INPUT(NEUTRAL, chat_file),
      "tokenize a conversation: {\"role\",\"content\"} per line"},
-    {{"--last"}, COMMON(CMD_LOGITS), FLAG(last_only), "only the last position"},
-    {{"--tensors"}, COMMON(CMD_SHOW), FLAG(show_tensors), "list the tensors"},
-    {{"--bandwidth"}, CMD_SHOW, DOUBLE(bandwidth, 0.01, 1e6, "GB/S"),
+    {{"--last"}, COMMON(CMD_LOGITS), FLAG(NEUTRAL, last_only), "only the last position"},
+    {{"--tensors"}, COMMON(CMD_SHOW), FLAG(NEUTRAL, show_tensors), "list the tensors"},
+    {{"--bandwidth"}, CMD_SHOW, DOUBLE(NEUTRAL, bandwidth, 0.01, 1e6, "GB/S"),
      "memory bandwidth for the speed estimate (default measured)"},
-    {{"--check"}, COMMON(CMD_SHOW), FLAG(is_check), "check that all weights are finite; print a checksum"},
-    {{"--verify"}, COMMON(CMD_SHOW), FLAG(is_verify), "as --check; compare the checksum with the stored one"},
+    {{"--check"}, COMMON(CMD_SHOW), FLAG(NEUTRAL, is_check), "check that all weights are finite; print a checksum"},
+    {{"--verify"}, COMMON(CMD_SHOW), FLAG(NEUTRAL, is_verify), "as --check; compare the checksum with the stored one"},
     // At most one of the constraints may be given (cli/request.c). --choices of score,
     // in a later group, is unrelated.
     GROUP("Constraint"),
-    {{"--json-schema"}, COMMON(CMD_RUN | CMD_BATCH) | CMD_TOKENIZE, TEXT(json_schema, "S"),
+    {{"--json-schema"}, COMMON(CMD_RUN | CMD_BATCH) | CMD_TOKENIZE, TEXT(ANSWER, json_schema, "S"),
      "generate JSON of this schema, or of that in @FILE or FILE.json", MODULE_CONSTRAIN},
-    {{"--any-order"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(any_order),
+    {{"--any-order"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(ANSWER, any_order),
      "generate properties in any order (default: the schema's)", MODULE_CONSTRAIN},
-    {{"--extra-properties"}, CONSTRAIN | CMD_CHAT | CMD_REQUEST, FLAG(extra_properties),
+    {{"--extra-properties"}, CONSTRAIN | CMD_CHAT | CMD_REQUEST, FLAG(ANSWER, extra_properties),
      "allow properties that the schema does not list (tokenize: on)", MODULE_CONSTRAIN},
-    {{"--grammar"}, CONSTRAIN, TEXT(grammar, "FILE"),
+    {{"--grammar"}, CONSTRAIN, TEXT(ANSWER, grammar, "FILE"),
      "generate text of a GBNF grammar: a file, or text with ::=", MODULE_CONSTRAIN},
-    {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),
+    {{"--regex"}, CONSTRAIN, STRING(ANSWER, regex, "RE"),
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
-    {{"--choices"}, COMMON(CMD_RUN) | CMD_BATCH, STRING(constraint_choices, "A,B,..."),
+    {{"--choices"}, COMMON(CMD_RUN) | CMD_BATCH, STRING(ANSWER, constraint_choices, "A,B,..."),
      "generate one of these texts", MODULE_CONSTRAIN},
     // The first four replace values of the model file (rope_params_override); 0 or NULL keeps a
     // value. The options from --dim on belong to the command rope.
     GROUP("Rotary embedding"),
-    {{"--rope-scaling"}, COMPUTE | COMMON(CMD_ROPE), STRING(model_options.rope_rule, "none|linear|ntk|dynamic|yarn|llama3|file"),
+    {{"--rope-scaling"}, COMPUTE | COMMON(CMD_ROPE), STRING(ANSWER, model_options.rope_rule, "none|linear|ntk|dynamic|yarn|llama3|file"),
      "scaling rule (default: the model's)"},
     {{"--rope-theta", "--theta"}, COMPUTE | COMMON(CMD_ROPE),
-     DOUBLE(model_options.rope_theta, 1, 1e12, "T"), "base frequency (default: the model's)"},
-    {{"--rope-scale"}, COMPUTE | CMD_ROPE, DOUBLE(model_options.rope_scale, 1e-3, 1e6, "S"),
+     DOUBLE(ANSWER, model_options.rope_theta, 1, 1e12, "T"), "base frequency (default: the model's)"},
+    {{"--rope-scale"}, COMPUTE | CMD_ROPE, DOUBLE(ANSWER, model_options.rope_scale, 1e-3, 1e6, "S"),
      "context extension factor"},
-    {{"--rope-orig-ctx"}, COMPUTE | CMD_ROPE, INT(model_options.rope_orig_ctx, 1, MAX_CONTEXT, "N"),
+    {{"--rope-orig-ctx"}, COMPUTE | CMD_ROPE, INT(ANSWER, model_options.rope_orig_ctx, 1, MAX_CONTEXT, "N"),
      "context size before scaling"},
-    {{"--dim"}, COMMON(CMD_ROPE), INT(rope_dim, 2, 65536, "D"),
+    {{"--dim"}, COMMON(CMD_ROPE), INT(ANSWER, rope_dim, 2, 65536, "D"),
      "head size, instead of a model (theta 10000; scaling 8 x 8192)"},
-    {{"--positions"}, COMMON(CMD_ROPE), STRING(positions, "A..B:STEP"),
+    {{"--positions"}, COMMON(CMD_ROPE), STRING(NEUTRAL, positions, "A..B:STEP"),
      "print the cis table at these positions; N: the first N"},
-    {{"--columns"}, COMMON(CMD_ROPE), STRING(columns, "LIST"),
+    {{"--columns"}, COMMON(CMD_ROPE), STRING(NEUTRAL, columns, "LIST"),
      "columns: frequency, wavelength, angle, cos, sin, ... or all"},
-    {{"--compare"}, COMMON(CMD_ROPE), STRING(compare, "RULES"), "compare these scaling rules"},
+    {{"--compare"}, COMMON(CMD_ROPE), STRING(NEUTRAL, compare, "RULES"), "compare these scaling rules"},
     // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
-    {{"-i", "--input"}, COMMON(REQUESTS), INPUT(input),
+    {{"-i", "--input"}, COMMON(REQUESTS), INPUT(NEUTRAL, input),
      "requests, one JSON object per line; - is stdin"},
-    {{"--lines"}, COMMON(CMD_BATCH), FLAG(is_lines), "input is plain text, one prompt per line"},
-    {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
-    {{"--resume"}, COMMON(CMD_BATCH) | CMD_SCORE, FLAG(is_resume), "keep existing results and complete the rest"},
-    {{"--strict"}, REQUESTS, FLAG(is_strict), "reject unknown fields"},
-    {{"--progress"}, REQUESTS, FLAG(progress),
+    {{"--lines"}, COMMON(CMD_BATCH), FLAG(NEUTRAL, is_lines), "input is plain text, one prompt per line"},
+    {{"--ordered"}, CMD_BATCH, FLAG(NEUTRAL, is_ordered), "write results in input order"},
+    {{"--resume"}, COMMON(CMD_BATCH) | CMD_SCORE, FLAG(NEUTRAL, is_resume), "keep existing results and complete the rest"},
+    {{"--strict"}, REQUESTS, FLAG(NEUTRAL, is_strict), "reject unknown fields"},
+    {{"--progress"}, REQUESTS, FLAG(NEUTRAL, progress),
      "also without a terminal: a line on stderr every 30 s"},
-    {{"--progress-json"}, REQUESTS, FLAG(progress_json), "progress as JSON lines on stderr"},
-    {{"-np", "--parallel"}, COMMON(CMD_BATCH) | CMD_SCORE, INT(parallel, 1, 1024, "N"),
+    {{"--progress-json"}, REQUESTS, FLAG(NEUTRAL, progress_json), "progress as JSON lines on stderr"},
+    {{"-np", "--parallel"}, COMMON(CMD_BATCH) | CMD_SCORE, INT(NEUTRAL, parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
-    {{"--shard"}, REQUESTS, STRING(shard, "K/N"),
+    {{"--shard"}, REQUESTS, STRING(NEUTRAL, shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
-    {{"--choices"}, COMMON(CMD_SCORE), STRING(choices, "A,B,..."), "continuations to score, or JSON array"},
-    {{"--perplexity"}, COMMON(CMD_SCORE), INPUT(perplexity),
+    {{"--choices"}, COMMON(CMD_SCORE), STRING(ANSWER, choices, "A,B,..."), "continuations to score, or JSON array"},
+    {{"--perplexity"}, COMMON(CMD_SCORE), INPUT(NEUTRAL, perplexity),
      "perplexity of a text (or of .jsonl with {\"text\"})"},
-    {{"--rerank"}, COMMON(CMD_SCORE), STRING(rerank, "QUERY"),
+    {{"--rerank"}, COMMON(CMD_SCORE), STRING(ANSWER, rerank, "QUERY"),
      "relevance of documents for a query, one per line of -i"},
-    {{"--instruction"}, CMD_SCORE, STRING(instruction, "TEXT"),
+    {{"--instruction"}, CMD_SCORE, STRING(ANSWER, instruction, "TEXT"),
      "with --rerank: the task, for templates of Qwen3-Reranker"},
-    {{"--sort"}, CMD_SCORE, FLAG(is_sorted), "with --rerank: the most relevant first"},
-    {{"--imatrix"}, COMMON(CMD_QUANTIZE), OUTPUT(imatrix),
+    {{"--sort"}, CMD_SCORE, FLAG(NEUTRAL, is_sorted), "with --rerank: the most relevant first"},
+    {{"--imatrix"}, COMMON(CMD_QUANTIZE), OUTPUT(ANSWER, imatrix),
      "importance matrix to use (with --calibrate: to write)"},
-    {{"--calibrate"}, COMMON(CMD_QUANTIZE), VALUE(OPTION_INPUT, calibrate, "TEXT"),
+    {{"--calibrate"}, COMMON(CMD_QUANTIZE), VALUE(ANSWER, OPTION_INPUT, calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
-    {{"--session"}, COMMON(CMD_CHAT), OUTPUT(session_file), "resume and continue this transcript"},
-    {{"--continue"}, COMMON(CMD_CHAT), FLAG(is_continued), "resume the last chat"},
-    {{"--commands"}, CMD_CHAT, FLAG(has_commands), "run the commands in lines of a pipe, too"},
-    {{"--plain"}, COMMON(CMD_CHAT), FLAG(is_plain), "do not style Markdown on a terminal"},
-    {{"--show-tokens"}, CMD_CHAT, FLAG(show_tokens), "print the token ids of each prompt"},
-    {{"--no-history"}, CMD_CHAT, FLAG(no_history), "save neither the input nor the last chat"},
-    {{"--keep-going"}, COMMON(CMD_CHAT), FLAG(keep_going), "drop the oldest turns if the context is full"},
-    {{"--tests"}, COMMON(CMD_BENCH), STRING(tests, "LIST"),
+    {{"--session"}, COMMON(CMD_CHAT), OUTPUT(NEUTRAL, session_file), "resume and continue this transcript"},
+    {{"--continue"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, is_continued), "resume the last chat"},
+    {{"--commands"}, CMD_CHAT, FLAG(NEUTRAL, has_commands), "run the commands in lines of a pipe, too"},
+    {{"--plain"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, is_plain), "do not style Markdown on a terminal"},
+    {{"--show-tokens"}, CMD_CHAT, FLAG(NEUTRAL, show_tokens), "print the token ids of each prompt"},
+    {{"--no-history"}, CMD_CHAT, FLAG(NEUTRAL, no_history), "save neither the input nor the last chat"},
+    {{"--keep-going"}, COMMON(CMD_CHAT), FLAG(ANSWER, keep_going), "drop the oldest turns if the context is full"},
+    {{"--tests"}, COMMON(CMD_BENCH), STRING(NEUTRAL, tests, "LIST"),
      "p512 (prefill), d4096 (decode at depth), b16 (batch), s256 (drafts) ..."},
-    {{"-n", "--runs"}, COMMON(CMD_BENCH), INT(n_predict, 1, 1000, "N"),
+    {{"-n", "--runs"}, COMMON(CMD_BENCH), INT(NEUTRAL, n_predict, 1, 1000, "N"),
      "tokens or rounds per measurement (default 16)"},
-    {{"--profile"}, COMMON(CMD_BENCH), FLAG(is_profile), "time per operation"},
-    {{"--all"}, COMMON(CMD_HELP), FLAG(wants_all), "list all options of a command"},
-    {{"--man"}, COMMON(CMD_HELP), FLAG(wants_man), "print the manual page, for man -l -"},
-    {{"--completion"}, COMMON(CMD_HELP), STRING(completion, "bash|zsh|fish"), "completion script of a shell"},
+    {{"--profile"}, COMMON(CMD_BENCH), FLAG(NEUTRAL, is_profile), "time per operation"},
+    {{"--all"}, COMMON(CMD_HELP), FLAG(NEUTRAL, wants_all), "list all options of a command"},
+    {{"--man"}, COMMON(CMD_HELP), FLAG(NEUTRAL, wants_man), "print the manual page, for man -l -"},
+    {{"--completion"}, COMMON(CMD_HELP), STRING(NEUTRAL, completion, "bash|zsh|fish"), "completion script of a shell"},
     GROUP("General"),
-    {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
-    {{"--version"}, CMD_ALL, FLAG(wants_version), "version; with -v all that results depend on"},
-    {{"--sandbox"}, CMD_ALL & ~CMD_HELP, STRING(sandbox, "auto|none|require"),
+    {{"-h", "--help"}, CMD_ALL, FLAG(NEUTRAL, wants_help), "options of a command"},
+    {{"--version"}, CMD_ALL, FLAG(NEUTRAL, wants_version), "version; with -v all that results depend on"},
+    {{"--sandbox"}, CMD_ALL & ~CMD_HELP, STRING(NEUTRAL, sandbox, "auto|none|require"),
      "require: refuse to run without a sandbox (default auto)"},
-    {{"-q", "--quiet"}, COMMON(WITH_MODEL | CMD_QUANTIZE), FLAG(is_quiet), "no progress and no statistics"},
-    {{"-v", "--verbose"}, COMMON(WITH_MODEL | CMD_QUANTIZE), FLAG(is_verbose), "more messages on stderr"},
+    {{"-q", "--quiet"}, COMMON(WITH_MODEL | CMD_QUANTIZE), FLAG(NEUTRAL, is_quiet), "no progress and no statistics"},
+    {{"-v", "--verbose"}, COMMON(WITH_MODEL | CMD_QUANTIZE), FLAG(NEUTRAL, is_verbose), "more messages on stderr"},
 };
 // clang-format on
 const int n_option_rows = sizeof option_table / sizeof *option_table;
@@ -266,14 +271,15 @@ _Static_assert(sizeof option_table / sizeof *option_table <= MAX_OPTIONS, "Optio
 static uint64_t random_seed(void) { return random_number() >> 32; }
 
 // The sampling defaults are repeated in the help texts of the table.
-Options options_default(const char *command) {
+Options options_default(const char *command, unsigned flag) {
     const char *model = getenv("LLAMA31_MODEL");
     return (Options){.command = command,
+                     .flag = flag,
                      .model = model && *model ? model : NULL,
                      .cache = getenv("LLAMA31_CACHE"),
                      .n_predict = INT_MIN,
                      .reasoning_budget = INT_MIN,
-                     .extra_properties = !strcmp(command, "tokenize"),
+                     .extra_properties = flag == CMD_TOKENIZE,
                      .sample = {.temp = 0.8f,
                                 .top_k = 40,
                                 .top_p = 0.95f,
@@ -434,7 +440,7 @@ void options_read_files(Options *o) {
 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
 // table may be another spelling, which is translated, ignored with its value, or refused.
-static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
+static bool parse_option(Options *o, char **argv, int *i, Error *err) {
     // The value is the next argument or follows "=": NAME VALUE or --NAME=VALUE.
     const char *arg = argv[*i];
     const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
@@ -444,7 +450,7 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
 
     const char *value = equals ? equals + 1 : argv[*i + 1];
     bool is_next = !equals; // the value is the next argument
-    const Option *option = option_find(o, command, typed, NULL);
+    const Option *option = option_find(o, o->flag, typed, NULL);
 
     // An unknown name may be a spelling of llama.cpp.
     if (!option) {
@@ -461,14 +467,14 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
         if (spelling == SPELLING_VALUE && equals)
             return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", typed, meant.name);
         is_next = !equals && spelling != SPELLING_VALUE;
-        option = option_find(o, command, meant.name, NULL);
+        option = option_find(o, o->flag, meant.name, NULL);
     }
 
-    if (!option) return option_find(o, command, typed, err);
+    if (!option) return option_find(o, o->flag, typed, err);
     if (!module_check(option->module, typed, err)) return false;
     if (option->kind == OPTION_FLAG && !equals) value = NULL;
     bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
-    if (is_file && is_next && value && option_find(o, command, value, NULL)) value = NULL;
+    if (is_file && is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
 
@@ -485,7 +491,7 @@ static void mark_files(Options *o) {
         o->json_schema = text_format("@%s", o->json_schema);
 }
 
-bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err) {
+bool options_parse(Options *o, int argc, char **argv, Error *err) {
     bool has_ended = false; // after "--"
 
     // --help works anywhere, even if other options are wrong.
@@ -498,19 +504,19 @@ bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *e
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
         bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
-        bool is_topic = command == CMD_HELP && !option_find(o, command, arg, NULL) &&
+        bool is_topic = o->flag == CMD_HELP && !option_find(o, o->flag, arg, NULL) &&
                         option_find(o, CMD_ALL, arg, NULL);
 
         if (!has_ended && !strcmp(arg, "--"))
             has_ended = true;
         else if (has_ended || arg[0] != '-' || !arg[1] || is_number || is_topic)
             o->args[o->n_args++] = arg;
-        else if (!parse_option(o, command, argv, &i, err))
+        else if (!parse_option(o, argv, &i, err))
             return false;
     }
 
     mark_files(o);
-    o->model_options.is_batch = command & (REQUESTS | CMD_SHOW) || o->n_choices > 1;
+    o->model_options.is_batch = o->flag & (REQUESTS | CMD_SHOW) || o->n_choices > 1;
     if (o->is_verbose && o->ignored.len)
         fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);
     return true;

@@ -40,6 +40,7 @@ enum {
 // Values of all options of all commands. A field keeps its default if its option is not given.
 typedef struct {
     const char *command; // name of the command, for messages
+    unsigned flag;       // CMD_*, its bit
     const char **args;   // (n_args) positional arguments
     int n_args;
     bool is_given[MAX_OPTIONS]; // by the command line, for each row of option_table
@@ -129,7 +130,8 @@ typedef enum {
     OPTION_STRING,
     // strings that may name files (cli/privileges.c)
     OPTION_TEXT,      // string; @FILE names a file to read
-    OPTION_INPUT,     // file to read
+    OPTION_INPUT,     // file to read, or a name that is none
+    OPTION_MODEL,     // GGUF file
     OPTION_OUTPUT,    // file to write, or to read and write
     OPTION_DIRECTORY, // directory to read and write
     OPTION_STRINGS,   // list of Str
@@ -139,10 +141,16 @@ typedef enum {
     OPTION_SEED
 } OptionKind;
 
+// What an option does to an answer, the text or the numbers for a given request. A neutral option
+// names requests, outputs or messages, or divides the work: which tokens share a forward pass (-b,
+// -np, --cache, --draft) may change last bits, but none with --deterministic.
+typedef enum { EFFECT_ANSWER = 1, EFFECT_NEUTRAL } OptionEffect;
+
 // A row of the option table. A row without names is the title of a group of options.
 typedef struct {
     const char *names[3]; // NULL after the last
     unsigned commands;    // CMD_* bits, COMMON() for some
+    OptionEffect effect;
     OptionKind kind;
     size_t offset;   // of the field in Options
     size_t n_offset; // of the length of a list
@@ -156,10 +164,9 @@ extern const Option option_table[];
 extern const int n_option_rows;
 
 // Options before the command line is parsed. The seed is random.
-Options options_default(const char *command);
-// Parses the command line of one command (a CMD_ bit) into *o, whose args can hold argc
-// entries. False with err (exit 2).
-bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
+Options options_default(const char *command, unsigned flag);
+// Parses a command line into *o, whose args can hold argc entries. False with err (exit 2).
+bool options_parse(Options *o, int argc, char **argv, Error *err);
 // Replaces @FILE as the value of --json-schema, --grammar and --ids by the text of the file. Dies
 // if it cannot be read.
 void options_read_files(Options *o);

@@ -120,33 +120,6 @@ void note(const Options *o, const char *fmt, ...) {
     buffer_free(&shown);
 }
 
-// Writes the value of an option of /set; an empty text if it is unset.
-static void format_setting(const Options *o, const Option *row, char out[32]) {
-    const void *field = (const char *)o + row->offset;
-    if (row->kind == OPTION_FLOAT)
-        snprintf(out, 32, "%g", (double)*(const float *)field);
-    else if (row->kind == OPTION_SEED)
-        snprintf(out, 32, "%llu", (unsigned long long)*(const uint64_t *)field);
-    else if (*(const int *)field == INT_MIN)
-        *out = 0;
-    else
-        snprintf(out, 32, "%d", *(const int *)field);
-}
-
-void options_put_settings(const Options *o, const Options *defaults, Buffer *out) {
-    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
-        char value[32], usual[32] = "";
-        if (!(row->commands & CMD_SET) || !row->names[0]) continue;
-
-        format_setting(o, row, value);
-        if (defaults) format_setting(defaults, row, usual);
-        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long name
-        bool is_unused = o->sample.dry.multiplier == 0 && str_begins_with(str_of(name), "dry-");
-        if (!is_unused && strcmp(value, usual) != 0)
-            buffer_printf(out, "%s%s %s", out->len ? ", " : "", name, value);
-    }
-}
-
 size_t terminal_columns(int fd) {
     struct winsize size = {0};
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;

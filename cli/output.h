@@ -24,10 +24,6 @@ void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *count_of(int n, const char *noun);
 // A number with three digits and an SI prefix: "4.92 GB". Writes to `out` and returns it.
 const char *scaled(char out[24], double n, const char *unit);
-// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...", except for those
-// that `defaults` has too (NULL: appends all). An option that was not given and whose default is
-// not a number (-n) is left out.
-void options_put_settings(const Options *o, const Options *defaults, Buffer *out);
 // Width of the terminal fd; 80 if it is unknown.
 size_t terminal_columns(int fd);
 // Appends a text whose lines fit this many columns. Lines are broken after `separator`, whose last

@@ -113,7 +113,7 @@ static void add_chat(PathList *p, const Options *o) {
 
 static bool is_disabled(const Options *o) { return o->sandbox && !strcmp(o->sandbox, "none"); }
 
-void enter_sandbox(const Options *o, unsigned command) {
+void enter_sandbox(const Options *o) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
     bool is_required = !strcmp(mode, "require");
@@ -123,14 +123,14 @@ void enter_sandbox(const Options *o, unsigned command) {
     // An empty list would deny all files, including those of the system.
     add_path(&paths, "/dev/null", SANDBOX_READ);
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
-        if (row->names[0] && row->commands & command) add_option(&paths, o, row);
-    if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args)
+        if (row->names[0] && row->commands & o->flag) add_option(&paths, o, row);
+    if ((o->flag == CMD_SHOW || o->flag == CMD_QUANTIZE) && o->n_args)
         add_input(&paths, o->args[0]);
-    if (command == CMD_QUANTIZE && o->n_args > 1) add_output(&paths, o->args[1]);
-    if (command == CMD_CHAT) add_chat(&paths, o);
+    if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(&paths, o->args[1]);
+    if (o->flag == CMD_CHAT) add_chat(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
 
-    if (is_disabled(o) || command == CMD_HELP) return;
+    if (is_disabled(o) || o->flag == CMD_HELP) return;
     threads_available(); // starts the OpenMP runtime; LLVM's aborts if it cannot create a file
 
     // The sandbox opens two descriptors. It would deny all files that it cannot open itself.

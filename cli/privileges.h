@@ -4,11 +4,11 @@
 
 #include "cli/options.h"
 
-// Enters the sandbox with the files that the options of a command (a CMD_ bit) name. Call it before
+// Enters the sandbox with the files that the options of the command name. Call it before
 // threads are started and before any file of the user is read. Creates the directory of --cache,
 // because only an existing directory can be allowed. Ends the program if --sandbox require is given
 // and a layer is missing.
-void enter_sandbox(const Options *o, unsigned command);
+void enter_sandbox(const Options *o);
 // Gives up all files except the prefix cache. Call it when all other files are open.
 void close_file_access(const Options *o);
 // The same, but files of this directory can be removed; NULL: none.

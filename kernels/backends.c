@@ -98,6 +98,10 @@ enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 Kernels kernel;
 
+void kernels_put_arithmetic(Buffer *out, bool is_deterministic) {
+    buffer_printf(out, "%s%s", kernel.name, is_deterministic ? ", deterministic" : "");
+}
+
 const char *kernels_names(void) {
     static char names[64];
     size_t n = 0;

@@ -16,6 +16,7 @@ import re
 import sys
 
 MAX_LINE = 4 << 20  # bytes of a request
+VERSION = 2         # of the identity of a run (cli/commands/batch_identity.c)
 
 
 def key_of_request(text, line, is_lines):
@@ -87,8 +88,22 @@ def count_tokens(answer):
     return usage.get("completion_tokens", 0) + sum(c.get("n_generated", 0) for c in choices)
 
 
+def shard_of_run(run):
+    """(K, N) of the identity of a run."""
+    if not isinstance(run, dict) or run.get("version") != VERSION:
+        raise ValueError("the identity of its run has another version than %d" % VERSION)
+    k, n = run.get("shard", "1/1").split("/")
+    return int(k), max(int(n), 1)
+
+
+def without_run(line):
+    """A line of output without the identity of the run, its last member."""
+    return line[:line.rindex(b',"run":{"version":')] + b"}\n"
+
+
 def read_answers(paths, problems):
-    """({key: [answer]}, {path: shard}); an answer has the members path, offset, hash, is_error and n_tokens."""
+    """({key: [answer]}, {path: shard}); an answer has the members path, offset, hash, has_run, is_error and
+    n_tokens."""
     answers, shards = {}, {}
     for path in paths:
         shards[path] = None
@@ -101,10 +116,9 @@ def read_answers(paths, problems):
                     answer = json.loads(line)
                     key = key_of_answer(answer)
                     if "run" in answer:
-                        k, n = (answer["run"].split(",")[0].split(" ")[1:] or ["1/1"])[0].split("/")
-                        shards[path] = int(k), max(int(n), 1)
+                        shards[path] = shard_of_run(answer["run"])
                     answers.setdefault(key, []).append(
-                        {"path": path, "offset": offset, "hash": answer.get("request"),
+                        {"path": path, "offset": offset, "hash": answer.get("request"), "has_run": "run" in answer,
                          "is_error": bool(answer.get("error")), "n_tokens": count_tokens(answer)})
                 except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
                     problems.append((path, "%s: line %d: not an answer: %s" % (path, number, e)))
@@ -224,7 +238,8 @@ def main():
     merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
     for a in places:
         files[a["path"]].seek(a["offset"])
-        merged.write(re.sub(rb',"run":"[^"]*"}\n$', b"}\n", files[a["path"]].readline()))
+        line = files[a["path"]].readline()
+        merged.write(without_run(line) if a["has_run"] else line)
 
     merged.flush()
     if args.output:

@@ -184,11 +184,11 @@ static int run_sweep(void *arg) {
 }
 
 int main(int argc, char **argv) {
-    Options o = options_default("bench");
+    Options o = options_default("bench", CMD_BENCH);
     Error err;
 
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
-    if (!options_parse(&o, CMD_BENCH, argc - 1, argv + 1, &err)) die_error(&err);
+    if (!options_parse(&o, argc - 1, argv + 1, &err)) die_error(&err);
     if (o.wants_help || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");
     bench_prepare(&o);
     if (!kernels_init(NULL)) die(EXIT_USAGE, "LLAMA31_ISA: unknown value");

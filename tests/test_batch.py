@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -733,6 +734,7 @@ def exact_integers(cli):
 def resume_checks_first(cli):
     """An output of another model, seed or options is refused before a byte of it changes; nothing else is refused."""
     source, out = cli.write("in", requests(6)), cli.path_of("out")
+    kernels = json.loads(cli.run("show", "--json", "--bandwidth", 1)[0])["kernels"]
     model = shutil.copy(cli.model or os.path.join(ROOT, "stories", "stories.gguf"), cli.path_of("model.gguf"))
 
     def resume(*args, **how):
@@ -748,21 +750,22 @@ def resume_checks_first(cli):
         f.truncate(0)
         f.write(broken)
 
-    def refused(*args, says, code=2):
-        _, err = resume(*args, code=code)
+    def refused(*args, says, code=2, **how):
+        _, err = resume(*args, code=code, **how)
         check(matches(err, says), args, err)
         with open(out, "rb") as f:
             same(f.read(), broken, args)
 
-    refused("--temp", 0.123, says="now fp_ ... temp 0.123); --force")
-    refused("--seed", 6, says="another seed")
-    refused("-c", 77, says="model or other options (fp_ ... , ctx-size 77); --force")
+    refused("--temp", 0.123, "-c", 77, says="options: --ctx-size 0, now 77; --temp 0.8, now 0.123; --force resumes anyway")
+    refused("--seed", 6, says="options: --seed 18446744073709551611, now 6; --force")
+    if kernels != "scalar":
+        refused(says='arithmetic "%s", now "scalar"; --force' % kernels, env=dict(os.environ, LLAMA31_ISA="scalar"))
     refused("-m", cli.path_of("none.gguf"), says="none.gguf", code=1)
 
     # A changed byte of the model.
     for back in 100, 1000, os.path.getsize(model) // 3:
         change_byte(model, back)
-        refused(says="model or other options")
+        refused(says="options: --model (its content); --force")
         change_byte(model, back)
 
     model = shutil.copy(model, cli.path_of("copy.gguf"))  # on another machine
@@ -773,10 +776,20 @@ def resume_checks_first(cli):
     check(text.startswith(b"".join(lines[:3])) and retry not in text, text)
     same(sorted(text.splitlines(True)), sorted(lines), "the same answers as without an interruption")
 
-    # The identity is fp_HASH_CHECKSUM_SEED.
-    fields = json.loads(text.splitlines()[0])["run"].split(",")[0].split("_")
-    same((fields[0], len(fields), int(fields[3])), ("fp", 4, 2**64 - 5))
+    identity = json.loads(text.splitlines()[0])["run"]
+    same((identity["version"], identity["command"], identity["arithmetic"]), (2, "batch", kernels))
+    same((sorted(identity["options"]), identity["options"]["--seed"]), (["--model", "--seed"], 2**64 - 5))
     resume("--temp", 0.123, "--force")
+
+    # An identity of another version is refused by the number.
+    for other, version in (dict(identity, version=9), 9), ("fp_1_2_3", 1):
+        lines = list(map(json.loads, text.splitlines()))
+        lines[0]["run"] = other
+        cli.write("out", lines)
+        err = resume(code=2)[1]
+        check("version %d, this program writes version 2" % version in err, err)
+        check("has another version than 2" in merge(cli, source, [out], code=1)[1])
+        resume("--force")
 
     # Results of earlier versions have neither hash nor identity.
     old = [{k: v for k, v in json.loads(line).items() if k not in ("request", "run")} for line in text.splitlines()]
@@ -792,14 +805,108 @@ def resume_checks_constraint(cli):
     cli.write("schema.json", [{"enum": [1, 2]}])
     cli.run("batch", "-q", "-i", source, "-o", out, "--json-schema", schema)
 
-    others = [["--json-schema", '{"enum": [1, 3]}'], [], ["--json-schema", schema, "--extra-properties"],
-              ["--json-schema", schema, "--chat-template-kwargs", '{"date_string": "today"}']]
-    for args in others:
+    others = [(["--json-schema", '{"enum": [1, 3]}'], "--json-schema"), ([], "--json-schema"),
+              (["--json-schema", schema, "--extra-properties"], "--extra-properties false, now true;"),
+              (["--json-schema", schema, "--any-order"], "--any-order false, now true;"),
+              (["--json-schema", schema, "--chat-template-kwargs", '{"date_string": "today"}'], "--chat-template-kwargs not set,")]
+    for args, says in others:
         err = cli.run("batch", "-i", source, "-o", out, "--resume", *args, code=2)[1]
-        check("other options" in err, args, err)
+        check(says in err, args, err)
     cli.run("batch", "-i", source, "-o", out, "--resume", "--json-schema", schema)
     cli.write("schema.json", [{"enum": [1, 4]}])
-    check("other options" in cli.run("batch", "-i", source, "-o", out, "--resume", "--json-schema", schema, code=2)[1])
+    check("--json-schema" in cli.run("batch", "-i", source, "-o", out, "--resume", "--json-schema", schema, code=2)[1])
+
+
+def option_rows():
+    """(names, effect, kind, arguments of the kind) of the rows of option_table in which batch appears, from the source."""
+    with open(os.path.join(ROOT, "cli", "options.c")) as f:
+        table = f.read().split("option_table[] = {")[1].split("// clang-format on")[0]
+    names = set(re.findall(r"(?<!\S)--?\w[\w-]*(?=[ ,\n])", call("help", "batch", "--all")[0].decode()))
+    pattern = r'\{\{("[^}]*)\},(.*?)\b([A-Z]+)\((ANSWER|NEUTRAL), ([^)]*)\)'
+    for match in re.finditer(pattern, table, re.S):
+        own = [name.strip(' "') for name in match[1].split(",")]
+        commands = set(re.findall(r"\w+", match[2]))
+        if commands & {"CMD_BATCH", "GENERATE", "PROMPTED", "COMPUTE", "SAMPLE", "REQUESTS", "CONSTRAIN", "WITH_MODEL", "CMD_ALL"}:
+            check(names.issuperset(own), own, "not in the help of batch")
+            yield own, match[4], match[3], [a.strip(' "\n') for a in match[5].split(",")]
+
+
+@test
+def resume_checks_each_option(cli):
+    """--resume refuses another value of each option that can change an answer, by its name, and of no other option."""
+    requires("constrain", "speculate", "cache", "lora")
+    source, out = cli.write("in", requests(2)), cli.path_of("out")
+    model = cli.model or os.path.join(ROOT, "stories", "stories.gguf")
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    files = {"--tools": cli.write("tools.json", [[tool]]), "--input": shutil.copy(source, cli.path_of("copy")),
+             "--draft": model, "--output": out, "--model": shutil.copy(model, cli.path_of("model.gguf"))}
+    change_byte(files["--model"], 100)
+    texts = {"TEXT": "x", "TOKEN+X": "5+1", "LIST": "5", "JSON": '{"a": 1}', "S": '{"enum": [1]}', "RE": "[a-z]*", "A,B,...": "a,b",
+             "NAME": "chatml", "SIZE": "1G", "DIR": cli.path_of("cache"), "K/N": "1/1"}
+    base = ["-q", "-i", source, "-o", out, "--template", "llama3.1"]
+
+    def value_of(name, kind, arguments):
+        if kind in ("INT", "FLOAT", "DOUBLE"):
+            return ["0.5"] if arguments[2] == "1" else ["%d" % max(float(arguments[1]) + 2, 3)]  # no default
+        if kind == "MODEL" or arguments[-1] == "FILE" or kind in ("INPUT", "OUTPUT") and arguments[-1] != "NAME":
+            return [files.get(name, 'root ::= "a"')]
+        return [texts.get(arguments[-1], arguments[-1].split("|")[0])]
+
+    cli.run("batch", *base)
+    n = {"ANSWER": 0, "NEUTRAL": 0}
+    for names, effect, kind, arguments in option_rows():
+        name = ([x for x in names if x.startswith("--")] + names)[0]
+        if name in ("--help", "--version", "--lora"):  # --lora: tests/test_reuse.py
+            continue
+        value = []
+        if kind == "VALUE" and arguments[0] in ("OPTION_SEED", "OPTION_BUDGET"):
+            value = ["7"]
+        elif kind not in ("FLAG", "GROUP"):
+            value = value_of(name, kind, arguments)
+        err = cli.run("batch", *base, "--resume", name, *value, code=(0, 2))[1]
+        same(re.search("started with other options: .*%s " % name, err) is not None, effect == "ANSWER", (name, value, err))
+        n[effect] += 1
+    check(n["ANSWER"] > 40 and n["NEUTRAL"] > 20, n)
+
+
+@test
+def resume_compares_contents(cli):
+    """Files count by their content, repeated options as a list, and every difference is named."""
+    source, out = cli.write("in", requests(2)), cli.path_of("out")
+    template = cli.write("t.jinja", ["{% for m in messages %}[{{ m.content }}]{% endfor %}"])
+    system = cli.write("system", ["Be brief."])
+    args = ["--template", template, "-sys", "@" + system, "--stop", "a", "--stop", "b"]
+
+    def refused(*args):
+        return cli.run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)[1]
+
+    cli.run("batch", "-q", "-i", source, "-o", out, *args)
+    cli.run("batch", "-q", "-i", source, "-o", out, "--resume", *args)
+    check('options: --reverse-prompt ["a","b"], now ["a|b"]; --force' in refused(*args[:4], "--stop", "a|b"))
+    cli.write("t.jinja", ["{% for m in messages %}<<{{ m.content }}>>{% endfor %}"])
+    check("options: --template (its text); --force" in refused(*args))
+    cli.write("system", ["Be kind."])
+    check("options: --system-prompt (its text); --template (its text); --force" in refused(*args))
+    check('--system-prompt a text, now "x"; --template a text, now "llama3"' in refused("--template", "llama3", "-sys", "x"))
+
+
+@test
+def option_without_effect(tmp):
+    """A row of the option table that does not say whether it can change an answer does not compile."""
+    with open(os.path.join(ROOT, "cli", "options.c")) as f:
+        source = f.read()
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        raise Skip("no C compiler")
+    changes = ("FLAG(ANSWER, ignore_eos)", "FLAG(ANSWER, ignore_eos)"), ("FLAG(ANSWER, ", "FLAG("), ("STRING(NEUTRAL, ", "STRING("), \
+        ("INT(ANSWER, ", "INT(, ")
+    for i, (old, new) in enumerate(changes):
+        check(old in source, old)
+        path = os.path.join(tmp, "options.c")
+        with open(path, "w") as f:
+            f.write(source.replace(old, new, 1))
+        p = subprocess.run([compiler, "-std=gnu11", "-fsyntax-only", "-I", ROOT, path], capture_output=True)
+        same(p.returncode == 0, i == 0, (new, p.stderr.decode()[-300:]))
 
 
 @test
@@ -813,7 +920,7 @@ def resume_changed_requests(cli):
     source, copy = cli.write("in", [json.dumps(r, indent=None, separators=(" ,", " : ")) for r in records]), cli.path_of("copy")
     with open(out, "rb") as f, open(copy, "wb") as g:
         g.write(f.read())
-    for args, words in ((["--strict"], "2 results no longer matching"), (["--shard", "1/2"], "another shard")):
+    for args, words in ((["--strict"], "2 results no longer matching"), (["--shard", "1/2"], 'shard not set, now "1/2"')):
         check(words in cli.run("batch", "-i", source, "-o", copy, "--resume", *args, code=2)[1])
     err = cli.run("batch", "-i", source, "-o", copy, "--resume")[1]
     check("removed 2 results" in err and "2 records" in err and "10 skipped" in err, err)

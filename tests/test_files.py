@@ -639,7 +639,7 @@ def resume_of_another_run(tmp):
             args = "-m", os.path.join(tmp, "other.gguf")
             run("quantize", "-q", STORIES, args[1], "Q4_0")
         _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
-        check("started with another" in err, err)
+        check("started with other options" in err, err)
 
     # The same options. The seed is that of the first run.
     run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")

@@ -429,7 +429,7 @@ def adapter_is_part_of_the_model(cli):
     cli.run("batch", "-q", "-o", out, "--lora", lora, stdin=requests)
     cli.run("batch", "-q", "-o", out, "--resume", "--lora", lora, stdin=requests)
     for args in ([], ["--lora", other], ["--lora", lora + ":0.5"]):
-        cli.run("batch", "-q", "-o", out, "--resume", *args, stdin=requests, code=2)
+        check("--lora" in cli.run("batch", "-q", "-o", out, "--resume", *args, stdin=requests, code=2)[1], args)
     for args, code, says in ((["--lora", lora + ":x"], 2, "expected FILE or FILE:SCALE"),
                              (["--lora", lora + ":"], 2, "expected FILE or FILE:SCALE"),
                              (["--lora", lora + ":nan"], 2, "expected FILE or FILE:SCALE"),

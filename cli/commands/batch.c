@@ -328,7 +328,7 @@ static bool check_results(Batch *b) {
 // the task in the array. The array may be a part of an earlier one, whose size is then unknown,
 // unless it is numbered 1 to N or 0 to N - 1. A single task is never taken for an array. False if
 // the variables are not those of an array.
-static bool find_slurm_shard(const char *stored, long *k, long *n) {
+static bool find_slurm_shard(const BatchOutput *out, long *k, long *n) {
     long task = slurm_number("SLURM_ARRAY_TASK_ID", -1);
     long count = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
     long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1);
@@ -339,12 +339,13 @@ static bool find_slurm_shard(const char *stored, long *k, long *n) {
     *k = task - first + 1;
     *n = count;
     if (task < first || step < 1 || count < 1) return false;
-    if (stored && sscanf(stored, " %ld/%ld", k, n) == 2) is_whole = task == *k || task == *k - 1;
+    bool has_shard = batch_output_shard(out, k, n);
+    if (has_shard) is_whole = task == *k || task == *k - 1;
     if (!is_whole)
         die(EXIT_USAGE,
             "--shard slurm: a part of an array, and the output %s; type --shard K/N, for task %ld "
             "of --array=1-N: --shard %ld/N",
-            stored ? "has the shard of another task" : "does not know its shard", task, task);
+            has_shard ? "has the shard of another task" : "does not know its shard", task, task);
     return true;
 }
 
@@ -353,10 +354,9 @@ static void parse_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;
     bool ok = true;
-    const char *stored = strpbrk(b->output.run, " ,"); // settings follow a comma
 
     if (text && !strcmp(text, "slurm"))
-        ok = find_slurm_shard(stored && *stored == ' ' ? stored : NULL, &k, &n);
+        ok = find_slurm_shard(&b->output, &k, &n);
     else if (text)
         ok = sscanf(text, "%ld/%ld%n", &k, &n, &end) == 2 && !text[end];
 

@@ -1,8 +1,6 @@
 // See batch_output.h.
-// Order: earlier results, opening, the fingerprint and --resume, writing.
+// Order: earlier results, opening, writing.
 #include "cli/commands/batch_output.h"
-#include "gguf/checksum.h"
-#include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/lines.h"
 
@@ -45,23 +43,22 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
 static void put_result(Buffer *out, Str line, const char *run) {
     while (line.data[--line.len] != '}') continue; // white space may follow the brace
     buffer_put(out, line);
-    if (run) buffer_printf(out, ",\"run\":\"%s\"", run);
+    if (run) buffer_printf(out, ",\"run\":%s", run);
     buffer_puts(out, "}\n");
 }
 
-// Copies a member that is a string; "" if there is none, or if it is too long.
-static void copy_string(const Json *root, const char *key, char *out, size_t size) {
-    const Json *j = json_get_string(root, key);
-    bool fits = j && j->string.len < size;
-    snprintf(out, size, "%.*s", fits ? (int)j->string.len : 0, fits ? j->string.data : "");
+static void copy_run(const Json *run, Buffer *out) {
+    out->len = 0;
+    json_write_value(&(JsonWriter){.out = out}, NULL, run, NULL);
 }
 
 // Adds a result to the table. It replaces an earlier one with the same id.
 static void add_result(BatchOutput *out, const Buffer *id, const Json *root, Result result) {
-    char hash[24];
+    const Json *request = json_get_string(root, "request");
+    char hash[24] = "";
     int i = intern_add(&out->done, id->data, id->len, NULL);
 
-    copy_string(root, "request", hash, sizeof hash);
+    if (request) snprintf(hash, sizeof hash, "%.*s", SHOWN(request->string));
     result.hash = strtoull(hash, NULL, 16);
     result.is_incomplete = json_get(root, "incomplete") != NULL;
 
@@ -116,12 +113,12 @@ static void read_results(BatchOutput *out, Buffer *kept) {
         const Json *run = json_get(doc.root, "run");
         if (!kept) {
             add_result(out, &id, doc.root, (Result){.line = l.number, .kind = kind});
-            if (run) copy_string(doc.root, "run", out->run, sizeof out->run);
+            if (run) copy_run(run, &out->run);
             continue;
         }
         const Result *r = &out->results[intern_add(&out->done, id.data, id.len, NULL)];
         if (r->line == l.number && !r->is_stale)
-            put_result(kept, line, kept->len || run ? NULL : out->run);
+            put_result(kept, line, kept->len || run ? NULL : out->run.data);
     }
 
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
@@ -232,109 +229,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
         die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
 }
 
-// Fingerprint
-
-// Appends what identifies a model file without reading all of it: the metadata, and the first 64
-// bytes of every tensor.
-static void put_file(Buffer *out, const Gguf *g) {
-    for (int i = 0; i < g->n_values; i++) {
-        buffer_put(out, g->values[i].key);
-        buffer_append(out, g->values[i].data, g->values[i].bytes);
-    }
-    for (int i = 0; i < g->n_tensors; i++) {
-        const GgufTensor *t = &g->tensors[i];
-        buffer_put(out, t->name);
-        buffer_printf(out, "|%d|%zu|", (int)t->type, t->bytes);
-        buffer_append(out, t->data, t->bytes < 64 ? t->bytes : 64);
-    }
-}
-
-// Appends "fp_HASH_CHECKSUM_SEED". The hash covers everything that answers depend on, except for
-// the seed and the requests; the checksum covers all bytes of the model and its adapters. The input
-// of the hash must never change, because existing outputs carry it.
-static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
-    const ModelOptions *m = &o->model_options;
-    Buffer input = {0};
-
-    // Options that change answers, except the seed, which is appended below.
-    Options unseeded = *o;
-    unseeded.sample.seed = 0;
-    options_put_settings(&unseeded, NULL, &input);
-    buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
-                  o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
-                  m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
-                  m->rope_scale, m->rope_orig_ctx);
-    buffer_put(&input, p->system);
-    if (o->thinks) buffer_printf(&input, "|think %d|", o->thinks > 0);
-    if (o->no_loop_stop) buffer_puts(&input, "|no loop stop|");
-    if (o->reasoning_message) buffer_printf(&input, "|message %s|", o->reasoning_message);
-    for (int i = 0; i < o->n_stops; i++) buffer_printf(&input, "%s|", o->stops[i].data);
-    if (o->stop_token_ids) buffer_printf(&input, "|stop ids %s|", o->stop_token_ids);
-    for (int i = 0; i < o->sample.dry.n_breakers; i++)
-        buffer_printf(&input, "%s|", o->sample.dry.breakers[i].data);
-    if (!strcmp(o->command, "score"))
-        buffer_printf(&input, "|score %s|", o->rerank ? o->rerank : "");
-    if (o->instruction) buffer_printf(&input, "|instruction %s|", o->instruction);
-    if (o->has_echo || o->min_tokens)
-        buffer_printf(&input, "|echo %d, min %d|", o->has_echo, o->min_tokens);
-    for (int i = 0; i < o->sample.n_bias; i++)
-        buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
-    constraint_put_settings(o, &input);
-    if (o->template_kwargs) buffer_printf(&input, "|kwargs %s|", o->template_kwargs);
-    if (p->tools.len) buffer_printf(&input, "|tools %.*s|", (int)p->tools.len, p->tools.data);
-
-    // The model and its adapters.
-    put_file(&input, &p->model.file);
-    for (int i = 0; i < p->model.n_adapters; i++) {
-        buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
-        put_file(&input, &p->model.adapters[i].file);
-    }
-
-    uint64_t checksum = checksum_files(&p->model.file);
-    for (int i = 0; i < p->model.n_adapters; i++)
-        checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
-
-    buffer_printf(out, "fp_%016llx_%016llx_%llu",
-                  (unsigned long long)record_hash(0, buffer_str(&input)),
-                  (unsigned long long)checksum, (unsigned long long)o->sample.seed);
-    buffer_free(&input);
-}
-
-void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
-                         long n_shards) {
-    char *old = out->run;
-    Buffer new = {0};
-
-    if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
-
-    // A resumed run uses the seed of the first run, unless --seed is given.
-    const char *old_seed = o->is_forced ? NULL : strrchr(old, '_');
-    if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
-    put_fingerprint(&new, o, p);
-    size_t n_new = new.len;
-    if (n_shards > 1) buffer_printf(&new, " %ld/%ld", shard, n_shards);
-    size_t n_shard = new.len - n_new;
-    Options defaults = options_default(o->command);
-    defaults.sample.seed = ~o->sample.seed; // the seed is always listed
-    options_put_settings(o, &defaults, &new);
-    if (o->ctx) buffer_printf(&new, ", ctx-size %d", o->ctx);
-
-    size_t n_old = strcspn(old, " ,");
-    const char *other = NULL;
-    if (old_seed && (strcspn(old + n_old, ",") != n_shard ||
-                     strncmp(old + n_old, new.data + n_new, n_shard) != 0))
-        other = "shard";
-    if (old_seed && (n_old != n_new || strncmp(old, new.data, n_new)))
-        other =
-            strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed";
-    if (other)
-        die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
-            out->journal.path, other, old, new.data);
-
-    out->adds_run = strcmp(old, new.data) != 0;
-    snprintf(out->run, sizeof out->run, "%s", new.data);
-    buffer_free(&new);
-}
+// Writing
 
 const char *batch_output_resumed_by(const BatchOutput *out) {
     return out->journal.fd == STDOUT_FILENO ? "-o FILE --resume" : "--resume";
@@ -346,7 +241,7 @@ void batch_output_write(BatchOutput *out, Str line) {
     Error err;
 
     if (out->adds_run) {
-        put_result(&first, line, out->run);
+        put_result(&first, line, out->run.data);
         line = buffer_str(&first);
     }
     bool is_written = journal_append(&out->journal, line, &err);

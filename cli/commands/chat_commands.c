@@ -2,6 +2,7 @@
 // the text that follows its name.
 // Order: options, files, clipboard, dialogue, the table, completion.
 #include "cli/commands/chat.h"
+#include "cli/option_values.h"
 #include "cli/output.h"
 #include "cli/request.h"
 
@@ -15,13 +16,21 @@
 
 // Options
 
-// Prints the options of /set, or those that differ from the defaults.
+// Prints the options of /set, or those that differ from the defaults, as "temp 0.8, top-k 40, ...".
+// The parameters of DRY are left out while it is off.
 static void show_settings(const Chat *c, bool is_all) {
     Buffer settings = {0}, shown = {0};
-    Options defaults = options_default("chat");
+    OptionWalk walk = option_walk(CMD_SET, &c->options, NULL);
 
-    if (is_all && c->options.n_predict == INT_MIN) buffer_puts(&settings, "n-predict default");
-    options_put_settings(&c->options, is_all ? NULL : &defaults, &settings);
+    while (option_walk_next(&walk)) {
+        bool is_dry = str_begins_with(str_of(walk.name), "--dry-");
+        if (is_dry && c->options.sample.dry.multiplier == 0) continue;
+        if (!is_all && !option_walk_has_changed(&walk)) continue;
+
+        const char *value = strcmp(walk.value, "null") ? walk.value : "default";
+        buffer_printf(&settings, "%s%s %s", settings.len ? ", " : "", walk.name + 2, value);
+    }
+
     buffer_puts(&shown, is_all ? "" : "options   ");
     put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns(STDERR_FILENO));
     note(NULL, "%s", shown.data);

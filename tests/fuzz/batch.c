@@ -75,7 +75,7 @@ static const Symbol symbols[] = {
 
 static void open_pipeline(Pipeline *p, Options *o) {
     Str file = fuzz_valid_model(0);
-    *o = options_default("batch");
+    *o = options_default("batch", CMD_BATCH);
     o->template_name = "llama3.1";
     o->model = make_path("batch.gguf", file.data, file.len);
     o->model_options.n_threads = 1;

@@ -207,7 +207,7 @@ void fuzz_records(const uint8_t *data, size_t n) {
     Error err;
     if (!e.tokenizer) {
         Str file = fuzz_valid_model(0);
-        o = options_default("batch");
+        o = options_default("batch", CMD_BATCH);
         o.template_name = "chatml";
         o.model = make_path("fuzz.gguf", file.data, file.len);
         o.model_options.n_threads = 1;
@@ -263,9 +263,9 @@ void fuzz_argv(const uint8_t *data, size_t n) {
          at = strtok_r(NULL, "\n", &save))
         argv[argc++] = at;
     argv[argc] = NULL;
-    Options o = options_default("fuzz");
+    Options o = options_default("fuzz", command);
     o.args = xalloc(65, sizeof *o.args);
-    if (!options_parse(&o, command, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
+    if (!options_parse(&o, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
     free(o.args);
     free(o.stops);
     free(o.biases);

@@ -1,0 +1,146 @@
+// The identity of a run of batch: what its answers depend on beside their requests. The first
+// result of an output has it in the member "run"; --resume compares it.
+//
+//     {"version":2,"command":"batch","arithmetic":"avx512","shard":"1/3",
+//      "options":{"--model":{"file":"HASH"},"--seed":7,"--temp":0.5}}
+//
+// The options are those of the table that can change an answer and differ from their defaults
+// (option_values.h). "shard" is left out if there is one.
+#include "cli/commands/batch_output.h"
+#include "cli/option_values.h"
+#include "cli/output.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { IDENTITY_VERSION = 2 }; // increased when the value of an option is written in another way
+
+static void put_identity(Buffer *out, const Options *o, const Pipeline *p, const char *shard) {
+    Buffer arithmetic = {0};
+    kernels_put_arithmetic(&arithmetic, o->model_options.is_batch_invariant);
+
+    JsonWriter w = json_object(out);
+    json_write_int(&w, "version", IDENTITY_VERSION);
+    json_write_string(&w, "command", str_of(o->command));
+    json_write_string(&w, "arithmetic", buffer_str(&arithmetic));
+    if (*shard) json_write_string(&w, "shard", str_of(shard));
+
+    json_begin_object(&w, "options");
+    OptionWalk walk = option_walk(o->flag, o, p);
+    while (option_walk_next(&walk))
+        if (option_walk_has_changed(&walk)) json_write_format(&w, walk.name, "%s", walk.value);
+    json_end_object(&w);
+
+    json_end_object(&w);
+    buffer_free(&arithmetic);
+}
+
+// A value for a message. Only the hash of a file or a long text is known.
+static const char *shown(const char *value) {
+    if (!strcmp(value, "null")) return "not set";
+    return *value == '{' ? "a text" : value;
+}
+
+// Appends a member that differs, with both values.
+static void put_difference(Buffer *out, const char *name, const char *old, const char *now) {
+    enum { MAX_SHOWN = 60 };
+    bool is_model = str_begins_with(str_of(now), "{\"file\"");
+
+    buffer_printf(out, "%s%s ", out->len ? "; " : "", name);
+    if (*old == '{' && *now == '{')
+        buffer_puts(out, is_model ? "(its content)" : "(its text)");
+    else
+        buffer_printf(out, "%.*s, now %.*s", MAX_SHOWN, shown(old), MAX_SHOWN, shown(now));
+}
+
+// Compares a member of two objects; where it is absent, it has the value `usual`.
+static void compare_member(Buffer *out, const char *name, const Json *old, const Json *now,
+                           const char *usual) {
+    const Json *members[] = {json_get(old, name), json_get(now, name)};
+    Buffer values[2] = {0};
+    for (int i = 0; i < 2; i++)
+        if (members[i])
+            json_write_value(&(JsonWriter){.out = &values[i]}, NULL, members[i], NULL);
+        else
+            buffer_puts(&values[i], usual);
+
+    if (strcmp(values[0].data, values[1].data) != 0)
+        put_difference(out, name, values[0].data, values[1].data);
+    for (int i = 0; i < 2; i++) buffer_free(&values[i]);
+}
+
+// Appends all differences between the identities of two runs of a command.
+static void put_differences(Buffer *out, const Json *old, const Json *now, const Options *o) {
+    const Json *old_options = json_get(old, "options"), *options = json_get(now, "options");
+    Options defaults = options_default(o->command, o->flag);
+    int n_known = 0;
+
+    compare_member(out, "command", old, now, "null");
+    compare_member(out, "arithmetic", old, now, "null");
+    compare_member(out, "shard", old, now, "null");
+
+    OptionWalk walk = option_walk(o->flag, &defaults, NULL);
+    while (option_walk_next(&walk)) {
+        compare_member(out, walk.name, old_options, options, walk.usual);
+        n_known += json_get(old_options, walk.name) != NULL;
+    }
+    if (old_options && n_known < old_options->n_items)
+        buffer_printf(out, "%soptions that this command lacks", out->len ? "; " : "");
+}
+
+// The seed of the run that started an output; the text of a number, or empty.
+static Str stored_seed(const Json *old) {
+    const Json *seed = json_get(json_get(old, "options"), "--seed");
+    return seed && seed->kind == JSON_NUMBER ? seed->string : (Str){0};
+}
+
+bool batch_output_shard(const BatchOutput *out, long *k, long *n) {
+    JsonDoc doc = {0};
+    Error err;
+    bool ok = out->run.len && json_parse(&doc, out->run.data, out->run.len, &err);
+    const Json *shard = ok ? json_get_string(doc.root, "shard") : NULL;
+    char text[48] = "";
+    if (shard) snprintf(text, sizeof text, "%.*s", SHOWN(shard->string));
+    json_free(&doc);
+    return sscanf(text, "%ld/%ld", k, n) == 2;
+}
+
+void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
+                         long n_shards) {
+    char place[48] = "";
+    JsonDoc old = {0}, new = {0};
+    Buffer now = {0}, differences = {0};
+    Error err;
+
+    if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
+    if (n_shards > 1) snprintf(place, sizeof place, "%ld/%ld", shard, n_shards);
+
+    // Another version writes values in another way, so nothing can be compared.
+    bool is_compared = out->run.len && !o->is_forced;
+    if (is_compared && !json_parse(&old, out->run.data, out->run.len, &err)) die_error(&err);
+    const Json *version = json_get(old.root, "version");
+    if (is_compared && (!version || version->number != IDENTITY_VERSION))
+        die(EXIT_USAGE,
+            "%s: the identity of its run has version %.0f, this program writes version %d; "
+            "complete it with the program that started it, start another output, or --force",
+            out->journal.path, version ? version->number : 1, IDENTITY_VERSION);
+
+    // A resumed run uses the seed of the first run, unless --seed is given.
+    Str seed = stored_seed(old.root);
+    if (seed.len && !o->has_seed) o->sample.seed = strtoull(seed.data, NULL, 10);
+
+    put_identity(&now, o, p, place);
+    if (is_compared && json_parse(&new, now.data, now.len, &err))
+        put_differences(&differences, old.root, new.root, o);
+    if (differences.len) {
+        note(NULL, "llama31: %s was started with other options: %s; --force resumes anyway",
+             out->journal.path, differences.data);
+        exit(EXIT_USAGE);
+    }
+
+    out->adds_run = !str_eq(buffer_str(&out->run), buffer_str(&now));
+    buffer_free(&out->run);
+    out->run = now;
+    json_free(&old);
+    json_free(&new);
+}

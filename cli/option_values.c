@@ -1,0 +1,124 @@
+// See option_values.h.
+#include "cli/option_values.h"
+#include "base/blake2b.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "gguf/checksum.h"
+
+#include <stdio.h>
+
+enum { MAX_TEXT = 100 }; // bytes of the longest text that is written out
+
+static void put_hash(Buffer *out, const char *kind, uint64_t hash) {
+    buffer_printf(out, "{\"%s\":\"%016llx\"}", kind, (unsigned long long)hash);
+}
+
+// The fewest digits that read back as the same float, at least those of %g.
+static void put_float(Buffer *out, float x) {
+    char text[32];
+    int n_digits = 6;
+    do {
+        snprintf(text, sizeof text, "%.*g", n_digits++, (double)x);
+    } while (n_digits <= 9 && strtof(text, NULL) != x);
+    buffer_puts(out, text);
+}
+
+// A text, or the content of the file that it names.
+static void put_text(Buffer *out, OptionKind kind, const char *text) {
+    if (!text) {
+        buffer_puts(out, "null");
+        return;
+    }
+
+    uint64_t hash = 0; // 0: not a file
+    if (kind == OPTION_INPUT) hash = file_hash(text);
+    if (kind == OPTION_TEXT && *text == '@') hash = file_hash(text + 1);
+    if (!hash && strlen(text) > MAX_TEXT) hash = blake2b_64(text, strlen(text));
+
+    if (hash)
+        put_hash(out, "text", hash);
+    else
+        json_quote(out, str_of(text));
+}
+
+static void put_strings(Buffer *out, const Str *list, int n) {
+    JsonWriter w = {.out = out};
+    json_begin_array(&w, NULL);
+    for (int i = 0; i < n; i++) json_write_string(&w, NULL, list[i]);
+    json_end_array(&w);
+}
+
+// The content and the scale of each adapter.
+static void put_adapters(Buffer *out, const ModelOptions *m, const Pipeline *p) {
+    JsonWriter w = {.out = out};
+    json_begin_array(&w, NULL);
+    for (int i = 0; i < m->n_adapters; i++)
+        json_write_format(&w, NULL, "\"%016llx:%.17g\"",
+                          (unsigned long long)checksum_files(&p->model.adapters[i].file),
+                          m->adapters[i].scale);
+    json_end_array(&w);
+}
+
+static void put_value(Buffer *out, const Option *row, const Options *o, const Pipeline *p) {
+    const void *field = (const char *)o + row->offset;
+
+    switch (row->kind) {
+    case OPTION_FLAG: buffer_puts(out, *(const bool *)field ? "true" : "false"); break;
+    case OPTION_FLOAT: put_float(out, *(const float *)field); break;
+    case OPTION_DOUBLE: buffer_put_double(out, *(const double *)field); break;
+    case OPTION_SEED:
+        buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case OPTION_INT:
+    case OPTION_REASONING:
+    case OPTION_BUDGET:
+        if (*(const int *)field == INT_MIN)
+            buffer_puts(out, "null");
+        else
+            buffer_printf(out, "%d", *(const int *)field);
+        break;
+    case OPTION_STRINGS:
+        put_strings(out, *(Str *const *)field, *(const int *)((const char *)o + row->n_offset));
+        break;
+    case OPTION_LORA: put_adapters(out, &o->model_options, p); break;
+    case OPTION_MODEL:
+        if (p)
+            put_hash(out, "file", checksum_files(&p->model.file));
+        else
+            buffer_puts(out, "null");
+        break;
+    default: put_text(out, row->kind, *(const char *const *)field);
+    }
+}
+
+OptionWalk option_walk(unsigned commands, const Options *o, const Pipeline *p) {
+    return (OptionWalk){.commands = commands,
+                        .row = option_table,
+                        .options = o,
+                        .pipeline = p,
+                        .defaults = options_default(o->command, o->flag)};
+}
+
+bool option_walk_next(OptionWalk *w) {
+    const Option *end = option_table + n_option_rows;
+    while (w->row < end && !(w->row->effect == EFFECT_ANSWER && w->row->commands & w->commands))
+        w->row++;
+
+    if (w->row == end) {
+        buffer_free(&w->texts[0]);
+        buffer_free(&w->texts[1]);
+        return false;
+    }
+
+    w->texts[0].len = w->texts[1].len = 0;
+    put_value(&w->texts[0], w->row, w->options, w->pipeline);
+    put_value(&w->texts[1], w->row, &w->defaults, NULL);
+
+    w->name = w->row->names[w->row->names[0][1] != '-'];
+    w->value = w->texts[0].data;
+    w->usual = w->texts[1].data;
+    w->row++;
+    return true;
+}
+
+bool option_walk_has_changed(const OptionWalk *w) { return strcmp(w->value, w->usual) != 0; }
