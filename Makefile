@@ -3,7 +3,7 @@
 # make fuzz       build-fuzz/fuzz (clang)         make sweep      build/sweep, which times kernels
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
 # make dist       source archive                  make format     clang-format all sources
-# make clean      remove the build                make size       lines of code per module
+# make clean      remove the build                make size       tokens per module, measures
 #
 # Variables: CC CFLAGS LDFLAGS BUILD PREFIX DESTDIR, OPENMP= (POSIX threads instead), V= (show commands),
 # WITHOUT="constrain speculate cache lora quantize" (leave out any of these modules). See docs/building.md.
@@ -171,8 +171,8 @@ $(BUILD)/fuzz: $(FUZZERS:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUI
 
 help: # the head of this file
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
-size: # lines of code per module, against the ceilings of docs/architecture.md
-	@python3 tests/test_structure.py --size
+size: # tokens per module, and the measures that may only fall
+	@python3 tests/measures.py
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

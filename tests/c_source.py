@@ -2,13 +2,42 @@
 
 This is no parser of C. It relies on the layout that clang-format gives to the sources: a function ends with a brace in
 the first column, and nothing else in a function has one there."""
+import glob
+import os
 import re
+
+from cli import ROOT
 
 HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 FUNCTION = re.compile(r"^(?!typedef|struct|enum|union|extern|\}|#)[A-Za-z][^;{}=#]*?\b(\w+)\([^;{}#]*\)\s*\{", re.M)
 DECLARATION = re.compile(r"^(?!return\b)(?:(?:static|const|unsigned|long|struct|enum|union|register|volatile) )*\w+(?: const)?[ *]+\w+\s*(?:=|,|\[|\)|$|\()")
 KEYWORD = re.compile(r"^(?:case [^:]*:|default:|else\b|do\b|UNROLL\b|\w+:(?!:))\s*")
+
+
+def sources():
+    """Relative paths of all C files outside tests."""
+    found = []
+    for pattern in ("*.[ch]", "*/*.[ch]", "*/*/*.[ch]", "*/*/*/*.[ch]"):
+        found += glob.glob(os.path.join(ROOT, pattern))
+    names = sorted(os.path.relpath(f, ROOT) for f in found)
+    return [n for n in names if not n.startswith(("tests/", "build"))]
+
+
+def tests():
+    """Relative paths of the C files of the tests."""
+    return sorted(os.path.relpath(f, ROOT) for f in glob.glob(os.path.join(ROOT, "tests", "*.c")))
+
+
+def text_of(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def module_of(name):
+    """The module that a file belongs to: its directory on the top level. A file X.c of the top level belongs to X."""
+    stem = os.path.splitext(name)[0]
+    return {"rope": "model"}.get(stem, stem.split("/")[0])
 
 
 def blank(match):
@@ -43,14 +72,11 @@ def parenthesis_end(text, start):
 class Function:
     """A function: its name, the number of its first line, its lines, and its body without comments."""
 
-    def __init__(self, name, line, lines, code):
-        self.name, self.line, self.lines, self.code = name, line, lines, code
+    def __init__(self, name, head, line, lines, code):
+        self.name, self.head, self.line, self.lines, self.code = name, head, line, lines, code
 
     def n_blank(self):
         return sum(not line.strip() for line in self.lines)
-
-    def n_comments(self):
-        return sum(line.strip().startswith("//") for line in self.lines)
 
 
 def functions(text):
@@ -68,7 +94,7 @@ def functions(text):
             position = match.end()
             continue
         first, last = code.count("\n", 0, match.start()), code.count("\n", 0, end) + 1
-        found.append(Function(match.group(1), first + 1, lines[first:last + 1], code[match.end():end]))
+        found.append(Function(match.group(1), match.group(), first + 1, lines[first:last + 1], code[match.end():end]))
         position = end
 
 
@@ -186,11 +212,3 @@ def defects(function):
                 yield offset, "for", text
             if keyword == "if" and re.search(r"[^=!<>]=[^=]", re.sub(r"\{[^{}]*\}", "", condition)):
                 yield offset, "assignment", text
-
-
-def n_statements(text):
-    """The size of a file: `;` and `{` outside strings, comments and `for` heads, which formatting cannot change."""
-    code = strip_comments(text)
-    n_in_heads = sum(code[m.end() - 1:parenthesis_end(code, m.end() - 1)].count(";")
-                     for m in re.finditer(r"\bfor ?\(", code))
-    return code.count(";") + code.count("{") - n_in_heads

@@ -303,11 +303,11 @@ def text_files(tmp):
 def endless_lines(tmp):
     """The first Ctrl-C ends a run on an endless line. An ignored SIGINT stays ignored."""
     for args in ("batch", "-q"), ("score", "-q", "--jsonl"), ("chat", "-q"):
-        with open("/dev/zero", "rb") as f:
-            p = subprocess.Popen([PROGRAM, *args], stdin=f, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(0.1)  # less than 4 GiB, where a line is an error
-            p.send_signal(signal.SIGINT)
-            same(p.wait(10), 130, args)
+        p = subprocess.Popen([PROGRAM, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p.stdin.write(bytes(8 << 20))  # more than a pipe holds: when this returns, the program reads the line
+        p.send_signal(signal.SIGINT)
+        same(p.wait(10), 130, args)
+        p.stdin.close()
     p = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     time.sleep(0.2)

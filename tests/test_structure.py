@@ -1,59 +1,25 @@
-"""The structure of the source: directions of #includes and calls, names that grep can find, functions that have paragraphs.
+"""The structure of the source: directions of #includes and calls, names that grep can find, functions that have paragraphs,
+and measures that may only fall.
 
-The table "Modules" of docs/architecture.md is the specification: a row names a module, the modules above it that it may
-include, and the greatest number of its lines of code. `python3 tests/test_structure.py --size` prints the size of every
-module; its exit status is 1 if one is above its ceiling."""
+The table "Modules" of docs/architecture.md is the specification: a row names a module and the modules above it that it may
+include. tests/measures.json has the recorded measures."""
 import collections
-import glob
 import os
 import re
-import subprocess
-import sys
 
 import c_source
-from cli import ROOT, Skip, check, main, test
+import measures
+from c_source import module_of, sources, tests, text_of
+from cli import check, main, same, test
 
 LONG = 20             # lines of a function that needs paragraphs
 WALLS = 5             # long functions without a blank line that are tolerated, tests included
 WITH_COMMAS = ["gguf/checksum.c"]  # comma statements are not counted
-CORE = ["run.c", "model.[ch]", "rope.[ch]", "tokenizer.[ch]", "model/load.[ch]", "model/session.[ch]",
-        "generate/generate.[ch]", "generate/sample.[ch]", "tokenizer/pretokenize.[ch]", "gguf/gguf.[ch]",
-        "kernels/*.[ch]", "cli/options.[ch]", "cli/open_model.[ch]", "cli/commands/run.c", "cli/commands/commands.h"]
 KNOWN_CIRCLES = [  # files that call each other; no new one is allowed
     {"cli/commands/commands.c", "cli/commands/help.c"}]  # the table of commands, and the command that prints it
 BACKENDS = ("kernels/vector/", "kernels/x86/", "kernels/arm/")
 PARTS = {"tokenizer/vocabulary": "tokenizer"}  # the second file of a module; only the two files include its header
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-
-
-def sources():
-    """Relative paths of all C files outside tests."""
-    found = []
-    for pattern in ("*.[ch]", "*/*.[ch]", "*/*/*.[ch]", "*/*/*/*.[ch]"):
-        found += glob.glob(os.path.join(ROOT, pattern))
-    names = sorted(os.path.relpath(f, ROOT) for f in found)
-    return [n for n in names if not n.startswith(("tests/", "build"))]
-
-
-def tests():
-    """Relative paths of the C files of the tests."""
-    return sorted(os.path.relpath(f, ROOT) for f in glob.glob(os.path.join(ROOT, "tests", "*.c")))
-
-
-def text_of(name):
-    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
-        return f.read()
-
-
-def count(names):
-    """(lines of code, share of lines with a comment) of some files, blank lines not counted."""
-    n_code = n_comment = n_lines = 0
-    for name in names:
-        for line in text_of(name).splitlines():
-            n_lines += bool(line.strip())
-            n_code += bool(line.strip()) and not line.strip().startswith("//")
-            n_comment += bool(re.search(r"//(?![^\"]*\"[^\"]*$)", line))
-    return n_code, n_comment / n_lines
 
 
 def unit_of(name):
@@ -62,17 +28,10 @@ def unit_of(name):
     return PARTS.get(stem, stem)
 
 
-def module_of(name):
-    """The module that a file belongs to: its directory on the top level. A file X.c of the top level belongs to X."""
-    stem = os.path.splitext(name)[0]
-    return {"rope": "model"}.get(stem, stem.split("/")[0])
-
-
 def modules():
-    """{module: (modules that it may include, ceiling of its lines of code)} of docs/architecture.md, in order; "core" and
-    "whole" include nothing."""
-    rows = re.findall(r"^\| (?:the )?`?([\w/.]+?)(?:/|\.c)?`? \|[^|]*\|([^|]*)\| *([\d,]+) \|$", text_of("docs/architecture.md"), re.M)
-    return {name: (re.findall(r"`(\w+)", others), int(ceiling.replace(",", ""))) for name, others, ceiling in rows}
+    """{module: modules that it may include} of docs/architecture.md, in order"""
+    rows = re.findall(r"^\| `([\w/.]+?)(?:/|\.c)?` \|[^|]*\|([^|]*)\|$", text_of("docs/architecture.md"), re.M)
+    return {name: re.findall(r"`(\w+)", others) for name, others in rows}
 
 
 def includes():
@@ -108,35 +67,6 @@ def find_circle(arrows):
     return None
 
 
-def sizes():
-    """{module: its files}, and those of "core" and "whole"."""
-    found = collections.defaultdict(list)
-    for name in sources():
-        found[module_of(name)].append(name)
-    found["core"] = [os.path.relpath(f, ROOT) for p in CORE for f in glob.glob(os.path.join(ROOT, p))]
-    found["whole"] = sources()
-    return found
-
-
-def print_size():
-    """Prints statements and lines of code of every module. Returns the exit status: 1 above a ceiling."""
-    print("%-10s %10s %8s %8s %9s" % ("module", "statements", "lines", "ceiling", "comments"))
-    found, too_large = sizes(), []
-    for module, (_, ceiling) in modules().items():
-        n_lines, comments = count(found[module])
-        n_statements = sum(c_source.n_statements(text_of(n)) for n in found[module])
-        print("%-10s %10d %8d %8d %7.0f %%" % (module, n_statements, n_lines, ceiling, 100 * comments))
-        if n_lines > ceiling:
-            too_large.append("%s has %d lines, ceiling %d" % (module, n_lines, ceiling))
-    print("\n".join(too_large) or "no module is above its ceiling")
-    return len(too_large) > 0
-
-
-@test
-def core_exists():
-    check(all(glob.glob(os.path.join(ROOT, p)) for p in CORE), "a pattern of the core matches no file")
-
-
 @test
 def paragraphs():
     walls, commas, n_long = [], [], 0
@@ -167,7 +97,6 @@ int f(int a, int b) {
 }""")
     found = [kind for f in c_source.functions(code) for _, kind, _ in c_source.defects(f)]
     check(found == ["comma", "ternary"], "found", found)
-    check(c_source.n_statements('void f(void) { for (;;) { g(";"); } // ;\n}') == 3, "statements are counted wrong")
 
 
 @test
@@ -207,36 +136,58 @@ def arrows_run_down():
     table = modules()
     names = list(table)
     check(len(names) > 10, "docs/architecture.md has no table of modules")
-    for i, (name, (allowed, _)) in enumerate(table.items()):
+    for i, (name, allowed) in enumerate(table.items()):
         check(set(allowed) <= set(names[:i]), "docs/architecture.md:", name, "includes a module that is not above it")
     for name, others in sorted(includes().items()):
         module = module_of(name)
         check(module in table, name, "is in no row of docs/architecture.md")
         for other in others:
             target = module_of(other)
-            check(target == module or target in table[module][0],
+            check(target == module or target in table[module],
                   name, "includes", other + ": docs/architecture.md has no arrow", module, "->", target)
 
 
 @test
-def ceilings_hold():
-    table, found = modules(), sizes()
-    check(set(table) == set(found), "docs/architecture.md has ceilings of", *sorted(table), "expected", *sorted(found))
-    for module, (_, ceiling) in table.items():
-        check(count(found[module])[0] <= ceiling, module, "is above its ceiling; see make size")
-    for page in ("README.md", "CONTRIBUTING.md"):
-        for number in re.findall(r"([\d,]+) lines\s+of\s+code", text_of(page)):
-            check(int(number.replace(",", "")) in [c for _, c in table.values()],
-                  page, "names", number, "lines of code, which is no ceiling of docs/architecture.md")
+def measures_only_fall():
+    found, known = measures.places(), measures.recorded()["places"]
+    risen = list(measures.risen(found, known))
+    check(not risen, *risen)
+    fallen = [measure for measure, names in found.items() if len(names) < len(known[measure])]
+    check(not fallen, "fewer", " and ".join(fallen) + ": store the lower number with `python3 tests/measures.py --record`")
 
 
 @test
-def top_level_is_small():
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if tracked.returncode:
-        raise Skip("no git")
-    names = {f.split("/")[0] for f in tracked.stdout.splitlines()}
-    check(len(names) <= 34, "the top level has", len(names), "entries:", *sorted(names))
+def measures_find():
+    """Each measure finds its kind of place, one above the limit, and nothing at the limit."""
+    body = "    if (a) b();\n" * 13
+    code = "\nint f(int a) {\n%s    return a ? 1 : 2;\n}\n" % body
+    fields = "    int %s;\n" % ", ".join("a%d" % i for i in range(25))
+    cases = {
+        "functions of more than 15 decisions": (code, code.replace("a ? 1 : 2", "a && b ? 1 : 2")),
+        "structs of more than 25 fields": ("\ntypedef struct {\n%s} f;\n" % fields,
+                                           "\ntypedef struct {\n%s    void (*g)(int, int);\n} f;\n" % fields),
+        "functions of 8 parameters or more": ("\nint f(int a%s) {\n    g();\n}\n" % (", int b" * 6),
+                                              "\nint f(int a%s) {\n    g();\n}\n" % (", int b" * 7)),
+        "static locals that change": ("\nint f(void) {\n    static const int a = 1;\n}\n",
+                                      "\nint f(void) {\n    static int a = 1;\n}\n")}
+    same(set(cases), set(measures.MEASURES))
+    for measure, (good, bad) in cases.items():
+        find = measures.MEASURES[measure]
+        same(list(find(good)), [], measure)
+        same([name.split(":")[0] for name in find(bad)], ["f"], measure)
+    risen = list(measures.risen({"m": ["a", "b", "c"]}, {"m": ["a", "c"]}))
+    same(risen, ["m: 3, recorded 2; new: b"])
+
+
+@test
+def sizes_are_reported():
+    files = measures.files_by_module()
+    check(all(files.values()), "a module without files:", *[m for m, names in files.items() if not names])
+    check(all(measures.matching(p) for p in measures.CORE), "a pattern of the core matches no file")
+    n_core = measures.count_lines(files["core"])[0]
+    for number in re.findall(r"about ([\d,]+) lines\s+of\s+code", text_of("README.md")):
+        number = int(number.replace(",", ""))
+        check(abs(number - n_core) < n_core / 20, "README.md: the core has", n_core, "lines of code, found", number)
 
 
 @test
@@ -269,6 +220,4 @@ def walkthrough_names_functions():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--size"]:
-        sys.exit(print_size())
     main("structure")
