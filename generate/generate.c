@@ -22,7 +22,8 @@
 
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits) {
+void generator_init(Generator *g, const Model *m, const Tokenizer *t, int chunk_size,
+                    int max_logits) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
     g->chunk_size = chunk_size > 0 ? chunk_size : GENERATE_CHUNK;
@@ -53,7 +54,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->n_prefilled = session->n_tokens;
     s->n_stored = s->n_reused / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
+    s->drafters = speculation_begin(g->speculation, &r->sample);
     s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
     bool has_scored = r->first_scored && r->n_prompt > 1;
@@ -67,7 +68,7 @@ static void logprobs_free(TokenLogprob *list, int n) {
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
-    speculation_end(s->drafter);
+    speculation_end(s->drafters);
     buffer_free(&s->text);
     logprobs_free(s->logprobs, s->n_generated + (s->stop_token >= 0));
     logprobs_free(s->prompt_logprobs, s->n_scored);
@@ -259,9 +260,10 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
 
     for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
-    if (n == 1 && may_draft)
-        n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                      b->n_running + b->n_lookahead, tokens + 1, max);
+    if (n == 1 && may_draft) {
+        DraftPoint at = {s->session, s->pending, s->sampler, b->n_running + b->n_lookahead};
+        n_drafted = speculation_draft(s->drafters, &at, tokens + 1, max);
+    }
     if (n_drafted && r->constraint)
         n_drafted = r->constraint->count_fitting(r->constraint->arg, tokens + 1, n_drafted);
 
@@ -404,7 +406,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         bool was_decoding = is_decoding(s);
         if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
         int n_accepted = accept_tokens(s, g, logits);
-        speculation_accept(s->drafter, s->session, s->pass.first_step, n_accepted);
+        speculation_accept(s->drafters, s->session, s->pass.first_step, n_accepted);
         if (s->pass.n_drafted) g->n_accepted += (uint64_t)n_accepted - 1;
         if (was_decoding) {
             g->n_decode += (uint64_t)n_accepted;

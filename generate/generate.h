@@ -118,7 +118,7 @@ typedef struct {
     Request request;
     Session *session; // KV cache and tokens
     Sampler *sampler;
-    Drafter *drafter; // NULL: no speculation
+    Drafters *drafters; // NULL: no speculation
 
     // Prefill
     int n_reused;     // prompt tokens that were in the session at the start
@@ -152,7 +152,7 @@ typedef struct {
 
 // State that all sequences share.
 typedef struct {
-    Model *model;
+    const Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
     int chunk_size;           // prompt tokens per forward pass
@@ -170,7 +170,8 @@ typedef struct {
 
 // chunk_size: prompt tokens per forward pass, 0 for the default; max_logits: rows of logits per
 // pass, at least the largest batch. The caller may then set `cache` and `speculation`.
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits);
+void generator_init(Generator *g, const Model *m, const Tokenizer *t, int chunk_size,
+                    int max_logits);
 
 // Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
