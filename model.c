@@ -15,6 +15,15 @@ typedef struct {
     int pos;
 } Step;
 
+// Functions that the forward pass calls; NULL: none.
+typedef struct {
+    LayerHook layer; // of draft heads and their targets
+    void *layer_arg;
+    ProductObserver product;
+    void *product_arg;
+    bool is_calibration; // the observer needs all steps, but no logits
+} Hooks;
+
 struct Workspace {
     int max_steps, max_logits;
 
@@ -40,9 +49,7 @@ struct Workspace {
     Attention attention;
     MatmulScratch matmul; // large enough for every product of the model
     LoraScratch lora;
-    ProductObserver observe; // NULL: none
-    void *observe_arg;
-    bool is_calibration; // the observer needs all steps, but no logits
+    Hooks hooks;
 };
 
 // Sizes the scratch buffers for one call of multiply() with these weights.
@@ -128,6 +135,8 @@ void workspace_free(Workspace *ws) {
     free(ws);
 }
 
+int workspace_max_steps(const Workspace *ws) { return ws->max_steps; }
+
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err) {
     // The first new position follows the session's last step in this pass or, without one, its KV
@@ -150,10 +159,15 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     return n;
 }
 
+void workspace_hook(Workspace *ws, LayerHook hook, void *arg) {
+    ws->hooks.layer = hook;
+    ws->hooks.layer_arg = arg;
+}
+
 void workspace_observe(Workspace *ws, ProductObserver observe, void *arg, bool needs_all) {
-    ws->observe = observe;
-    ws->observe_arg = arg;
-    ws->is_calibration = needs_all;
+    ws->hooks.product = observe;
+    ws->hooks.product_arg = arg;
+    ws->hooks.is_calibration = needs_all;
 }
 
 // The state of a thread in the forward pass.
@@ -168,16 +182,18 @@ typedef struct {
 static void multiply(const Forward *f, const Product *products, int n_products,
                      Exactness exactness) {
     const Workspace *ws = f->ws;
-    if (ws->observe)
+    const Hooks *hooks = &ws->hooks;
+    if (hooks->product)
         for (const Product *p = products; p < products + n_products; p++)
-            ws->observe(ws->observe_arg, p->w, p->x, p->n);
+            hooks->product(hooks->product_arg, p->w, p->x, p->n);
     lora_matmuls(&ws->lora, &ws->matmul, products, n_products, exactness);
 }
 
 // h = rmsnorm(x), for n rows of the residual stream
 static void norm_stream(const Forward *f, float *h, float *x, const float *weight, int n) {
+    const Hooks *hooks = &f->ws->hooks;
     ops_rmsnorm(h, x, weight, f->model->config.norm_eps, n, f->model->config.dim);
-    if (f->model->hook) f->model->hook(f->model->hook_arg, f->layer, x, h, n);
+    if (hooks->layer) hooks->layer(hooks->layer_arg, f->layer, x, h, n);
 }
 
 // Applies the model family's norm and RoPE to the heads of a query or a key, then the Hadamard
@@ -288,8 +304,8 @@ static void forward(void *arg) {
     const Config *c = &m->config;
     Workspace *ws = f.ws;
     float *x = ws->x, *h = ws->h, *att = ws->att;
-    int n = ws->n_steps,
-        n_needed = ws->is_calibration ? n : ws->n_logits; // rows after the last attention
+    int n = ws->n_steps;
+    int n_needed = ws->hooks.is_calibration ? n : ws->n_logits; // rows after the last attention
 
     // x = the row of the embedding matrix that belongs to the token
     ops_embed(x, &m->embed, ws->tokens, n);
@@ -337,7 +353,7 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
-    if (ws->is_calibration) return; // the output matrix is not calibrated
+    if (ws->hooks.is_calibration) return; // the output matrix is not calibrated
 
     // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
     // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of

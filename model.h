@@ -50,13 +50,7 @@ typedef struct {
     Tensor shared_gate; // (1, dim) v: the factor of the shared expert is sigmoid(v . h); no rows: 1
 } Layer;
 
-// Called with the residual stream x (n, dim) before every layer and before the final norm (layer
-// n_layers), after its norm h. All threads call it together, so it may run operations of
-// kernels/ops.h. It may replace the rows of both; a row of h has as many values as layer 0 reads.
-// After the last attention, a pass has the steps that request logits only.
-typedef void (*LayerHook)(void *arg, int layer, float *x, float *h, int n);
-
-// Immutable after model_open(), except for the hook.
+// Immutable after model_open().
 typedef struct {
     Family family;
     Config config;
@@ -71,8 +65,6 @@ typedef struct {
                                     // (kernels/exactness.h)
     struct Lora *adapters;          // (n_adapters), attached to the tensors (model/lora/lora.h)
     int n_adapters;
-    LayerHook hook; // of draft heads and their targets; NULL: none
-    void *hook_arg;
     Arena memory; // float32 copies of vectors that the file has in other types; lists of experts
 } Model;
 
@@ -82,6 +74,7 @@ typedef struct Workspace Workspace;
 // For passes of up to max_steps steps, of which up to max_logits request logits.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits);
 void workspace_free(Workspace *ws);
+int workspace_max_steps(const Workspace *ws);
 
 // Adds tokens (n) to the next forward pass, at the next positions of a session. All tokens of one
 // session must be added before those of another. Logits are computed for tokens [first_logits, n).
@@ -89,6 +82,13 @@ void workspace_free(Workspace *ws);
 // if memory for the KV cache is short.
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err);
+
+// Called with the residual stream x (n, dim) before every layer and before the final norm (layer
+// n_layers), after its norm h. All threads call it together, so it may run operations of
+// kernels/ops.h. It may replace the rows of both; a row of h has as many values as layer 0 reads.
+// After the last attention, a pass has the steps that request logits only. NULL: no hook.
+typedef void (*LayerHook)(void *arg, int layer, float *x, float *h, int n);
+void workspace_hook(Workspace *ws, LayerHook hook, void *arg);
 
 // Called before every matrix product with its weights and its input x (n, w->cols). All threads
 // call it together, so it may run operations of kernels/ops.h. With needs_all, for calibration, a

@@ -67,6 +67,18 @@ bool unicode_next_run(UnicodeRun *r) {
     return number;
 }
 
+Str unicode_strip_end(Str s) {
+    while (s.len) {
+        size_t at = s.len - 1; // the last character
+        while (at > 0 && ((unsigned char)s.data[at] & 0xc0) == 0x80) at--;
+
+        uint32_t code;
+        if (!utf8_decode(s.data + at, s.len - at, &code) || !unicode_is_space(code)) break;
+        s.len = at;
+    }
+    return s;
+}
+
 void unicode_init(void) {
     UnicodeRun r = {0};
     while (r.end < UNICODE_END && unicode_next_run(&r)) // a run ends at UNICODE_END

@@ -17,6 +17,9 @@ extern uint8_t unicode_classes[UNICODE_END];
 // Fills the table. Call once before using it.
 void unicode_init(void);
 
+// Without white space (unicode_is_space) at the end.
+Str unicode_strip_end(Str s);
+
 // The general categories with this name as a set of bits: "Lu", "Uppercase_Letter", "L", "Letter".
 // 0 if there is none.
 uint32_t unicode_categories(Str name);
@@ -37,4 +40,8 @@ static inline int unicode_kind(uint32_t code) {
 }
 static inline UnicodeClass unicode_class(uint32_t code) {
     return (UnicodeClass)(unicode_kind(code) & UNICODE_CLASS);
+}
+// White space as Python's str.strip() has it: the class, and the separators U+001C to U+001F.
+static inline bool unicode_is_space(uint32_t code) {
+    return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
 }

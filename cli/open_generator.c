@@ -54,8 +54,8 @@ static Model *draft_open(const Pipeline *p) {
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
     Error err = {0};
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
-    g->speculation = speculation_new(&p->model, draft_open(p), !p->options->no_lookup,
-                                     g->chunk_size + GENERATE_LOOKAHEAD, &err);
+    g->speculation =
+        speculation_new(&p->model, g->workspace, draft_open(p), !p->options->no_lookup, &err);
     if (err.code) die_error(&err);
     g->cache = prefix_cache_open(p, g->chunk_size);
 }

@@ -55,10 +55,10 @@ bool request_begin_answer(const Pipeline *p, Str text, Ids *prompt, Request *r, 
                          "the beginning of an answer needs a chat template (--template)");
 
     Str all = str_of(text_format("%s%.*s", has_space ? " " : "", (int)text.len, text.data));
-    size_t n_open = continuation_encode_begun(t, all, prompt);
+    size_t n_word = continuation_encode_begun(t, all, prompt);
     r->start = (AnswerStart){.all = all,
                              .text = {all.data + has_space, all.len - has_space},
-                             .open = {all.data + all.len - n_open, n_open},
+                             .word = {all.data + all.len - n_word, n_word},
                              .n_tokens = prompt->len - n};
     return request_set_prompt(p, prompt, r, err);
 }

@@ -5,8 +5,6 @@
 #include "constrain/stack.h"
 
 enum {
-    ROW = 257, // numbers of a row: 256 steps, and the work
-    ROW_BYTES = ROW * sizeof(uint32_t),
     CHUNK = 64 // rows per allocation; rows never move
 };
 
@@ -65,7 +63,7 @@ struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
-    uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows
+    StepRow **rows;      // (configs.n / CHUNK + 1) chunks of CHUNK rows
     InternTable out;     // State: those of the step in progress
     size_t limit;        // bytes of tables before a flush
 };
@@ -471,33 +469,33 @@ static const State *config_states(const Machine *m, uint32_t config, uint32_t *n
 
 static int compare_states(const void *a, const void *b) { return memcmp(a, b, sizeof(State)); }
 
-uint32_t *machine_row(const Machine *m, uint32_t config) {
-    return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * ROW;
+StepRow *machine_row(const Machine *m, uint32_t config) {
+    return m->rows[config / CHUNK] + config % CHUNK;
 }
 
 // Marks the ASCII characters of a range with which a state has a step. Ranges are bisected, because
 // most states have one or two such characters.
-static void mark_ascii(const Machine *m, const State *s, CodeRange r, uint32_t *row) {
+static void mark_ascii(const Machine *m, const State *s, CodeRange r, uint32_t *next) {
     uint32_t middle = (r.lo + r.hi) / 2;
     if (!has_step(m, s, r)) return;
     if (r.lo == r.hi) {
-        row[r.lo] = UINT32_MAX;
+        next[r.lo] = UINT32_MAX;
     } else {
-        mark_ascii(m, s, (CodeRange){r.lo, middle}, row);
-        mark_ascii(m, s, (CodeRange){middle + 1, r.hi}, row);
+        mark_ascii(m, s, (CodeRange){r.lo, middle}, next);
+        mark_ascii(m, s, (CodeRange){middle + 1, r.hi}, next);
     }
 }
 
 // Marks all bytes with which a state has a step, and maybe others, as not yet computed.
-static void mark_steps(const Machine *m, const State *s, uint32_t *row) {
+static void mark_steps(const Machine *m, const State *s, uint32_t *next) {
     if (s->kind < IN_TEXT || s->kind > IN_NAME || s->partial) {
-        memset(row, 0xff, 256 * sizeof *row);
+        memset(next, 0xff, 256 * sizeof *next);
         return;
     }
 
-    row['"'] = row['\\'] = UINT32_MAX;
-    mark_ascii(m, s, (CodeRange){0, 0x7f}, row);
-    if (has_step(m, s, (CodeRange){0x80, CODE_MAX})) memset(row + 0x80, 0xff, 0x80 * sizeof *row);
+    next['"'] = next['\\'] = UINT32_MAX;
+    mark_ascii(m, s, (CodeRange){0, 0x7f}, next);
+    if (has_step(m, s, (CodeRange){0x80, CODE_MAX})) memset(next + 0x80, 0xff, 0x80 * sizeof *next);
 }
 
 // Returns the number of the configuration whose states have been put.
@@ -511,18 +509,19 @@ static uint32_t intern_config(Machine *m) {
     if (!is_new) return config;
     if (config % CHUNK == 0) {
         m->rows = list_grow(m->rows, (int)config / CHUNK, sizeof *m->rows);
-        m->rows[config / CHUNK] = xrealloc(NULL, CHUNK, ROW_BYTES);
+        m->rows[config / CHUNK] = xrealloc(NULL, CHUNK, sizeof(StepRow));
     }
 
     // A step from many states takes time, even if it leads to DEAD. Most bytes are ruled out here.
     enum { MANY_STATES = 16 };
-    uint32_t *row = machine_row(m, config), n_below;
-    memset(row, n < MANY_STATES ? 0xff : 0, ROW_BYTES);
-    row[ROW - 1] = (uint32_t)n;
+    StepRow *row = machine_row(m, config);
+    uint32_t n_below;
+    memset(row->next, n < MANY_STATES ? 0xff : 0, sizeof row->next);
+    row->step_cost = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         stack_set(&m->stacks, out[i].stack.below, &n_below);
-        row[ROW - 1] += n_below;
-        if (n >= MANY_STATES) mark_steps(m, &out[i], row);
+        row->step_cost += n_below;
+        if (n >= MANY_STATES) mark_steps(m, &out[i], row->next);
     }
     return config;
 }
@@ -546,7 +545,7 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     const State *states = config_states(m, config, &n); // valid until a configuration is added
     for (uint32_t i = 0; i < n; i++) step_state(m, states[i], byte);
     uint32_t next = m->out.n ? end_step(m) : DEAD;
-    return machine_row(m, config)[byte] = next;
+    return machine_row(m, config)->next[byte] = next;
 }
 
 bool machine_is_end(const Machine *m, uint32_t config) {
@@ -565,7 +564,7 @@ Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
     *m = (Machine){.grammar = g};
     stacks_init(&m->stacks, g);
-    memset(machine_row(m, intern_config(m)), 0, ROW_BYTES); // DEAD leads to itself
+    *machine_row(m, intern_config(m)) = (StepRow){0}; // DEAD leads to itself
     return m;
 }
 
@@ -595,7 +594,7 @@ uint32_t machine_start(Machine *m) {
 }
 
 static size_t table_bytes(const Machine *m) {
-    return (size_t)m->configs.n * ROW_BYTES + m->configs.begin[m->configs.n] +
+    return (size_t)m->configs.n * sizeof(StepRow) + m->configs.begin[m->configs.n] +
            m->stacks.frames.begin[m->stacks.frames.n] + m->stacks.sets.begin[m->stacks.sets.n];
 }
 

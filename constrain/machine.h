@@ -41,16 +41,18 @@ Machine *machine_new(const Grammar *g);
 void machine_free(Machine *m);
 uint32_t machine_start(Machine *m);
 
+// A configuration in the step table.
+typedef struct {
+    uint32_t next[256]; // configuration after each byte; UINT32_MAX: not yet computed
+    uint32_t step_cost; // of a step to this configuration: its states, and the stacks below them
+} StepRow;
+
+StepRow *machine_row(const Machine *m, uint32_t config);
+// Computes a step that is not in the table yet.
 uint32_t machine_step_slow(Machine *m, uint32_t config, int byte);
-// (256) The configurations after each byte; UINT32_MAX: not yet computed (machine_step_slow). Then
-// the work of a step to the configuration: its states, and the stacks below them.
-uint32_t *machine_row(const Machine *m, uint32_t config);
-static inline long machine_work(const Machine *m, uint32_t config) {
-    return machine_row(m, config)[256];
-}
 // The configuration after one more byte; DEAD if no text continues with that byte.
 static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
-    uint32_t next = machine_row(m, config)[byte];
+    uint32_t next = machine_row(m, config)->next[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
 // True if the text may end here. False for DEAD.

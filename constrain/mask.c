@@ -265,11 +265,12 @@ static void flush_if_full(MaskTables *s, uint32_t n_path) {
 static void begin_work(const Matcher *m) {
     enum { MAX_WORK = 1 << 23, MIN_STEPS = 64 }; // at most about 0.5 s on Zen 3, 2026-11
     MaskTables *s = m->tables;
-    s->budget = (Budget){.left = MAX_WORK - MIN_STEPS * machine_work(s->machine, m->config)};
+    long step_cost = machine_row(s->machine, m->config)->step_cost;
+    s->budget = (Budget){.left = MAX_WORK - MIN_STEPS * step_cost};
 }
 
 static bool spend(MaskTables *s, uint32_t config) {
-    return budget_spend(&s->budget, machine_work(s->machine, config));
+    return budget_spend(&s->budget, machine_row(s->machine, config)->step_cost);
 }
 
 static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {

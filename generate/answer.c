@@ -468,7 +468,7 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
     move_on(a);
 
     // Read the beginning of the answer. The template may have put a space before it.
-    Str first = start->n_tokens ? tokenizer_piece(t, r->prompt[n_prompt], false) : start->open;
+    Str first = start->n_tokens ? tokenizer_piece(t, r->prompt[n_prompt], false) : start->word;
     if (start->text.len && *first.data != *start->text.data) a->drops_space = true;
     for (int i = n_prompt; i < r->n_prompt; i++) a->has_misbegun |= !accept_token(a, r->prompt[i]);
     return a;

@@ -22,7 +22,8 @@
 
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits) {
+void generator_init(Generator *g, const Model *m, const Tokenizer *t, int chunk_size,
+                    int max_logits) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
     g->chunk_size = chunk_size > 0 ? chunk_size : GENERATE_CHUNK;
@@ -36,10 +37,10 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, 
 // Asks the constraint for the tokens that must come next. The text ends if no token may follow.
 static void update_forced(Sequence *s) {
     const Constraint *c = s->request.constraint;
-    s->next_forced = 0;
-    s->n_forced = c->force(c->arg, s->forced);
-    if (s->n_forced >= 0) return;
-    s->n_forced = 0;
+    s->forced.next = 0;
+    s->forced.n = c->force(c->arg, s->forced.tokens);
+    if (s->forced.n >= 0) return;
+    s->forced.n = 0;
     if (s->finish == FINISH_NONE || s->finish == FINISH_LENGTH) s->finish = FINISH_STOP;
 }
 
@@ -53,8 +54,8 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->n_prefilled = session->n_tokens;
     s->n_stored = s->n_reused / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
-    s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
+    s->drafters = speculation_begin(g->speculation, &r->sample);
+    s->decoded.drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
     bool has_scored = r->first_scored && r->n_prompt > 1;
     if (r->max_tokens == 0 && !has_scored) s->finish = FINISH_LENGTH;
@@ -67,7 +68,7 @@ static void logprobs_free(TokenLogprob *list, int n) {
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
-    speculation_end(s->drafter);
+    speculation_end(s->drafters);
     buffer_free(&s->text);
     logprobs_free(s->logprobs, s->n_generated + (s->stop_token >= 0));
     logprobs_free(s->prompt_logprobs, s->n_scored);
@@ -79,39 +80,45 @@ void sequence_free(Sequence *s) {
 // Passes the text up to byte `end` to the request's emit(). If emit() returns false, the sequence
 // is cancelled: the text stays as it is, and no token follows.
 static void emit_until(Sequence *s, size_t end) {
-    if (end <= s->n_emitted) return;
-    const char *from = s->text.data + s->n_emitted;
-    size_t n = end - s->n_emitted;
-    s->n_emitted = end;
+    size_t *n_emitted = &s->decoded.n_emitted;
+    if (end <= *n_emitted) return;
+    const char *from = s->text.data + *n_emitted;
+    size_t n = end - *n_emitted;
+    *n_emitted = end;
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
 // Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
+    TextState *d = &s->decoded;
     size_t n_before = s->text.len, stop, partial;
-    Str piece = tokenizer_piece_in_text(g->tokenizer, token, false, &s->drop_space);
-    size_t n_open = s->request.start.open.len - s->n_spelled;
-    if (n_open > piece.len) n_open = piece.len;
-    s->n_spelled += n_open;
-    buffer_put(&s->text, (Str){piece.data + n_open, piece.len - n_open});
+    Str piece = tokenizer_piece_in_text(g->tokenizer, token, false, &d->drops_space);
+
+    // The first tokens spell the last word of the answer's beginning, which is not part of the
+    // text.
+    size_t n_of_word = s->request.start.word.len - d->n_spelled;
+    if (n_of_word > piece.len) n_of_word = piece.len;
+    d->n_spelled += n_of_word;
+    buffer_put(&s->text, (Str){piece.data + n_of_word, piece.len - n_of_word});
     stops_find(&s->request.stops, buffer_str(&s->text), n_before, &stop, &partial);
 
     if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
         s->text.len = stop;
         s->text.data[stop] = 0;
         s->finish = FINISH_STOP;
-    } else if (partial > s->n_emitted) {
-        emit_until(s, s->n_emitted +
-                          utf8_complete(s->text.data + s->n_emitted, partial - s->n_emitted));
+    } else if (partial > d->n_emitted) {
+        const char *rest = s->text.data + d->n_emitted;
+        emit_until(s, d->n_emitted + utf8_complete(rest, partial - d->n_emitted));
     }
 }
 
 // Ends a finished text: removes the beginning of a character that has no end, and emits the rest,
 // which can no longer change.
 static void end_text(Sequence *s) {
-    size_t n_left = s->text.len - s->n_emitted;
-    size_t n_whole = n_left ? utf8_complete(s->text.data + s->n_emitted, n_left) : 0;
+    size_t n_emitted = s->decoded.n_emitted;
+    size_t n_left = s->text.len - n_emitted;
+    size_t n_whole = n_left ? utf8_complete(s->text.data + n_emitted, n_left) : 0;
 
     s->n_cut = (int)(n_left - n_whole);
     s->text.len -= (size_t)s->n_cut;
@@ -127,9 +134,10 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
     const Request *r = &s->request;
     const Constraint *c = r->constraint;
     bool may_stop = s->n_generated >= r->min_tokens;
-    Str open = {r->start.open.data + s->n_spelled, r->start.open.len - s->n_spelled};
+    size_t n_spelled = s->decoded.n_spelled;
+    Str unspelled = {r->start.word.data + n_spelled, r->start.word.len - n_spelled};
 
-    if (c || !may_stop || r->ignore_eos || open.len) {
+    if (c || !may_stop || r->ignore_eos || unspelled.len) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
         if (c && !c->mask(c->arg, g->masked)) {
             error_set(&s->error, EXIT_INCOMPLETE,
@@ -137,7 +145,7 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
             return -1;
         }
         if (!may_stop || r->ignore_eos) stops_mask(&r->stops, g->tokenizer, may_stop, g->masked);
-        if (open.len) continuation_mask(g->tokenizer, open, g->masked);
+        if (unspelled.len) continuation_mask(g->tokenizer, unspelled, g->masked);
         logits = g->masked;
     }
 
@@ -161,6 +169,60 @@ static TokenLogprob *record_logprob(TokenLogprob *list, int n, const float *logi
     return list;
 }
 
+// The token that follows the first n_before tokens of a sequence: the next forced one or a sampled
+// one. Where the model would end the text, the constraint may continue it. -1 with s->error if
+// there is no token.
+static int next_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
+    const Constraint *c = s->request.constraint;
+    ForcedTokens *forced = &s->forced;
+    int token = forced->next < forced->n ? forced->tokens[forced->next++]
+                                         : sample_token(s, g, logits, n_before);
+
+    bool may_continue = c && c->replace_stop && !s->request.ignore_eos;
+    if (token < 0 || !may_continue || !tokenizer_is_stop(g->tokenizer, token)) return token;
+    return c->replace_stop(c->arg, token);
+}
+
+// Adds the latest token of the text to the loop detector, and returns true if the text has become a
+// loop that ends it. n_before: as in advance().
+static bool ends_in_loop(Sequence *s, int n_before) {
+    const Request *r = &s->request;
+    const Constraint *c = r->constraint;
+    const int *end = s->session->tokens + n_before;
+    if (!r->stops_loops || !loop_add(s->loop, end, s->n_generated - 1, s->pending)) return false;
+    return s->n_generated > r->min_tokens && (!c || c->is_free(c->arg));
+}
+
+static bool has_reached_limit(const Sequence *s, int n_before) {
+    const Request *r = &s->request;
+    return n_before >= r->max_context || (r->max_tokens >= 0 && s->n_generated >= r->max_tokens);
+}
+
+// Appends a token to the text, which a stop string, a loop or a limit may end.
+static void append_token(Sequence *s, const Generator *g, int token, int n_before) {
+    s->n_generated++;
+    s->pending = token;
+    append_text(s, g, token);
+
+    bool is_loop = ends_in_loop(s, n_before);
+    if (s->finish != FINISH_NONE) return;
+    if (is_loop)
+        s->finish = FINISH_LOOP;
+    else if (has_reached_limit(s, n_before))
+        s->finish = FINISH_LENGTH;
+}
+
+// Tells the constraint a token of the text, and asks for the next forced ones.
+static void update_constraint(Sequence *s, int token) {
+    const Constraint *c = s->request.constraint;
+    if (!c) return;
+    if (!c->accept(c->arg, token)) {
+        error_set(&s->error, EXIT_INCOMPLETE, "token %d does not fit the constraint", token);
+        s->finish = FINISH_ERROR;
+    }
+    if (s->forced.next == s->forced.n) update_forced(s);
+}
+
 // Extends a sequence of n_before tokens by the next forced token or a sampled one, and sets
 // `finish` if the text ends. `logits` may be NULL if a token is forced and no log-probabilities are
 // recorded.
@@ -169,11 +231,7 @@ static TokenLogprob *record_logprob(TokenLogprob *list, int n, const float *logi
 // values. A stop token is never fed.
 static void advance(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Request *r = &s->request;
-    int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
-                                             : sample_token(s, g, logits, n_before);
-    if (token >= 0 && r->constraint && r->constraint->replace_stop && !r->ignore_eos &&
-        tokenizer_is_stop(g->tokenizer, token))
-        token = r->constraint->replace_stop(r->constraint->arg, token);
+    int token = next_token(s, g, logits, n_before);
 
     if (token >= 0 && r->n_logprobs)
         s->logprobs = record_logprob(s->logprobs, s->n_generated, logits,
@@ -185,29 +243,8 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
-        s->n_generated++;
-        s->pending = token;
-        append_text(s, g, token);
-
-        // A loop ends the text where no constraint restricts it.
-        const int *end = s->session->tokens + n_before;
-        bool is_loop = r->stops_loops && loop_add(s->loop, end, s->n_generated - 1, token) &&
-                       s->n_generated > r->min_tokens &&
-                       (!r->constraint || r->constraint->is_free(r->constraint->arg));
-        if (s->finish == FINISH_NONE && is_loop) s->finish = FINISH_LOOP;
-
-        bool is_full = n_before >= r->max_context;
-        bool is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
-        if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
-    }
-
-    // The constraint must see every token of the text, but no stop token.
-    if (r->constraint && token >= 0 && s->stop_token < 0) {
-        if (!r->constraint->accept(r->constraint->arg, token)) {
-            error_set(&s->error, EXIT_INCOMPLETE, "token %d does not fit the constraint", token);
-            s->finish = FINISH_ERROR;
-        }
-        if (s->next_forced == s->n_forced) update_forced(s);
+        append_token(s, g, token, n_before);
+        update_constraint(s, token);
     }
 
     if (s->finish != FINISH_NONE) end_text(s);
@@ -257,11 +294,13 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     if (max > n_positions_left) max = n_positions_left;
     if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
 
-    for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
+    const ForcedTokens *forced = &s->forced;
+    for (int i = forced->next; i < forced->n && n <= max; i++) tokens[n++] = forced->tokens[i];
     s->pass.first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
-    if (n == 1 && may_draft)
-        n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                      b->n_running + b->n_lookahead, tokens + 1, max);
+    if (n == 1 && may_draft) {
+        DraftPoint at = {s->session, s->pending, s->sampler, b->n_running + b->n_lookahead};
+        n_drafted = speculation_draft(s->drafters, &at, tokens + 1, max);
+    }
     if (n_drafted && r->constraint)
         n_drafted = r->constraint->count_fitting(r->constraint->arg, tokens + 1, n_drafted);
 
@@ -284,7 +323,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     if (n > n_left) n = n_left;
 
     // The first token whose logits are needed: the one before the first scored token, or the last.
-    s->pass.first_open = s->pass.first_logits = r->n_prompt - s->n_prefilled - 1;
+    s->pass.first_generating = s->pass.first_logits = r->n_prompt - s->n_prefilled - 1;
     if (r->first_scored) s->pass.first_logits = r->first_scored - 1 - s->n_prefilled;
     if (s->pass.first_logits < 0) s->pass.first_logits = 0;
     feed_tokens(g, b, s, r->prompt + s->n_prefilled, n, n_before + n);
@@ -326,10 +365,10 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
     return b;
 }
 
-// Generates the tokens that follow the open positions of a pass, in order. Stops when the new token
-// is not the token that was fed at the next position, or when the sequence ends, and rewinds the
-// fed tokens from there on: their keys and values belong to another text. Returns the number of fed
-// tokens that remain.
+// Generates the tokens that follow those of a pass, from first_generating on, in order. Stops when
+// the new token is not the token that was fed at the next position, or when the sequence ends, and
+// rewinds the fed tokens from there on: their keys and values belong to another text. Returns the
+// number of fed tokens that remain.
 //
 //     fed       the  cat  sat  on        pending "the" and three drafts
 //     sampled   cat  sat  under          the third draft is wrong
@@ -342,7 +381,7 @@ static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     const SequencePass *p = &s->pass;
     int first = s->session->n_tokens - p->n_fed; // position of the first fed token
 
-    for (int i = p->first_open; i < p->n_fed; i++) {
+    for (int i = p->first_generating; i < p->n_fed; i++) {
         int row = p->logits_row + i - p->first_logits;
         int n_before = first + i + 1;
         advance(s, g, i < p->first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
@@ -363,7 +402,7 @@ static void score_prompt(Sequence *s, const Generator *g, const float *logits) {
     int n_vocab = g->model->config.vocab_size;
     int first = s->session->n_tokens - p->n_fed; // position of the first fed token
 
-    for (int i = p->first_logits; i < p->n_fed && i < p->first_open; i++) {
+    for (int i = p->first_logits; i < p->n_fed && i < p->first_generating; i++) {
         const float *row = logits + (size_t)(p->logits_row + i - p->first_logits) * (size_t)n_vocab;
         int token = r->prompt[first + i + 1];
         s->prompt_logprobs =
@@ -404,7 +443,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
         bool was_decoding = is_decoding(s);
         if (s->request.first_scored && !was_decoding) score_prompt(s, g, logits);
         int n_accepted = accept_tokens(s, g, logits);
-        speculation_accept(s->drafter, s->session, s->pass.first_step, n_accepted);
+        speculation_accept(s->drafters, s->session, s->pass.first_step, n_accepted);
         if (s->pass.n_drafted) g->n_accepted += (uint64_t)n_accepted - 1;
         if (was_decoding) {
             g->n_decode += (uint64_t)n_accepted;

@@ -59,12 +59,12 @@ typedef struct {
 } Constraint;
 
 // The beginning of an answer that is not generated. Its tokens are the last ones of the prompt,
-// except for those of its last word, `open`: the first generated tokens spell it, so that its
-// tokenization is that of the whole word. It is not part of the generated text.
+// except for those of its last word: the first generated tokens spell it, so that its tokenization
+// is that of the whole word. It is not part of the generated text.
 typedef struct {
     Str all;      // the beginning, behind the space that the template puts before an answer
     Str text;     // without that space; empty: none
-    Str open;     // its last word
+    Str word;     // its last word
     int n_tokens; // of the prompt
 } AnswerStart;
 
@@ -108,17 +108,31 @@ typedef struct {
 typedef struct {
     int n_fed, n_drafted; // tokens in the pass; of these, draft tokens
     int first_step;       // index of the first fed token among those of all sequences
-    int first_open;       // first token whose successor is not known before the pass
+    int first_generating; // first token after which one is generated; one of the prompt follows
+                          // those before it
     int first_logits;     // first token whose logits are computed
     int logits_row;       // index of that token's row in the logits of the pass
 } SequencePass;
+
+// Tokens that the constraint requires next.
+typedef struct {
+    int tokens[GENERATE_LOOKAHEAD];
+    int next, n; // tokens[next .. n) are not in the text yet
+} ForcedTokens;
+
+// State of the conversion of tokens to text.
+typedef struct {
+    size_t n_emitted; // bytes of the text that were passed to emit
+    size_t n_spelled; // bytes of request.start.word that the tokens have spelled
+    bool drops_space; // the next token's leading space is not part of the text
+} TextState;
 
 // A running request. The results are valid once `finish` is set.
 typedef struct {
     Request request;
     Session *session; // KV cache and tokens
     Sampler *sampler;
-    Drafter *drafter; // NULL: no speculation
+    Drafters *drafters; // NULL: no speculation
 
     // Prefill
     int n_reused;     // prompt tokens that were in the session at the start
@@ -127,23 +141,20 @@ typedef struct {
     int n_stored;     // pages of the session that are in the prefix cache or were offered to it
 
     // Decoding
-    int pending;                    // last token of the text, not yet in the KV cache
-    int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires next
-    int next_forced, n_forced;      // forced[next_forced .. n_forced) are not in the text yet
+    int pending; // last token of the text, not yet in the KV cache
+    ForcedTokens forced;
+    TextState decoded;
+    int loop[LOOP_PERIOD]; // state of loop_add()
 
     SequencePass pass; // this sequence's part of the current forward pass
 
     // Results
     Finish finish;
     Error error;                    // of FINISH_ERROR
-    int loop[LOOP_PERIOD];          // state of loop_add()
     int n_generated;                // tokens of the text, without a stop token
     int stop_token;                 // the token that ended the text, or -1
     Buffer text;                    // the text so far, without a stop string
     int n_cut;                      // bytes of an incomplete character that the end of it has lost
-    size_t n_emitted;               // bytes of the text that were passed to emit
-    size_t n_spelled;               // bytes of request.start.open that the tokens have spelled
-    bool drop_space;                // the next token's leading space is not part of the text
     TokenLogprob *logprobs;         // (n_generated), then that of the stop token, if any; or NULL
     int n_scored;                   // prompt tokens with a log-probability
     TokenLogprob *prompt_logprobs;  // (n_scored), from Request.first_scored on
@@ -152,7 +163,7 @@ typedef struct {
 
 // State that all sequences share.
 typedef struct {
-    Model *model;
+    const Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
     int chunk_size;           // prompt tokens per forward pass
@@ -170,7 +181,8 @@ typedef struct {
 
 // chunk_size: prompt tokens per forward pass, 0 for the default; max_logits: rows of logits per
 // pass, at least the largest batch. The caller may then set `cache` and `speculation`.
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int max_logits);
+void generator_init(Generator *g, const Model *m, const Tokenizer *t, int chunk_size,
+                    int max_logits);
 
 // Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);

@@ -181,7 +181,7 @@ static void prompt_lookup(void) {
                                    .repeat_last_n = -1,
                                    .dry = dry_options(0.4f * (float)(i % 2)),
                                    .seed = 3};
-        Speculation *speculation = speculation_new(&model, NULL, true, 0, NULL);
+        Speculation *speculation = speculation_new(&model, NULL, NULL, true, NULL);
         compare(&r, (TestConstraint){0}, 2, speculation);
         free(speculation);
     }
@@ -203,7 +203,7 @@ static void draft_model(void) {
                  .ignore_eos = true};
 
     static Speculation *speculation; // never freed, as in the program
-    speculation = speculation_new(&model, &model, false, 0, NULL);
+    speculation = speculation_new(&model, NULL, &model, false, NULL);
 
     for (int i = 0; i < 3; i++) {
         r.sample = (SampleOptions){.temp = 0.5f * (float)i,

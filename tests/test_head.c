@@ -3,7 +3,7 @@
 #include "tests/test.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "generate/speculate/draft.h"
+#include "generate/speculate/head.h"
 #include "model/load.h"
 
 #include <stdio.h>
@@ -63,44 +63,45 @@ static void compare_row(const char *head, const char *what, const float *found,
 }
 
 // Runs n pairs in one pass; returns the logits of the last one.
-static const float *run_pairs(DraftHead *e, Workspace *ws, Session *s, const int *tokens, int n,
+static const float *run_pairs(DraftHead *head, Session *s, const int *tokens, int n,
                               bool has_features) {
     Error err;
-    e->has_features = has_features;
-    if (workspace_feed(ws, s, tokens, n, n - 1, &err) < n) die_error(&err);
-    return model_forward(e->model, ws, 0);
+    head->has_features = has_features;
+    if (workspace_feed(head->workspace, s, tokens, n, n - 1, &err) < n) die_error(&err);
+    return model_forward(&head->model, head->workspace, 0);
 }
 
 // Every row of the golden files: g of all positions in one pass, then one pair at a time.
-static void compare_rows(DraftHead *e, Workspace *ws, const char *head, const int *prompt,
-                         int n_prompt, const Json *golden) {
-    Buffer logits = read_bytes(head, ".logits.f32"), g = read_bytes(head, ".g.f32");
-    Buffer hidden = read_bytes(head, ".h.f32");
+static void compare_rows(DraftHead *head, const char *name, const int *prompt, int n_prompt,
+                         const Json *golden) {
+    Buffer logits = read_bytes(name, ".logits.f32"), g = read_bytes(name, ".g.f32");
+    Buffer hidden = read_bytes(name, ".h.f32");
     const Json *drafted = json_get(golden, "drafted")->child;
-    int last = (int)json_get(golden, "last")->number, dim = e->model->config.dim, token = 0;
-    size_t n = (size_t)e->fc.cols;
-    Session *s = session_new(&e->model->kv);
+    int last = (int)json_get(golden, "last")->number, dim = head->model.config.dim, token = 0;
+    size_t n = (size_t)head->fc.cols;
+    Session *s = session_new(&head->model.kv);
 
     // Row 0 of g is x after the pass, so the rows are moved by one.
-    memcpy(e->features + n, e->target_rows, (size_t)n_prompt * n * sizeof(float));
-    run_pairs(e, ws, s, prompt, n_prompt, true);
-    for (int i = 0; i < n_prompt - 1; i++) compare_row(head, "g", e->g + (i + 1) * dim, &g, i, dim);
+    memcpy(head->features + n, head->target_rows, (size_t)n_prompt * n * sizeof(float));
+    run_pairs(head, s, prompt, n_prompt, true);
+    for (int i = 0; i < n_prompt - 1; i++)
+        compare_row(name, "g", head->g + (i + 1) * dim, &g, i, dim);
     session_rewind(s, 0);
 
     for (int i = 0; i < n_prompt + N_STEPS - 1; i++) {
         bool has_features = i < n_prompt;
         if (has_features) {
             token = i + 1 < n_prompt ? prompt[i + 1] : last;
-            memcpy(e->features, e->target_rows + (size_t)i * n, n * sizeof(float));
+            memcpy(head->features, head->target_rows + (size_t)i * n, n * sizeof(float));
         }
-        const float *row = run_pairs(e, ws, s, &token, 1, has_features);
-        compare_row(head, "logits", row, &logits, i, e->model->output.rows);
+        const float *row = run_pairs(head, s, &token, 1, has_features);
+        compare_row(name, "logits", row, &logits, i, head->model.output.rows);
         if (i < n_prompt - 1) continue;
 
         int step = i - n_prompt + 1;
-        compare_row(head, "x", e->g, &hidden, step, dim);
-        token = logits_argmax(head_logits(e, row), e->model->config.vocab_size);
-        CHECK(drafted && token == (int)drafted->number, "%s: draft %d: token %d", head, step,
+        compare_row(name, "x", head->g, &hidden, step, dim);
+        token = logits_argmax(head_logits(head, row), head->model.config.vocab_size);
+        CHECK(drafted && token == (int)drafted->number, "%s: draft %d: token %d", name, step,
               token);
         drafted = drafted ? drafted->next : NULL;
     }
@@ -113,33 +114,35 @@ static void compare_rows(DraftHead *e, Workspace *ws, const char *head, const in
 
 // Greedy generation with up to five drafts per pass: the text, and the numbers of passes, drafts
 // and accepted drafts.
-static void compare_generation(DraftModel *d, const Model *target, Workspace *ws, const char *head,
-                               const int *prompt, int n_prompt, const Json *golden) {
+static void compare_generation(DraftHead *head, Workspace *ws, const char *name, const int *prompt,
+                               int n_prompt, const Json *golden) {
     const Json *expected = json_get(golden, "ids")->child;
     int n_tokens = (int)json_get(golden, "n")->number;
     int counts[3] = {0}; // passes, drafts, accepted
     static const char *const names[] = {"rounds", "drafted", "accepted"};
     SampleOptions greedy = {.top_p = 1, .repeat_penalty = 1};
+    const Model *target = head->target;
     Sampler *sampler = sampler_new(&greedy, target->config.vocab_size);
     Session *s = session_new(&target->kv);
-    HeadState state = {0};
+    Drafter d = head_begin(head, &greedy);
 
     int pending = feed_target(target, ws, s, prompt, n_prompt, NULL), n = 0;
-    head_keep(d->head, &state, 0, 0, n_prompt);
-    CHECK(expected && pending == (int)expected->number, "%s: token %d", head, pending);
+    d.accept(d.arg, s, 0, n_prompt);
+    CHECK(expected && pending == (int)expected->number, "%s: token %d", name, pending);
     for (n = 1; n < n_tokens;) {
         int tokens[1 + N_STEPS] = {pending}, after[1 + N_STEPS], n_kept = 1;
         int n_left = n_tokens - n - 1;
-        int n_drafted = draft_generate(d, &state, sampler, sampler, s, pending, tokens + 1,
-                                       n_left < N_STEPS ? n_left : N_STEPS);
+        DraftPoint at = {s, pending, sampler, 1};
+        int n_drafted =
+            n_left ? d.draft(d.arg, &at, tokens + 1, n_left < N_STEPS ? n_left : N_STEPS) : 0;
         feed_target(target, ws, s, tokens, 1 + n_drafted, after);
         while (n_kept <= n_drafted && tokens[n_kept] == after[n_kept - 1]) n_kept++;
         session_rewind(s, s->n_tokens - (1 + n_drafted - n_kept));
-        head_keep(d->head, &state, s->n_tokens - n_kept, 0, n_kept);
+        d.accept(d.arg, s, 0, n_kept);
 
         for (int i = 0; i < n_kept; i++, n++) {
             expected = expected ? expected->next : NULL;
-            CHECK(expected && after[i] == (int)expected->number, "%s: token %d: %d", head, n,
+            CHECK(expected && after[i] == (int)expected->number, "%s: token %d: %d", name, n,
                   after[i]);
         }
         pending = after[n_kept - 1];
@@ -149,10 +152,9 @@ static void compare_generation(DraftModel *d, const Model *target, Workspace *ws
     }
 
     for (int i = 0; i < 3; i++)
-        CHECK(counts[i] == (int)json_get(golden, names[i])->number, "%s: %s: %d", head, names[i],
+        CHECK(counts[i] == (int)json_get(golden, names[i])->number, "%s: %s: %d", name, names[i],
               counts[i]);
-    session_free(state.session);
-    free(state.features);
+    d.free(d.arg);
     session_free(s);
     sampler_free(sampler);
 }
@@ -160,7 +162,6 @@ static void compare_generation(DraftModel *d, const Model *target, Workspace *ws
 static void golden_heads(void) {
     static const char *const heads[] = {"head-random", "head-own", "head-apt"};
     static Model target, models[3]; // heads are not freed, as in the program
-    static DraftModel *drafters[3];
     static DraftHead *opened[3];
     JsonDoc doc = {0};
     Error err;
@@ -181,20 +182,15 @@ static void golden_heads(void) {
     const Json *golden = json_get(doc.root, "cases")->child;
     for (int i = 0; i < 3; i++, golden = golden->next) {
         open_or_fail(&models[i], heads[i]);
-        DraftHead *e = opened[i] = head_new(&models[i], &target, 64, &err);
-        if (!e) die_error(&err);
-        Workspace *head_ws = workspace_new(&models[i], 64, 1);
+        DraftHead *head = opened[i] = head_new(&models[i], &target, ws, &err);
+        if (!head) die_error(&err);
 
         Session *s = session_new(&target.kv);
         int last = feed_target(&target, ws, s, prompt, n_prompt, NULL);
         CHECK(last == (int)json_get(golden, "last")->number, "%s: last %d", heads[i], last);
         session_free(s);
-        compare_rows(e, head_ws, heads[i], prompt, n_prompt, golden);
-        workspace_free(head_ws);
-
-        drafters[i] = draft_new(&models[i], &target, 64, &err);
-        compare_generation(drafters[i], &target, ws, heads[i], prompt, n_prompt,
-                           json_get(golden, "generate"));
+        compare_rows(head, heads[i], prompt, n_prompt, golden);
+        compare_generation(head, ws, heads[i], prompt, n_prompt, json_get(golden, "generate"));
     }
 
     workspace_free(ws);

@@ -6,43 +6,69 @@
 
 #include <string.h>
 
-static void drafts(void) {
-    PromptLookup *l = lookup_new();
-    int out[LOOKUP_MAX_DRAFT];
-    float p_accept[LOOKUP_MAX_DRAFT], p_before;
-    static const int text[] = {1, 2, 3, 4, 5, 6, 7, 9, 9, 3, 4, 5, 8, 8, 2, 3, 4};
+enum { MAX = SPECULATE_MAX_DRAFT };
 
-    CHECK(lookup_draft(l, out, p_accept) == 0, "draft of an empty sequence");
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
-        lookup_append(l, text[i]);
-        if (i == 12) CHECK(lookup_draft(l, out, p_accept) == 0, "3 tokens without a match");
+// A sequence whose last token is pending, and its drafter.
+typedef struct {
+    Drafter drafter;
+    Session session;
+    int tokens[100100];
+    int out[MAX];
+    float p_accept[MAX];
+} Text;
+
+static void append(Text *t, int token) {
+    t->tokens[t->session.n_tokens++] = token;
+    t->drafter.accept(t->drafter.arg, &t->session, 0, 1);
+}
+
+// Drafts what follows the sequence and one more token.
+static int draft(Text *t, int pending) {
+    DraftPoint at = {.session = &t->session, .pending = pending};
+    double sec = 1;
+    int n = t->drafter.estimate(t->drafter.arg, &at, t->p_accept, MAX, &sec);
+    CHECK(sec == 0, "%g seconds per draft", sec);
+    return t->drafter.draft(t->drafter.arg, &at, t->out, n);
+}
+
+static void drafts(void) {
+    static Text t;
+    static const int text[] = {1, 2, 3, 4, 5, 6, 7, 9, 9, 3, 4, 5, 8, 8, 2, 3, 4};
+    enum { N = sizeof text / sizeof *text };
+    t.drafter = lookup_begin();
+    t.session.tokens = t.tokens;
+
+    for (int i = 0; i < N; i++) {
+        int n = i == 0 || i == 12 || i == N - 1 ? draft(&t, text[i]) : 0;
+        CHECK(n == (i == N - 1 ? MAX : 0), "%d drafts after %d tokens", n, i + 1);
+        append(&t, text[i]);
     }
 
     // 2 3 4 was followed by 5 6 7 9 9 3 4 5 8 8 2 3 4; from there the draft continues with itself.
-    CHECK(lookup_draft(l, out, p_accept) == LOOKUP_MAX_DRAFT, "no draft");
-    CHECK(!memcmp(out, text + 4, 13 * sizeof *out) && !memcmp(out + 13, text + 4, 10 * sizeof *out),
-          "%d %d %d", out[0], out[1], out[2]);
-    CHECK(p_accept[0] < p_accept[4] && p_accept[LOOKUP_MAX_DRAFT - 1] < 1,
+    CHECK(!memcmp(t.out, text + 4, 13 * sizeof *t.out) &&
+              !memcmp(t.out + 13, text + 4, 10 * sizeof *t.out),
+          "%d %d %d", t.out[0], t.out[1], t.out[2]);
+    CHECK(t.p_accept[0] < t.p_accept[4] && t.p_accept[MAX - 1] < 1,
           "longer matches do not have a higher rate");
 
     // A wrong draft lowers the acceptance rate.
-    p_before = p_accept[0];
-    lookup_append(l, 100);
-    for (int i = 0; i < 2; i++)
-        for (int k = 2; k < 5; k++) lookup_append(l, k);
-    CHECK(lookup_draft(l, out, p_accept) && p_accept[0] < p_before && out[0] == 2,
+    float p_before = t.p_accept[0];
+    append(&t, 100);
+    for (int i = 0; i < 5; i++) append(&t, 2 + i % 3);
+    CHECK(draft(&t, 4) == MAX && t.p_accept[0] < p_before && t.out[0] == 2,
           "a wrong draft does not lower the rate");
+    append(&t, 4);
 
     // Random tokens, then a period of 7: both must be fast.
     for (uint64_t i = 0, seed = 4; i < 100000; i++) {
-        lookup_append(l, i < 50000 ? (int)(test_random(&seed) % 50) : (int)i % 7);
-        int n = lookup_draft(l, out, p_accept);
+        int token = i < 50000 ? (int)(test_random(&seed) % 50) : (int)i % 7;
+        int n = draft(&t, token);
         int expected = (int)(i + 1) % 7;
-        if (i > 50100)
-            CHECK(n == LOOKUP_MAX_DRAFT && out[0] == expected, "period of 7 at %d", (int)i);
+        if (i > 50100) CHECK(n == MAX && t.out[0] == expected, "period of 7 at %d", (int)i);
+        append(&t, token);
     }
 
-    lookup_free(l);
+    t.drafter.free(t.drafter.arg);
 }
 
 static void draft_lengths(void) {

@@ -1,5 +1,6 @@
 // base/: errors, checked sizes, strings, UTF-8, numbers as text.
 #include "tests/test.h"
+#include "base/unicode.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -102,7 +103,24 @@ static void substrings(void) {
     }
 }
 
+// As str.rstrip() of Python; bytes that are not UTF-8 are no white space.
+static void white_space(void) {
+    static const struct {
+        const char *text;
+        size_t n;
+    } cases[] = {{"", 0},          {"a", 1},
+                 {" a \t\r\n", 2}, {"a\xc2\xa0\xe3\x80\x80\xc2\x85", 1},
+                 {" \x1c\x1f", 0}, {"a\xe2\x80\x8b ", 4},
+                 {"\x80 ", 1},     {"\x80\x80", 2}};
+    unicode_init();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Str s = unicode_strip_end(str_of(cases[i].text));
+        CHECK(s.len == cases[i].n, "case %zu: %zu bytes", i, s.len);
+    }
+}
+
 void test_text(void) {
+    test_case("text: white space", white_space);
     test_case("text: substrings", substrings);
     test_case("text: checked sizes", checked_sizes);
     test_case("text: UTF-8", utf8);

@@ -145,9 +145,8 @@ uint32_t text_code(Text c) {
 
 // True if text_strip() removes the character c.
 static bool is_stripped(Text c, Text chars) {
-    uint32_t code = text_code(c);
     if (chars.data) return str_find(text_str(chars), text_str(c)) != SIZE_MAX;
-    return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
+    return unicode_is_space(text_code(c));
 }
 
 Text text_strip(Text t, Text chars, bool left, bool right) {

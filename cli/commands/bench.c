@@ -185,8 +185,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     free(sec);
 }
 
-// Generates n tokens greedily, with draft tokens. The hook of a draft head is in a copy of the
-// model, so it does not slow other tests.
+// Generates n tokens greedily, with draft tokens.
 static void bench_drafts(Bench *b, int n) {
     static Pipeline p;
     static Generator opened;

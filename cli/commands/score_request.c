@@ -1,7 +1,7 @@
 // Parses requests of score and encodes their items: score_record_parse().
 // Order: encoding of an item, items of each kind, fields, records.
 #include "cli/commands/score_record.h"
-#include "chat/jinja/jinja_value.h" // strips white space as Python does
+#include "base/unicode.h"
 #include "cli/request.h"
 
 enum { MAX_ITEMS = 1024 }; // of a request
@@ -130,7 +130,7 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
                          Error *err) {
     ScoreRequest *score = r->score;
     Str text = context->text;
-    size_t n_text = text_strip((Text){text.data, NULL, text.len}, WHITE_SPACE, false, true).len;
+    size_t n_text = unicode_strip_end(text).len;
     int first = INT_MAX;
     Error unused;
 

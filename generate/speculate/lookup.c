@@ -12,44 +12,22 @@
 // nothing.
 #include "generate/speculate/lookup.h"
 #include "base/hash.h"
-#include "base/text.h"
+#include "base/memory.h"
 
 enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
 
-struct PromptLookup {
+typedef struct {
     int *tokens;   // (n) the sequence
     int *previous; // (n) previous position in the same hash bucket, or -1; unset before position 2
     int *heads;    // (cap) latest position of each hash bucket, or -1
     int n, cap;    // cap: a power of two
-    int draft[LOOKUP_MAX_DRAFT]; // the latest draft
-    int n_draft;                 // 0: none, or it was wrong
-    int n_checked;               // tokens of the draft that the sequence has repeated so far
-    int n_match;                 // length of the match before the draft
+    int draft[SPECULATE_MAX_DRAFT]; // the latest draft
+    int n_draft;                    // 0: none, or it was wrong
+    int n_checked;                  // tokens of the draft that the sequence has repeated so far
+    int n_match;                    // length of the match before the draft
     // Exponentially decayed counts per class; n_right / n_seen is the acceptance rate.
     float n_right[N_CLASSES], n_seen[N_CLASSES];
-};
-
-PromptLookup *lookup_new(void) {
-    // Initial rates, with the weight of four observed tokens. They are typical of repetitive text.
-    // With lower ones, drafts would never be tried.
-    static const float prior_rate[N_CLASSES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
-    PromptLookup *l = xalloc(1, sizeof *l);
-    for (int i = 0; i < N_CLASSES; i++) {
-        l->n_seen[i] = 4;
-        l->n_right[i] = 4 * prior_rate[i];
-    }
-    return l;
-}
-
-void lookup_free(PromptLookup *l) {
-    if (!l) return;
-    free(l->tokens);
-    free(l->previous);
-    free(l->heads);
-    free(l);
-}
-
-int lookup_n_tokens(const PromptLookup *l) { return l->n; }
+} PromptLookup;
 
 // Class of a match: 3, 4, 5 to 6, 7 to 10, or more tokens.
 static int match_class(int n_match) {
@@ -77,7 +55,9 @@ static void index_grow(PromptLookup *l) {
     for (int i = 0; i < l->n; i++) index_position(l, i);
 }
 
-void lookup_append(PromptLookup *l, int token) {
+// Appends a token of the sequence. If the latest draft predicted a token for this position, updates
+// the acceptance rate.
+static void append(PromptLookup *l, int token) {
     if (l->n_checked < l->n_draft) {
         int class = match_class(l->n_match + l->n_checked);
         bool is_right = l->draft[l->n_checked++] == token;
@@ -90,13 +70,13 @@ void lookup_append(PromptLookup *l, int token) {
     index_position(l, l->n - 1);
 }
 
-int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
+// Finds the longest earlier match for the end of the sequence, and sets n_match. Returns its last
+// position, or -1. Of equal lengths, the latest wins.
+static int find_match(PromptLookup *l) {
     int best = -1, last = l->n - 1;
-    l->n_draft = l->n_checked = l->n_match = 0;
-    if (l->n <= LOOKUP_MIN_MATCH) return 0;
+    l->n_match = 0;
+    if (l->n <= LOOKUP_MIN_MATCH) return -1;
 
-    // Find the longest earlier match for the end of the sequence. Of equal lengths, the latest
-    // wins.
     int at = l->previous[last];
     for (int i = 0; at >= 0 && i < MAX_CANDIDATES; at = l->previous[at], i++) {
         int n = 0; // tokens up to `at` that equal the last ones
@@ -106,19 +86,67 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
             l->n_match = n;
         }
     }
+    return best;
+}
 
-    if (best < 0) return 0;
+// Finds the whole draft: its acceptance rates depend on the match, and reading it costs nothing.
+static int lookup_estimate(void *arg, const DraftPoint *at, float *p_accept, int max,
+                           double *sec_per_draft) {
+    PromptLookup *l = arg;
+    *sec_per_draft = 0;
+
+    // After an interrupted pass, the index already has the pending token.
+    if (l->n == at->session->n_tokens) append(l, at->pending);
+
+    l->n_draft = l->n_checked = 0;
+    int match = find_match(l);
+    if (match < 0) return 0;
 
     // The draft is the tokens that follow the match.
-    for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
-        int from = best + 1 + i; // after the end of the sequence, the draft repeats itself
-        l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
-        out[i] = l->draft[i];
+    for (int i = 0; i < SPECULATE_MAX_DRAFT; i++) {
+        int from = match + 1 + i; // after the end of the sequence, the draft repeats itself
+        l->draft[i] = from < l->n ? l->tokens[from] : l->draft[from - l->n];
+    }
+    l->n_draft = SPECULATE_MAX_DRAFT;
 
+    int n = max < l->n_draft ? max : l->n_draft;
+    for (int i = 0; i < n; i++) {
         int class = match_class(l->n_match + i);
         p_accept[i] = l->n_right[class] / l->n_seen[class];
     }
+    return n;
+}
 
-    l->n_draft = LOOKUP_MAX_DRAFT;
-    return l->n_draft;
+static int lookup_draft(void *arg, const DraftPoint *at, int *out, int n) {
+    const PromptLookup *l = arg;
+    (void)at;
+    memcpy(out, l->draft, (size_t)n * sizeof *out);
+    return n;
+}
+
+static void lookup_accept(void *arg, const Session *session, int row, int n) {
+    PromptLookup *l = arg;
+    (void)row;
+    (void)n;
+    while (l->n < session->n_tokens) append(l, session->tokens[l->n]);
+}
+
+static void lookup_free(void *arg) {
+    PromptLookup *l = arg;
+    free(l->tokens);
+    free(l->previous);
+    free(l->heads);
+    free(l);
+}
+
+Drafter lookup_begin(void) {
+    // Initial rates, with the weight of four observed tokens. They are typical of repetitive text.
+    // With lower ones, drafts would never be tried.
+    static const float prior_rate[N_CLASSES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
+    PromptLookup *l = xalloc(1, sizeof *l);
+    for (int i = 0; i < N_CLASSES; i++) {
+        l->n_seen[i] = 4;
+        l->n_right[i] = 4 * prior_rate[i];
+    }
+    return (Drafter){lookup_estimate, lookup_draft, lookup_accept, lookup_free, l};
 }

@@ -3,21 +3,10 @@
 // repeats itself or its prompt: summaries, edits of code, structured answers.
 #pragma once
 
-enum {
-    LOOKUP_MIN_MATCH = 3, // fewest tokens that must match
-    LOOKUP_MAX_DRAFT = 23
-};
+#include "generate/speculate/drafter.h"
 
-// The tokens of one sequence, indexed by their n-grams.
-typedef struct PromptLookup PromptLookup;
-PromptLookup *lookup_new(void);
-void lookup_free(PromptLookup *l);
+enum { LOOKUP_MIN_MATCH = 3 }; // fewest tokens that must match
 
-int lookup_n_tokens(const PromptLookup *l);
-// Appends a token of the sequence. If the latest draft predicted a token for this position, updates
-// the acceptance rate.
-void lookup_append(PromptLookup *l, int token);
-// Drafts the tokens that followed the longest earlier occurrence of the last LOOKUP_MIN_MATCH or
-// more tokens (of equally long ones the latest). Writes them into out (LOOKUP_MAX_DRAFT) and their
-// acceptance rates into p_accept (LOOKUP_MAX_DRAFT). Returns their number: all or none.
-int lookup_draft(PromptLookup *l, int *out, float *p_accept);
+// A drafter for a sequence. It drafts the tokens that followed the longest earlier occurrence of
+// the last LOOKUP_MIN_MATCH or more tokens (of equally long ones the latest).
+Drafter lookup_begin(void);

@@ -4,16 +4,12 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-Speculation *speculation_new(Model *m, Model *draft, bool has_lookup, int max_steps, Error *err) {
+Speculation *speculation_new(const Model *m, Workspace *ws, const Model *draft, bool has_lookup,
+                             Error *err) {
     return NULL;
 }
-Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
-    return NULL;
-}
-void speculation_end(Drafter *d) {}
-int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
-                      int n_base, int *out, int max) {
-    return 0;
-}
-void speculation_accept(Drafter *d, const Session *session, int row, int n) {}
+Drafters *speculation_begin(Speculation *sp, const SampleOptions *options) { return NULL; }
+void speculation_end(Drafters *d) {}
+int speculation_draft(Drafters *d, const DraftPoint *at, int *out, int max) { return 0; }
+void speculation_accept(Drafters *d, const Session *session, int row, int n) {}
 void speculation_record_pass(Speculation *sp, int n, double sec) {}
