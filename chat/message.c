@@ -65,7 +65,8 @@ bool message_put_arguments(Buffer *out, const Json *v) {
     return is_empty || is_object;
 }
 
-bool message_read(const Json *object, Message *out, Error *err) {
+// Checks the kinds of the members. False with err if one is missing or has another kind.
+static bool check_members(const Json *object, Error *err) {
     const Json *role = json_get_string(object, "role");
     const Json *content = json_get_value(object, "content");
     const Json *calls = json_get_value(object, "tool_calls");
@@ -85,7 +86,15 @@ bool message_read(const Json *object, Message *out, Error *err) {
     bool has_calls = calls && calls->n_items;
     if (content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
+    return true;
+}
 
+bool message_read(const Json *object, Message *out, Error *err) {
+    if (!check_members(object, err)) return false;
+    const Json *role = json_get_string(object, "role");
+    const Json *content = json_get_value(object, "content");
+    const Json *calls = json_get_value(object, "tool_calls");
+    bool has_calls = calls && calls->n_items;
     Buffer json = {0}, text = {0};
     if (content && !read_content(content, &text, err)) {
         buffer_free(&text);

@@ -74,43 +74,50 @@ static size_t bracketed_length(Str s) {
     return 0;
 }
 
+// A call of an offered tool: an object with a name and, as KEY, an object of arguments.
+static bool take_call(const CallReader *c, const Json *call) {
+    const Json *name = json_get_string(call, "name");
+    const Json *args = json_get(call, c->form ? c->form->key : "arguments");
+    if (!args && !c->form) args = json_get(call, "parameters");
+    bool is_call = name && args && args->kind == JSON_OBJECT && is_offered(c, name->string);
+    if (!is_call) return false;
+
+    Buffer text = {0};
+    json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
+    add_tool_call(c->reply, name->string, &text);
+    return true;
+}
+
+// A call, or an array of calls, as the form says.
+static bool take_call_or_list(const CallReader *c, const Json *root) {
+    bool is_list = root->kind == JSON_ARRAY;
+    if (c->form && c->form->is_list != is_list) return false;
+    if (!is_list) return take_call(c, root);
+
+    for (const Json *call = root->child; call; call = call->next)
+        if (!take_call(c, call)) return false;
+    return true;
+}
+
 // Objects {"name": ..., KEY: {...}}, or an array of them, as the form says; separated by white
 // space or semicolons. They must fill s, and call offered tools.
 static bool take_objects(const CallReader *c, Str s) {
-    Reply *r = c->reply;
     JsonDoc doc = {.keeps_last = true}; // an open object may repeat a name
     bool ok = true;
-    int n = r->n_calls;
+    int n = c->reply->n_calls;
 
-    for (;;) {
+    while (ok) {
         while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
         if (!s.len) break;
 
         size_t len = *s.data == '{' || *s.data == '[' ? bracketed_length(s) : 0;
-        if (!len || !json_parse(&doc, s.data, len, &(Error){0})) ok = false;
-        if (!ok) break;
-
-        bool is_list = doc.root->kind == JSON_ARRAY;
-        ok = !c->form || c->form->is_list == is_list;
-        const Json *call = is_list ? doc.root->child : doc.root;
-        for (; ok && call; call = call->next) {
-            const Json *name = json_get_string(call, "name");
-            const Json *args = json_get(call, c->form ? c->form->key : "arguments");
-            if (!args && !c->form) args = json_get(call, "parameters");
-            ok = name && args && args->kind == JSON_OBJECT && is_offered(c, name->string);
-            if (!ok) break;
-
-            Buffer text = {0};
-            json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
-            add_tool_call(r, name->string, &text);
-        }
-
+        ok = len && json_parse(&doc, s.data, len, &(Error){0}) && take_call_or_list(c, doc.root);
         s = skip(s, len);
     }
     json_free(&doc);
 
-    ok = ok && r->n_calls > n;
-    if (!ok) drop_calls(r);
+    ok = ok && c->reply->n_calls > n;
+    if (!ok) drop_calls(c->reply);
     return ok;
 }
 
@@ -121,47 +128,54 @@ static size_t word_length(Str s, const char *more) {
     return n;
 }
 
+// Writes KEY=JSON, at the beginning of `rest`, as a member, and removes it with the comma behind
+// it. Only brackets and quotes of the value are checked.
+static bool write_python_argument(JsonWriter *w, Str *rest) {
+    size_t key = word_length(*rest, "_");
+    if (!key || key == rest->len || rest->data[key] != '=') return false;
+    json_write_key(w, (Str){rest->data, key});
+    *rest = skip(*rest, key + 1);
+
+    size_t n = 0;
+    if (rest->len && memchr("\"[{", *rest->data, 3))
+        n = bracketed_length(*rest);
+    else
+        while (n < rest->len && rest->data[n] != ',') n++;
+    if (!n || memchr(rest->data, 0, n)) return false;
+    json_write_format(w, NULL, "%.*s", (int)n, rest->data);
+
+    *rest = content_strip(skip(*rest, n));
+    if (!rest->len) return true;
+    if (*rest->data != ',') return false;
+    *rest = skip(*rest, 1);
+    return true;
+}
+
 // NAME.call(KEY=JSON, ...), the form in which Llama 3.1 calls its built-in tools. It must fill s.
 static bool take_python_call(const CallReader *c, Str s) {
     size_t n = find_tag(s, ".call(");
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
         return false;
 
-    // The KEY=JSON arguments become members of an object.
-    Str rest = {s.data + n + 6, s.len - n - 7};
-    bool ok = true;
+    // The arguments become members of an object.
+    Str name = {s.data, n};
+    Str rest = content_strip((Str){s.data + n + 6, s.len - n - 7});
     Buffer text = {0};
     JsonWriter w = json_object(&text);
-    while (ok && (rest = content_strip(rest)).len) {
-        size_t key = word_length(rest, "_");
-        ok = key && key < rest.len && rest.data[key] == '=';
-        if (!ok) break;
-        json_write_key(&w, (Str){rest.data, key});
-        rest = skip(rest, key + 1);
-
-        size_t value = 0;
-        if (rest.len && memchr("\"[{", *rest.data, 3))
-            value = bracketed_length(rest);
-        else
-            while (value < rest.len && rest.data[value] != ',') value++;
-        ok = value && !memchr(rest.data, 0, value);
-        if (!ok) break;
-        json_write_format(&w, NULL, "%.*s", (int)value, rest.data);
-
-        rest = content_strip(skip(rest, value));
-        ok = !rest.len || *rest.data == ',';
-        if (rest.len) rest = skip(rest, 1);
+    bool ok = is_offered(c, name);
+    while (ok && rest.len) {
+        ok = write_python_argument(&w, &rest);
+        rest = content_strip(rest);
     }
+    json_end_object(&w);
 
     // If a value is not valid JSON, the text is not a call.
-    json_end_object(&w);
     JsonDoc doc = {0};
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
     json_free(&doc);
 
-    ok = ok && is_offered(c, (Str){s.data, n});
     if (ok)
-        add_tool_call(c->reply, (Str){s.data, n}, &text);
+        add_tool_call(c->reply, name, &text);
     else
         buffer_free(&text);
     return ok;
@@ -225,39 +239,52 @@ static bool select_form(CallReader *c, const Template *tpl, const char *opener) 
     return c->form || !tpl->n_call_forms;
 }
 
+// Adds the calls after the tag at `at`, if the template has this form.
+static void take_tagged(CallReader *c, const Template *tpl, Str s, size_t at, const char *tag) {
+    if (!select_form(c, tpl, tag)) return;
+    s = skip(s, at + strlen(tag));
+    if (tag == python_tag)
+        take_python(c, s);
+    else
+        take_objects(c, s);
+}
+
 // Adds the calls of a stripped reply without its reasoning. Returns the length of the text before
 // them, if it has any.
 static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
     const Reply *r = c->reply;
-    size_t n_before = 0, python = find_opener(s, python_tag), list = find_opener(s, tool_calls_tag);
-
-    if (c->tools && select_form(c, tpl, "<tool_call>")) n_before = take_blocks(c, s);
-    if (r->n_calls) return n_before;
-    if (c->tools && str_begins_with(s, "{") && select_form(c, tpl, "{\"name\"") &&
-        take_objects(c, s))
-        return 0;
+    size_t python = find_opener(s, python_tag);
 
     // Without tools, only the tag of the built-in tools, at the beginning, is a call.
-    bool is_python = python != SIZE_MAX && (c->tools || !python);
-    if (is_python && select_form(c, tpl, python_tag))
-        take_python(c, skip(s, python + sizeof python_tag - 1));
+    if (!c->tools) {
+        if (python == 0) take_tagged(c, tpl, s, python, python_tag);
+        return 0;
+    }
+
+    size_t blocks = select_form(c, tpl, "<tool_call>") ? take_blocks(c, s) : 0;
+    if (r->n_calls) return blocks;
+    if (str_begins_with(s, "{") && select_form(c, tpl, "{\"name\"") && take_objects(c, s)) return 0;
+
+    if (python != SIZE_MAX) take_tagged(c, tpl, s, python, python_tag);
     if (r->n_calls) return python;
-    if (list != SIZE_MAX && c->tools && select_form(c, tpl, tool_calls_tag))
-        take_objects(c, skip(s, list + sizeof tool_calls_tag - 1));
+    size_t list = find_opener(s, tool_calls_tag);
+    if (list != SIZE_MAX) take_tagged(c, tpl, s, list, tool_calls_tag);
     return list;
 }
 
-void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 ToolOffer offer, bool is_truncated, int n_calls_before) {
+void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer offer,
+                 int n_calls_before) {
     static const CallForm bare = {.key = "parameters"};
-    size_t begin, end, n_before = 0; // bytes before the calls
+    Str raw = text->raw, shown = text->shown;
+    size_t n_before = 0; // bytes before the calls
     JsonDoc tools = {0};
     *r = (Reply){.n_calls_before = n_calls_before};
 
-    if (tpl->has_reasoning || in_reasoning) {
-        shown = skip(shown, take_reasoning(shown, in_reasoning, &begin, &end));
-        r->answer = take_reasoning(raw, in_reasoning, &r->begin, &r->end);
-        if (r->answer || in_reasoning)
+    if (tpl->has_reasoning || text->in_reasoning) {
+        size_t begin, end;
+        shown = skip(shown, take_reasoning(shown, text->in_reasoning, &begin, &end));
+        r->answer = take_reasoning(raw, text->in_reasoning, &r->begin, &r->end);
+        if (r->answer || text->in_reasoning)
             r->reasoning = str_copy(content_strip((Str){raw.data + r->begin, r->end - r->begin}));
         raw = skip(raw, r->answer);
     }
@@ -268,9 +295,10 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     CallReader c = {.reply = r, .form = &bare};
     if (offer.tools.len && json_parse(&tools, offer.tools.data, offer.tools.len, &(Error){0}))
         c.tools = tools.root;
+    bool may_call = tpl->takes_calls && (c.tools || !text->is_truncated);
     if (offer.is_forced)
         take_objects(&c, calls);
-    else if (tpl->takes_calls && (c.tools || !is_truncated) && !str_begins_with(calls, "<think>"))
+    else if (may_call && !str_begins_with(calls, "<think>"))
         n_before = take_calls(&c, tpl, calls);
     json_free(&tools);
 

@@ -26,9 +26,15 @@ typedef struct {
     Str only;       // is_forced: the only tool that can be called; data NULL: any
 } ToolOffer;
 
-// Parses the text of a reply: `raw` contains control tokens by name, `shown` omits them. A tool
-// call is taken only in a form that the template writes (Template.call_forms), and only of an
-// offered tool:
+// The text of a reply.
+typedef struct {
+    Str raw, shown;    // with control tokens by name, and without
+    bool in_reasoning; // the prompt ends within reasoning
+    bool is_truncated; // it ends at a limit
+} ReplyText;
+
+// Parses the text of a reply. A tool call is taken only in a form that the template writes
+// (Template.call_forms), and only of an offered tool:
 //   CALL; CALL ...  where CALL is {"name", "parameters"}                          Llama 3.1
 //   <|python_tag|>  then CALLs, or NAME.call(KEY=JSON, ...), or Python code       Llama 3.1
 //   text <tool_call>CALL</tool_call> ...  where CALL is {"name", "arguments"}     Hermes, Qwen
@@ -40,8 +46,8 @@ typedef struct {
 // incomplete object and, without tools, any call in a truncated reply. If the template cannot
 // represent calls, the whole reply is content. n_calls_before: number of calls in the dialogue so
 // far, for the ids of the new ones.
-void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 ToolOffer offer, bool is_truncated, int n_calls_before);
+void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer offer,
+                 int n_calls_before);
 bool reply_is_call(Str raw); // true if a reply begins with the control token of a call
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.

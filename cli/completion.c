@@ -72,9 +72,10 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     raw.len -= (size_t)s->n_cut;
 
     int n_prompt = s->request.n_prompt - s->request.start.n_tokens;
-    bool in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&shown), in_reasoning, offer,
-                s->finish != FINISH_STOP, n_before);
+    ReplyText text = {.raw = buffer_str(&raw), .shown = buffer_str(&shown)};
+    text.in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
+    text.is_truncated = s->finish != FINISH_STOP;
+    reply_parse(r, tpl, &text, offer, n_before);
 
     // Tokens count where they begin. The tags count as neither.
     size_t at = 0;

@@ -24,7 +24,8 @@ static void check_form(const CallForm *form, const char *raw, bool has_reasoning
     tpl.n_call_forms = form != NULL;
 
     ToolOffer offer = {.tools = has_tools ? str_of(tools) : (Str){0}};
-    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, offer, is_truncated, 0);
+    ReplyText text = {str_of(raw), str_of(raw), in_reasoning, is_truncated};
+    reply_parse(&r, &tpl, &text, offer, 0);
 
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
                   r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
@@ -92,8 +93,8 @@ static void texts_that_resemble_calls(void) {
         buffer_printf(&text, "%s%s%s{\"name\": \"%s\", \"%s\": %s}%s%s", before[at],
                       openers[opener], has_list ? "[" : "", names[name], keys[key], values[value],
                       has_list ? "]" : "", opener == 1 ? "</tool_call>" : "");
-        reply_parse(&r, &tpl, buffer_str(&text), buffer_str(&text), false,
-                    (ToolOffer){.tools = str_of(tools)}, false, 0);
+        ReplyText reply = {.raw = buffer_str(&text), .shown = buffer_str(&text)};
+        reply_parse(&r, &tpl, &reply, (ToolOffer){.tools = str_of(tools)}, 0);
         // Python code after the tag is a call of the offered interpreter.
         bool is_code = form == &forms[3] && opener == 3 && has_list && (at < 2 || at == 4);
         CHECK(r.n_calls == (is_call || is_code), "%s %s: %d calls", form->opener, text.data,
@@ -184,8 +185,8 @@ static void calls(void) {
 
     // A template that cannot represent calls: the call is content.
     Reply r;
-    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false,
-                (ToolOffer){.tools = str_of(tools)}, false, 0);
+    ReplyText reply = {.raw = str_of("<|python_tag|>f()"), .shown = str_of("f()")};
+    reply_parse(&r, &(Template){0}, &reply, (ToolOffer){.tools = str_of(tools)}, 0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
 
@@ -305,7 +306,8 @@ static void add_answer(Conversation *k, const char *text) {
     Reply r;
     for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
     token_stream_add_answer(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
-    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, (ToolOffer){0}, false, 0);
+    ReplyText reply = {.raw = str_of(text), .shown = str_of(text)};
+    reply_parse(&r, &k->tpl, &reply, (ToolOffer){0}, 0);
     dialogue_push(&k->d, reply_message(&r));
     reply_free(&r);
     free(ids.data);

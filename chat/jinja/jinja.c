@@ -1,15 +1,14 @@
-// The evaluator: opening a template, then scopes, calls, loops, operators, expressions, statements.
+// The evaluator: opening a template, then scopes, macros, loops, expressions, statements.
 //
 // Scoping follows Jinja. These have a scope: the template, each iteration of a loop, each call of a
-// macro, and each body whose text is captured. "if" has none. An assignment changes only the
-// innermost scope. A loop therefore cannot change variables outside it; templates use namespace()
-// for that. A macro sees the scope of its definition, not the scope of its call.
+// macro, each "with", and each body whose text is captured. "if" has none. An assignment changes
+// only the innermost scope. A loop therefore cannot change variables outside it; templates use
+// namespace() for that. A macro sees the scope of its definition, not the scope of its call.
 #include "chat/jinja/jinja.h"
 #include "base/unicode.h"
 #include "chat/jinja/jinja_library.h"
+#include "chat/jinja/jinja_operators.h"
 #include "chat/jinja/jinja_tree.h"
-
-#include <math.h>
 
 enum {
     MAX_SOURCE = 256 << 10, // bytes
@@ -68,19 +67,23 @@ typedef struct Scope {
 } Scope;
 
 struct Macro {
-    const JinjaNode *node; // STMT_MACRO
+    const JinjaNode *node; // EXPR_MACRO
     Scope *scope;          // of the definition
 };
 
 // A loop. A template can store the variable "loop", so this struct can outlive its statement.
-// loop.last and loop.nextitem fetch the following item in advance.
+// loop.last and loop.nextitem fetch the following item in advance. The length of a loop with a
+// condition is unknown until the template reads loop.length.
 struct Loop {
     const JinjaNode *node;
     Scope *outer;
     List *items;
     int n_fetched;                   // items fetched so far
     int64_t index;                   // of the current item, from 0
+    int length;                      // -1: unknown
+    int depth;                       // of recursion, from 0
     bool is_fetching;                // the condition of the loop is being evaluated
+    Value changes;                   // state of loop.changed()
     Value previous, item, following; // VALUE_ABSENT: no such item, or not fetched
 };
 
@@ -101,9 +104,7 @@ static Value lookup(Heap *h, Str name) {
         const Value *v = dict_find(h, &s->variables, value_data(name));
         if (v) return *v;
     }
-    if (str_is_one_of(name, "varargs kwargs"))
-        heap_fail(h, "'%.*s' of a macro is not supported", SHOWN(name));
-    return library_function(name);
+    return library_find(BUILTIN_FUNCTION, name);
 }
 
 static Scope *new_scope(Heap *h, Scope *parent) {
@@ -137,13 +138,27 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     int start = h->n_args;
 
-    for (; args; args = args->next) heap_push_arg(h, eval(h, args->a), args->name);
+    for (; args; args = args->next) {
+        Value v = eval(h, args->a);
+        if (args->op == '*') {
+            const List *list = value_iterate(h, v);
+            for (int i = 0; i < list->n; i++) heap_push_arg(h, list->items[i], (Str){0});
+        } else if (args->op == 'p') {
+            const Dict *dict = value_mapping(h, v);
+            for (int i = 0; i < dict->n; i++)
+                heap_push_arg(h, dict->pairs[i].value,
+                              text_str(value_string(h, dict->pairs[i].key)));
+        } else {
+            heap_push_arg(h, v, args->name);
+        }
+    }
+
     a->n = h->n_args - start;
     a->values = h->args + start;
     a->names = h->arg_names + start;
 }
 
-static Value new_macro(Heap *h, const JinjaNode *n) {
+static Value eval_macro(Heap *h, const JinjaNode *n) {
     struct Macro *m = heap_alloc(h, 1, sizeof *m);
     *m = (struct Macro){n, h->scope};
     return (Value){.kind = VALUE_MACRO, .macro = m};
@@ -152,21 +167,32 @@ static Value new_macro(Heap *h, const JinjaNode *n) {
 // Returns the text of a macro.
 static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
     size_t start = h->out.len;
-    int slot = h->n_args; // of the first parameter
+    int uses = m->node->op;
+    Value varargs = value_list(h, VALUE_TUPLE, 0);
+    Value kwargs = value_dict(h, VALUE_DICT);
+    Parameters params = {.callee = m->node->name,
+                         .start = h->n_args,
+                         .varargs = uses & USES_VARARGS ? varargs.list : NULL,
+                         .kwargs = uses & USES_KWARGS ? kwargs.dict : NULL};
 
     heap_enter(h);
     h->scope = new_scope(h, m->scope);
-    for (const JinjaNode *param = m->node->a; param; param = param->next)
+    for (const JinjaNode *param = m->node->a; param; param = param->next) {
         heap_push_arg(h, (Value){0}, param->name);
-    library_bind(h, slot, m->node->name, a);
+        params.n_positional += !param->op;
+    }
+    library_bind(h, &params, a);
 
     // A parameter without an argument gets its default or an undefined value.
+    int slot = params.start;
     for (const JinjaNode *param = m->node->a; param; param = param->next) {
         Value v = h->args[slot++];
         if (v.kind == VALUE_ABSENT)
             v = param->a ? eval(h, param->a) : value_undefined(param->name, NULL);
         declare(h, h->scope, param->name, v);
     }
+    if (params.varargs) declare(h, h->scope, str_of("varargs"), varargs);
+    if (params.kwargs) declare(h, h->scope, str_of("kwargs"), kwargs);
 
     exec(h, m->node->body);
 
@@ -176,14 +202,30 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
 
 // Loops
 
+// The item of a loop with a condition. As in Jinja, which filters with a generator, an item that is
+// unpacked becomes a tuple.
+static Value unpacked_item(Heap *h, const JinjaNode *target, Value v) {
+    if (target->kind != EXPR_TUPLE) return v;
+    const List *parts = value_iterate(h, v);
+    const JinjaNode *part = target->a;
+    Value out = value_list(h, VALUE_TUPLE, parts->n);
+    for (int i = 0; i < parts->n; i++) {
+        out.list->items[i] = part ? unpacked_item(h, part, parts->items[i]) : parts->items[i];
+        if (part) part = part->next;
+    }
+    return out;
+}
+
 // Fetches the next item that satisfies the condition of the loop. VALUE_ABSENT if there is none.
 static Value loop_fetch(Heap *h, struct Loop *l) {
     while (l->n_fetched < l->items->n) {
         Value v = l->items->items[l->n_fetched++];
-        if (!l->node->c) return v;
+        if (l->length >= 0) return v;
+
         if (l->is_fetching) heap_fail(h, "the condition of a loop uses this loop");
         l->is_fetching = true;
         h->scope = new_scope(h, l->outer);
+        v = unpacked_item(h, l->node->a, v);
         assign(h, h->scope, l->node->a, v);
         bool passes = value_truth(eval(h, l->node->c));
         l->is_fetching = false;
@@ -198,10 +240,26 @@ static const Value *loop_peek(Heap *h, struct Loop *l) {
     return &l->following;
 }
 
-static int loop_length(Heap *h, const struct Loop *l) {
-    if (l->node->c)
-        heap_fail(h, "loop.length, revindex and revindex0 need a loop without a condition");
-    return l->items->n;
+// The number of items. If the loop has a condition, this fetches all remaining items.
+static int loop_length(Heap *h, struct Loop *l) {
+    if (l->length >= 0) return l->length;
+
+    List *rest = value_list(h, VALUE_LIST, 0).list;
+    Value v = *loop_peek(h, l);
+    while (v.kind != VALUE_ABSENT) {
+        list_push(h, rest, v);
+        v = loop_fetch(h, l);
+    }
+
+    l->items = rest;
+    l->n_fetched = 0;
+    l->following = (Value){0};
+    l->length = (int)l->index + 1 + rest->n;
+    return l->length;
+}
+
+static Value item_or_undefined(Value item, Str name) {
+    return item.kind == VALUE_ABSENT ? value_undefined(name, NULL) : item;
 }
 
 static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
@@ -212,30 +270,27 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
     if (str_is(name, "length")) return value_int(loop_length(h, l));
     if (str_is(name, "revindex")) return value_int(loop_length(h, l) - l->index);
     if (str_is(name, "revindex0")) return value_int(loop_length(h, l) - l->index - 1);
+    if (str_is(name, "depth")) return value_int(l->depth + 1);
+    if (str_is(name, "depth0")) return value_int(l->depth);
+    if (str_is(name, "previtem")) return item_or_undefined(l->previous, name);
+    if (str_is(name, "nextitem")) return item_or_undefined(*loop_peek(h, l), name);
 
-    bool is_next = str_is(name, "nextitem");
-    if (!is_next && !str_is(name, "previtem"))
-        heap_fail(h, "loop has no attribute '%.*s'", SHOWN(name));
-
-    // Jinja turns such an item into a tuple.
-    if (l->node->c && l->node->a->kind == EXPR_TUPLE)
-        heap_fail(h, "loop.%.*s needs a loop without a condition or with one variable",
-                  SHOWN(name));
-
-    Value v = is_next ? *loop_peek(h, l) : l->previous;
-    return v.kind == VALUE_ABSENT ? value_undefined(name, NULL) : v;
+    Value state = str_is(name, "cycle") ? value_int(l->index) : l->changes;
+    Value method = library_method(h, BUILTIN_LOOP, name, state);
+    if (method.kind == VALUE_UNDEFINED) heap_fail(h, "loop has no attribute '%.*s'", SHOWN(name));
+    return method;
 }
 
-static void exec_for(Heap *h, const JinjaNode *n) {
-    Scope *outer = h->scope;
-    List *items = value_iterate(h, eval(h, n->b));
+static void run_loop(Heap *h, const JinjaNode *n, Scope *outer, Value items, int depth) {
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // not on the stack: the template can store it
     Flow flow = FLOW_NEXT;
     bool is_complete = false; // an iteration has reached the end of the body
     Value v;
 
     heap_enter(h);
-    *l = (struct Loop){n, outer, items, .index = -1};
+    *l = (struct Loop){n, outer, value_iterate(h, items), .index = -1, .depth = depth};
+    l->length = n->c ? -1 : l->items->n;
+    l->changes = value_dict(h, VALUE_NAMESPACE);
 
     // Each iteration has its own scope.
     while (flow != FLOW_BREAK && (v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
@@ -259,189 +314,136 @@ static void exec_for(Heap *h, const JinjaNode *n) {
     h->depth--;
 }
 
-// Evaluates a call, a filter or a test. Leaves its arguments on the argument stack; eval() removes
+// Returns the text of a recursive loop over the items in the argument.
+static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
+    size_t start = h->out.len;
+    if (!l->node->op || a->n != 1)
+        heap_fail(h, "only a recursive loop can be called, with one argument");
+    run_loop(h, l->node, l->outer, a->values[0], l->depth + 1);
+    return heap_pop_string(h, start);
+}
+
+// Expressions. Calls, filters and tests leave their arguments on the argument stack; eval() removes
 // them.
-static Value eval_call(Heap *h, const JinjaNode *n) {
-    Args a = {0};
-    // The operand of a filter or test. The object of a method is part of the called value.
-    if (n->kind != EXPR_CALL) a.self = n->a ? eval(h, n->a) : h->body;
-    eval_args(h, n->b, &a);
 
-    if (n->kind == EXPR_FILTER) return library_apply(h, false, n->name, &a);
-    if (n->kind == EXPR_TEST)
-        return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
-
-    Value f = eval(h, n->a);
-    if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a);
-    return library_call(h, f, &a);
+static Value eval_const(Heap *h, const JinjaNode *n) {
+    (void)h;
+    return n->value;
 }
 
-// Operators
+static Value eval_name(Heap *h, const JinjaNode *n) { return lookup(h, n->name); }
 
-static Value concat(Heap *h, Value a, Value b) {
-    size_t start = h->out.len;
-    value_put(h, a, NULL, 0);
-    value_put(h, b, NULL, 0);
-    return heap_pop_string(h, start);
-}
-
-// a + b, for strings, lists and tuples.
-static Value add_sequences(Heap *h, Value a, Value b) {
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        bool is_markup = a.is_markup || b.is_markup;
-        Value v =
-            is_markup ? concat(h, library_escape(h, a), library_escape(h, b)) : concat(h, a, b);
-        v.is_markup = is_markup;
-        return v;
-    }
-    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
-        heap_fail(h, "cannot add '%s' and '%s'", value_type_name(a), value_type_name(b));
-    Value v = value_list(h, a.kind, a.list->n + b.list->n);
-    if (a.list->n) memcpy(v.list->items, a.list->items, (size_t)a.list->n * sizeof v);
-    if (b.list->n) memcpy(v.list->items + a.list->n, b.list->items, (size_t)b.list->n * sizeof v);
+static Value eval_list(Heap *h, const JinjaNode *n) {
+    Value v = value_list(h, n->kind == EXPR_LIST ? VALUE_LIST : VALUE_TUPLE, 0);
+    for (const JinjaNode *item = n->a; item; item = item->next) list_push(h, v.list, eval(h, item));
     return v;
 }
 
-// v * n, for a string.
-static Value repeat_string(Heap *h, Value v, int64_t n) {
-    size_t start = h->out.len;
-    if (v.kind != VALUE_STRING) heap_fail(h, "cannot multiply '%s'", value_type_name(v));
-    for (; n > 0; n--) {
-        heap_spend(h, 1);
-        heap_put(h, v.text);
-    }
-    return heap_pop_string(h, start);
-}
-
-static double float_op(Heap *h, int op, double x, double y) {
-    if (y == 0 && strchr("/f%", op)) heap_fail(h, "division by zero");
-    switch (op) {
-    case '+': return x + y;
-    case '-': return x - y;
-    case '*': return x * y;
-    case '/': return x / y;
-    case 'f': return floor(x / y);
-    default: return x - floor(x / y) * y; // %
-    }
-}
-
-// Integer operations. As in Python, division rounds toward minus infinity.
-static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
-    int64_t z = 0;
-    bool overflows = false;
-    if (y == 0 && (op == 'f' || op == '%')) heap_fail(h, "integer division or modulo by zero");
-
-    switch (op) {
-    case '+': overflows = __builtin_add_overflow(x, y, &z); break;
-    case '-': overflows = __builtin_sub_overflow(x, y, &z); break;
-    case '*': overflows = __builtin_mul_overflow(x, y, &z); break;
-    case 'f':
-        overflows = y == -1 && x == INT64_MIN;
-        if (overflows) break;
-        z = x / y - (x % y != 0 && (x < 0) != (y < 0));
-        break;
-    default: // %
-        z = y == -1 ? 0 : x % y;
-        if (z && (z < 0) != (y < 0)) z += y;
-    }
-
-    if (overflows) heap_fail(h, "a number is too large");
-    return value_int(z);
-}
-
-static bool is_integral(Value v) { return value_is_number(v) && v.kind != VALUE_FLOAT; }
-
-OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
-    Value a = eval(h, n->a);
-    Value b = eval(h, n->b);
-    bool are_ints = is_integral(a) && is_integral(b);
-    bool are_numbers = value_is_number(a) && value_is_number(b);
-
-    if (n->op == '~') return concat(h, a, b);
-    if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
-        library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
-
-    // Strings and lists.
-    if (n->op == '*' && is_integral(b) && !value_is_number(a))
-        return repeat_string(h, a, value_integer(h, b));
-    if (n->op == '*' && is_integral(a) && !value_is_number(b))
-        return repeat_string(h, b, value_integer(h, a));
-    if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
-
-    // Numbers. Two integers give an integer, except for "/".
-    if (are_ints && n->op != '/') return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
-    return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
-}
-
-// Expressions
-
-OWN_FRAME static Value eval_items(Heap *h, const JinjaNode *n) {
-    bool is_dict = n->kind == EXPR_DICT;
-    Value v = is_dict ? value_dict(h, VALUE_DICT)
-                      : value_list(h, n->kind == EXPR_LIST ? VALUE_LIST : VALUE_TUPLE, 0);
-    for (const JinjaNode *item = n->a; item; item = item->next) {
-        Value first = eval(h, item);
-        if (!is_dict) {
-            list_push(h, v.list, first);
-        } else {
-            item = item->next;
-            dict_set(h, v.dict, first, eval(h, item));
-        }
+static Value eval_dict(Heap *h, const JinjaNode *n) {
+    Value v = value_dict(h, VALUE_DICT);
+    for (const JinjaNode *key = n->a; key; key = key->next->next) {
+        Value k = eval(h, key);
+        dict_set(h, v.dict, k, eval(h, key->next));
     }
     return v;
+}
+
+static Value eval_attribute(Heap *h, const JinjaNode *n) {
+    Value v = eval(h, n->a);
+    if (v.kind == VALUE_LOOP) return loop_attribute(h, v.loop, n->name);
+    return library_attribute(h, v, n->name);
+}
+
+static Value eval_item(Heap *h, const JinjaNode *n) {
+    Value v = eval(h, n->a);
+    return library_item(h, v, eval(h, n->b));
 }
 
 static Value eval_or_none(Heap *h, const JinjaNode *n) { return n ? eval(h, n) : value_none(); }
 
-static Value eval_kind(Heap *h, const JinjaNode *n) {
-    Value v, from, to;
+static Value eval_slice(Heap *h, const JinjaNode *n) {
+    Value v = eval(h, n->a);
+    Value from = eval_or_none(h, n->b);
+    Value to = eval_or_none(h, n->c);
+    return library_slice(h, v, from, to, eval_or_none(h, n->other));
+}
 
-    switch (n->kind) {
-    case EXPR_CONST: return n->value;
-    case EXPR_NAME: return lookup(h, n->name);
-    case EXPR_LIST:
-    case EXPR_TUPLE:
-    case EXPR_DICT: return eval_items(h, n);
-    case EXPR_ATTRIBUTE:
-        v = eval(h, n->a);
-        if (v.kind == VALUE_LOOP) return loop_attribute(h, v.loop, n->name);
-        return library_attribute(h, v, n->name);
-    case EXPR_ITEM: v = eval(h, n->a); return library_item(h, v, eval(h, n->b));
-    case EXPR_SLICE:
-        v = eval(h, n->a);
-        from = eval_or_none(h, n->b);
-        to = eval_or_none(h, n->c);
-        return library_slice(h, v, from, to, eval_or_none(h, n->other));
-    case EXPR_CALL:
-    case EXPR_FILTER:
-    case EXPR_TEST: return eval_call(h, n);
-    case EXPR_IF:
-        if (value_truth(eval(h, n->a))) return eval(h, n->b);
-        return n->c ? eval(h, n->c) : value_undefined(str_of("the missing else"), NULL);
-    case EXPR_NOT: return value_bool(!value_truth(eval(h, n->a)));
-    case EXPR_AND: v = eval(h, n->a); return value_truth(v) ? eval(h, n->b) : v;
-    case EXPR_OR: v = eval(h, n->a); return value_truth(v) ? v : eval(h, n->b);
-    case EXPR_SIGN:
-        v = eval(h, n->a);
-        if (v.kind == VALUE_UNDEFINED) library_call(h, v, NULL); // fails
-        if (v.kind == VALUE_FLOAT) return value_float(n->op == '-' ? -v.number : v.number);
-        if (!value_is_number(v))
-            heap_fail(h, "bad operand type for unary %c: '%s'", n->op, value_type_name(v));
-        return int_op(h, n->op, 0, value_integer(h, v));
-    case EXPR_BINARY: return eval_binary(h, n);
-    case EXPR_COMPARE:
-        v = eval(h, n->a);
-        return value_bool(value_compare(h, (Comparison)n->op, v, eval(h, n->b)));
-    default: heap_fail(h, "not an expression");
+static Value eval_call(Heap *h, const JinjaNode *n) {
+    Args a = {0};
+    Value f = eval(h, n->a);
+    eval_args(h, n->b, &a);
+    if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a);
+    if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
+    return library_call(h, f, &a);
+}
+
+static Value eval_filter(Heap *h, const JinjaNode *n) {
+    Args a = {.self = n->a ? eval(h, n->a) : h->body};
+    eval_args(h, n->b, &a);
+    return library_apply(h, false, n->name, &a);
+}
+
+static Value eval_test(Heap *h, const JinjaNode *n) {
+    Args a = {.self = eval(h, n->a)};
+    eval_args(h, n->b, &a);
+    return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
+}
+
+static Value eval_if(Heap *h, const JinjaNode *n) {
+    if (value_truth(eval(h, n->a))) return eval(h, n->b);
+    return n->c ? eval(h, n->c) : value_undefined(str_of("the missing else"), NULL);
+}
+
+static Value eval_not(Heap *h, const JinjaNode *n) {
+    return value_bool(!value_truth(eval(h, n->a)));
+}
+
+static Value eval_and(Heap *h, const JinjaNode *n) {
+    Value v = eval(h, n->a);
+    return value_truth(v) ? eval(h, n->b) : v;
+}
+
+static Value eval_or(Heap *h, const JinjaNode *n) {
+    Value v = eval(h, n->a);
+    return value_truth(v) ? v : eval(h, n->b);
+}
+
+static Value eval_sign(Heap *h, const JinjaNode *n) {
+    return operator_sign(h, n->op, eval(h, n->a));
+}
+
+static Value eval_binary(Heap *h, const JinjaNode *n) {
+    Value a = eval(h, n->a);
+    return operator_binary(h, n->op, a, eval(h, n->b));
+}
+
+static Value eval_compare(Heap *h, const JinjaNode *n) {
+    Value left = eval(h, n->a);
+    for (const JinjaNode *c = n->b; c; c = c->next) {
+        Value right = eval(h, c->a);
+        if (!value_compare(h, (Comparison)c->op, left, right)) return value_bool(false);
+        left = right;
     }
+    return value_bool(true);
 }
 
 static Value eval(Heap *h, const JinjaNode *n) {
+    static Value (*const evaluators[])(Heap * h, const JinjaNode *n) = {
+        [EXPR_CONST] = eval_const,   [EXPR_NAME] = eval_name,     [EXPR_LIST] = eval_list,
+        [EXPR_TUPLE] = eval_list,    [EXPR_DICT] = eval_dict,     [EXPR_ATTRIBUTE] = eval_attribute,
+        [EXPR_ITEM] = eval_item,     [EXPR_SLICE] = eval_slice,   [EXPR_CALL] = eval_call,
+        [EXPR_FILTER] = eval_filter, [EXPR_TEST] = eval_test,     [EXPR_IF] = eval_if,
+        [EXPR_NOT] = eval_not,       [EXPR_AND] = eval_and,       [EXPR_OR] = eval_or,
+        [EXPR_SIGN] = eval_sign,     [EXPR_BINARY] = eval_binary, [EXPR_COMPARE] = eval_compare,
+        [EXPR_MACRO] = eval_macro,
+    };
     Scope *scope = h->scope;
     int line = h->line, n_args = h->n_args;
+
     heap_enter(h);
     h->line = n->line;
-    Value v = eval_kind(h, n);
+    Value v = evaluators[n->kind](h, n);
+
     h->scope = scope;
     h->line = line;
     h->n_args = n_args;
@@ -465,35 +467,48 @@ static Value capture(Heap *h, const JinjaNode *n) {
     return v;
 }
 
-static Flow exec_one(Heap *h, const JinjaNode *n) {
+static void exec_capture(Heap *h, const JinjaNode *n) {
     Scope *before = h->scope;
-    Value v;
+    Value v = capture(h, n);
+    if (n->a)
+        assign(h, before, n->a, v);
+    else
+        value_put(h, v, NULL, 0);
+}
 
+// "elif": the list `other` consists of one STMT_IF.
+static Flow exec_if(Heap *h, const JinjaNode *n) {
+    while (!value_truth(eval(h, n->a))) {
+        const JinjaNode *other = n->other;
+        if (!other) return FLOW_NEXT;
+        if (other->kind != STMT_IF || other->next) return exec(h, other);
+        n = other;
+    }
+    return exec(h, n->body);
+}
+
+// As in Jinja, the values are evaluated in the outer scope.
+static Flow exec_with(Heap *h, const JinjaNode *n) {
+    Scope *inner = new_scope(h, h->scope);
+    for (const JinjaNode *set = n->a; set; set = set->next)
+        assign(h, inner, set->a, eval(h, set->b));
+    h->scope = inner;
+    return exec(h, n->body);
+}
+
+static Flow exec_one(Heap *h, const JinjaNode *n) {
     switch (n->kind) {
     case STMT_TEXT: heap_put(h, n->value.text); break;
     case STMT_OUTPUT: value_put(h, eval(h, n->a), NULL, 0); break;
-    case STMT_IF: // "elif": the list `other` consists of one STMT_IF
-        while (!value_truth(eval(h, n->a))) {
-            if (!n->other || n->other->kind != STMT_IF || n->other->next)
-                return n->other ? exec(h, n->other) : FLOW_NEXT;
-            n = n->other;
-        }
-        return exec(h, n->body);
-    case STMT_FOR: exec_for(h, n); break;
-    case STMT_SET: assign(h, before, n->a, eval(h, n->b)); break;
-    case STMT_CAPTURE:
-        v = capture(h, n);
-        if (n->a)
-            assign(h, before, n->a, v);
-        else
-            value_put(h, v, NULL, 0);
-        break;
-    case STMT_MACRO: declare(h, h->scope, n->name, new_macro(h, n)); break;
+    case STMT_SET: assign(h, h->scope, n->a, eval(h, n->b)); break;
+    case STMT_CAPTURE: exec_capture(h, n); break;
+    case STMT_FOR: run_loop(h, n, h->scope, eval(h, n->b), 0); break;
+    case STMT_IF: return exec_if(h, n);
+    case STMT_WITH: return exec_with(h, n);
     case STMT_BREAK: return FLOW_BREAK;
     case STMT_CONTINUE: return FLOW_CONTINUE;
     default: break;
     }
-
     return FLOW_NEXT;
 }
 

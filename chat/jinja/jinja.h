@@ -1,12 +1,12 @@
-// The part of the template language Jinja that chat templates use. It follows the documentation and
-// behavior of Jinja2 3.1, with the settings of Hugging Face's transformers: trim_blocks,
-// lstrip_blocks, no autoescape, break and continue, tojson without HTML escapes, raise_exception,
-// strftime_now, generation blocks.
+// The template language Jinja, for chat templates. It follows the documentation and behavior of
+// Jinja2 3.1, with the settings of Hugging Face's transformers: trim_blocks, lstrip_blocks, no
+// autoescape, break and continue, tojson without HTML escapes, raise_exception, strftime_now,
+// generation blocks.
 //
 // jinja_open() parses a template (jinja_parse.c), jinja_render() evaluates it (jinja.c). Templates
 // are untrusted: memory, output, steps and recursion are bounded. A template can read only the
-// variables that the caller passes, and cannot change them. Not supported: include, import,
-// inheritance, call blocks, varargs and kwargs of macros, powers, arithmetic beyond 64 bits.
+// variables that the caller passes, and cannot change them. docs/chat.md lists what is not
+// supported.
 //
 // The result carries a provenance mask with one byte per text byte: 1 if the template wrote the
 // byte, 0 if it comes from the variables. Only bytes with mask 1 may become control tokens.

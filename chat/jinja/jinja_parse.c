@@ -13,6 +13,7 @@
 #include "chat/jinja/jinja_tree.h"
 
 #include <ctype.h>
+#include <errno.h>
 
 enum { MAX_NESTING = 100 }; // levels of expressions and blocks
 
@@ -41,6 +42,7 @@ typedef struct {
     size_t counted; // lexer: offset up to which `line` counts newlines
     int line;
     int depth;          // lexer: open brackets; parser: nested expressions and blocks
+    int uses;           // parser: the MacroUses of the current macro so far
     JinjaToken *tokens; // (n_tokens)
     int n_tokens;
     int next; // parser: index of the next token
@@ -99,15 +101,37 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 
 static void lex_number(JinjaParser *p) {
-    static const char digits[] = "0123456789";
+    static const char digits[] = "0123456789_";
     const char *s = p->source + p->at;
     size_t n = strspn(s, digits);
-    if (s[n] == '.' && is_digit(s[n + 1])) n += 1 + strspn(s + n + 1, digits);
-    if ((s[n] | 32) == 'e') {
+    bool is_attribute = p->n_tokens && str_is(p->tokens[p->n_tokens - 1].s, "."); // a.1.2
+    bool has_base = *s == '0' && strchr("bBoOxX", s[1]) && isxdigit((unsigned char)s[2]);
+
+    if (has_base) {
+        n = 2 + strspn(s + 2, "0123456789abcdefABCDEF_");
+    } else if (!is_attribute) {
+        if (s[n] == '.' && is_digit(s[n + 1])) n += 1 + strspn(s + n + 1, digits);
         size_t exponent = n + 1 + (s[n + 1] == '+' || s[n + 1] == '-');
-        if (is_digit(s[exponent])) n = exponent + strspn(s + exponent, digits);
+        if ((s[n] | 32) == 'e' && is_digit(s[exponent]))
+            n = exponent + strspn(s + exponent, digits);
     }
     push_token(p, TOKEN_NUMBER, p->at, p->at + n);
+}
+
+static void lex_quoted(JinjaParser *p) {
+    const char *s = p->source;
+    char quote = s[p->at];
+    size_t end = p->at + 1;
+    while (end < p->n && s[end] != quote) end += 1 + (s[end] == '\\');
+    if (end >= p->n) heap_fail(p->heap, "a string has no end");
+    push_token(p, TOKEN_QUOTED, p->at + 1, end);
+    p->at++; // skips the closing quote
+}
+
+static void lex_name(JinjaParser *p) {
+    size_t end = p->at;
+    while (is_name_char(p->source[end])) end++;
+    push_token(p, TOKEN_NAME, p->at, end);
 }
 
 static void lex_operator(JinjaParser *p) {
@@ -120,10 +144,15 @@ static void lex_operator(JinjaParser *p) {
     if (strchr(")]}", *s) && p->depth) p->depth--;
 }
 
+// True if the tag ends at p->at, with a sign before its closing bytes or without.
+static bool is_tag_end(const JinjaParser *p, const char *close, bool is_block, bool *has_sign) {
+    *has_sign = is_at(p, p->at, "-") || (is_block && is_at(p, p->at, "+"));
+    return is_at(p, p->at + *has_sign, close);
+}
+
 // Adds the tokens of a tag. p->at is after its opening bytes and sign.
 static void lex_tag(JinjaParser *p, bool is_block) {
     const char *close = is_block ? "%}" : "}}";
-    const char *s = p->source;
 
     p->depth = 0;
     for (;;) {
@@ -132,29 +161,61 @@ static void lex_tag(JinjaParser *p, bool is_block) {
         if (p->at >= p->n) heap_fail(p->heap, "a tag has no end: expected '%s'", close);
 
         // The end of the tag. It cannot be inside brackets.
-        char first = s[p->at];
-        bool has_sign = (first == '-' || (first == '+' && is_block)) && is_at(p, p->at + 1, close);
-        if (p->depth == 0 && (has_sign || is_at(p, p->at, close))) {
+        char first = p->source[p->at];
+        bool has_sign;
+        if (p->depth == 0 && is_tag_end(p, close, is_block, &has_sign)) {
             push_token(p, TOKEN_CLOSE, p->at, p->at);
             skip_close(p, p->at + 2 + has_sign, first, is_block);
             return;
         }
 
-        size_t end = p->at + 1;
-        if (first == '"' || first == '\'') {
-            while (end < p->n && s[end] != first) end += 1 + (s[end] == '\\');
-            if (end >= p->n) heap_fail(p->heap, "a string has no end");
-            push_token(p, TOKEN_QUOTED, p->at + 1, end);
-            p->at++; // skips the closing quote
-        } else if (is_digit(first)) {
+        if (first == '"' || first == '\'')
+            lex_quoted(p);
+        else if (is_digit(first))
             lex_number(p);
-        } else if (is_name_char(first)) {
-            while (is_name_char(s[end])) end++;
-            push_token(p, TOKEN_NAME, p->at, end);
-        } else {
+        else if (is_name_char(first))
+            lex_name(p);
+        else
             lex_operator(p);
-        }
     }
+}
+
+// If the tag {% word %} is at `at`, returns the offset of its end and sets *sign to the sign before
+// %}, or to 0. Otherwise returns 0.
+static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char *sign) {
+    if (!is_at(p, at, "{%")) return 0;
+    at += 2;
+    at = skip_spaces(p, at + (is_at(p, at, "-") || is_at(p, at, "+")));
+    if (!is_at(p, at, word)) return 0;
+    at = skip_spaces(p, at + strlen(word));
+
+    bool has_sign = is_at(p, at, "-%}") || is_at(p, at, "+%}");
+    *sign = has_sign ? p->source[at++] : 0;
+    return is_at(p, at, "%}") ? at + 2 : 0;
+}
+
+// Adds the text between {% raw %}, which ends at `at`, and {% endraw %}. trim_blocks does not
+// remove a newline after {% raw %}.
+static void lex_raw(JinjaParser *p, size_t at, char sign) {
+    p->at = sign == '-' ? skip_spaces(p, at) : at;
+
+    size_t end = p->at;
+    size_t after = 0;
+    for (; end < p->n; end++) {
+        after = match_tag(p, end, "endraw", &sign);
+        if (after) break;
+    }
+    if (!after) heap_fail(p->heap, "expected 'endraw', found the end of the template");
+
+    push_text(p, end, true);
+    skip_close(p, after, sign, true);
+}
+
+static void lex_comment(JinjaParser *p) {
+    size_t end = p->at + 2;
+    while (end < p->n && !is_at(p, end, "#}")) end++;
+    if (end == p->n) heap_fail(p->heap, "a comment has no end");
+    skip_close(p, end + 2, p->source[end - 1], true);
 }
 
 static void lex_template(JinjaParser *p) {
@@ -168,11 +229,12 @@ static void lex_template(JinjaParser *p) {
         p->at = at;
         if (at == p->n) break;
 
-        if (p->source[at + 1] == '#') {
-            size_t end = at + 2;
-            while (end < p->n && !is_at(p, end, "#}")) end++;
-            if (end == p->n) heap_fail(p->heap, "a comment has no end");
-            skip_close(p, end + 2, p->source[end - 1], true);
+        char sign;
+        size_t after_raw = match_tag(p, at, "raw", &sign);
+        if (after_raw) {
+            lex_raw(p, after_raw, sign);
+        } else if (p->source[at + 1] == '#') {
+            lex_comment(p);
         } else {
             push_token(p, is_block ? TOKEN_OPEN_BLOCK : TOKEN_OPEN_OUTPUT, at, at + 2);
             p->at += is_at(p, p->at, "-") || is_at(p, p->at, "+");
@@ -298,13 +360,31 @@ static JinjaNode *parse_quoted(JinjaParser *p) {
     return new_const(p, v);
 }
 
+// A number in base 2, 8 or 16, with its prefix.
+static JinjaNode *parse_based(JinjaParser *p, const char *digits) {
+    int base = 16;
+    if ((digits[1] | 32) == 'b') base = 2;
+    if ((digits[1] | 32) == 'o') base = 8;
+
+    char *end;
+    errno = 0;
+    int64_t integer = strtoll(digits + 2, &end, base);
+    if (errno || *end) heap_fail(p->heap, "%s is not a 64-bit integer", digits);
+    return new_const(p, value_int(integer));
+}
+
 static JinjaNode *parse_numeral(JinjaParser *p) {
     Str s = next_token(p)->s;
     char *digits = heap_alloc(p->heap, s.len + 1, 1);
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; i++)
+        if (s.data[i] != '_') digits[n++] = s.data[i];
+    if (n > 1 && isalpha((unsigned char)digits[1]) && (digits[1] | 32) != 'e')
+        return parse_based(p, digits);
+
     double x;
     int64_t integer;
-    memcpy(digits, s.data, s.len);
-    bool is_int = strspn(digits, "0123456789") == s.len;
+    bool is_int = strspn(digits, "0123456789") == n;
     if (is_int && parse_i64(digits, &integer)) return new_const(p, value_int(integer));
     if (is_int || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);
     return new_const(p, value_float(x));
@@ -333,7 +413,11 @@ static JinjaNode *parse_pair(JinjaParser *p) {
 
 static JinjaNode *parse_arg(JinjaParser *p) {
     JinjaNode *n = new_node(p, EXPR_ARG, NULL, NULL);
-    if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "=")) {
+    if (accept(p, "*")) {
+        n->op = '*';
+    } else if (accept(p, "**")) {
+        n->op = 'p';
+    } else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "=")) {
         n->name = next_token(p)->s;
         next_token(p);
     }
@@ -360,6 +444,10 @@ static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition) {
     return new_node(p, EXPR_TUPLE, first, NULL);
 }
 
+// In the order of the bits of MacroUses.
+static const char *const macro_uses[] = {"caller", "varargs", "kwargs"};
+enum { N_MACRO_USES = sizeof macro_uses / sizeof *macro_uses };
+
 static JinjaNode *parse_primary(JinjaParser *p) {
     if (token(p)->kind == TOKEN_QUOTED) return parse_quoted(p);
     if (token(p)->kind == TOKEN_NUMBER) return parse_numeral(p);
@@ -377,6 +465,9 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     if (accept(p, "true True")) return new_const(p, value_bool(true));
     if (accept(p, "false False")) return new_const(p, value_bool(false));
     if (accept(p, "none None")) return new_const(p, value_none());
+
+    for (int i = 0; i < N_MACRO_USES; i++)
+        if (str_is(token(p)->s, macro_uses[i])) p->uses |= 1 << i;
     return new_named(p, EXPR_NAME, NULL);
 }
 
@@ -405,14 +496,17 @@ static JinjaNode *parse_call(JinjaParser *p, JinjaNode *of) {
 
 static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     for (;;) {
-        if (accept(p, "."))
-            n = new_named(p, EXPR_ATTRIBUTE, n);
-        else if (accept(p, "["))
+        if (accept(p, ".")) {
+            bool is_index = token(p)->kind == TOKEN_NUMBER; // a.1
+            n = is_index ? new_node(p, EXPR_ITEM, n, parse_numeral(p))
+                         : new_named(p, EXPR_ATTRIBUTE, n);
+        } else if (accept(p, "[")) {
             n = parse_index(p, n);
-        else if (accept(p, "("))
+        } else if (accept(p, "(")) {
             n = parse_call(p, n);
-        else
+        } else {
             return n;
+        }
     }
 }
 
@@ -474,45 +568,68 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     return n;
 }
 
-// Binary operators. Level 0 has the lowest precedence, level 2 is "not", level 3 the comparisons.
-// All operators are left-associative, except that comparisons have no chains, such as "a < b < c".
+enum { LEVEL_NOT = 2, LEVEL_COMPARISON = 3, LEVEL_UNARY = 8 }; // of precedence, see operators
+
+// Accepts a comparison operator. Returns the Comparison, or -1 if there is none.
+static int accept_comparison(JinjaParser *p) {
+    static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"}; // see Comparison
+    for (int op = CMP_EQ; op <= CMP_IN; op++)
+        if (accept(p, signs[op])) return op;
+    if (!is_word(token(p), "not") || !is_word(token_after(p), "in")) return -1;
+    next_token(p);
+    next_token(p);
+    return CMP_NOT_IN;
+}
+
+// An operand, or a chain of comparisons, such as a < b < c: one node with a list of comparisons.
+static JinjaNode *parse_comparison(JinjaParser *p) {
+    JinjaNode *left = parse_binary(p, LEVEL_COMPARISON + 1);
+    int op = accept_comparison(p);
+    if (op < 0) return left;
+
+    JinjaNode *chain = new_node(p, EXPR_COMPARE, left, NULL);
+    JinjaNode **tail = &chain->b;
+    for (; op >= 0; op = accept_comparison(p)) {
+        *tail = new_node(p, EXPR_COMPARE, parse_binary(p, LEVEL_COMPARISON + 1), NULL);
+        (*tail)->op = op;
+        tail = &(*tail)->next;
+    }
+    return chain;
+}
+
+static JinjaNode *parse_not(JinjaParser *p) {
+    if (!accept(p, "not")) return parse_comparison(p);
+    enter_nesting(p);
+    JinjaNode *n = new_node(p, EXPR_NOT, parse_not(p), NULL);
+    p->depth--;
+    return n;
+}
+
+// Binary operators. Level 0 has the lowest precedence. All operators are left-associative, as in
+// Jinja, also "**".
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
-    enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
     static const struct {
         const char *sign;
         int level;
         JinjaNodeKind kind;
         int op;
-    } operators[] = {{"or", 0, EXPR_OR, 0},           {"and", 1, EXPR_AND, 0},
-                     {"==", 3, EXPR_COMPARE, CMP_EQ}, {"!=", 3, EXPR_COMPARE, CMP_NE},
-                     {"<=", 3, EXPR_COMPARE, CMP_LE}, {">=", 3, EXPR_COMPARE, CMP_GE},
-                     {"<", 3, EXPR_COMPARE, CMP_LT},  {">", 3, EXPR_COMPARE, CMP_GT},
-                     {"in", 3, EXPR_COMPARE, CMP_IN}, {"not", 3, EXPR_COMPARE, CMP_NOT_IN},
-                     {"+", 4, EXPR_BINARY, '+'},      {"-", 4, EXPR_BINARY, '-'},
-                     {"~", 5, EXPR_BINARY, '~'},      {"*", 6, EXPR_BINARY, '*'},
-                     {"/", 6, EXPR_BINARY, '/'},      {"//", 6, EXPR_BINARY, 'f'},
-                     {"%", 6, EXPR_BINARY, '%'}};
-
+    } operators[] = {{"or", 0, EXPR_OR, 0},      {"and", 1, EXPR_AND, 0},
+                     {"+", 4, EXPR_BINARY, '+'}, {"-", 4, EXPR_BINARY, '-'},
+                     {"~", 5, EXPR_BINARY, '~'}, {"*", 6, EXPR_BINARY, '*'},
+                     {"/", 6, EXPR_BINARY, '/'}, {"//", 6, EXPR_BINARY, 'f'},
+                     {"%", 6, EXPR_BINARY, '%'}, {"**", 7, EXPR_BINARY, 'p'}};
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
 
+    if (level == LEVEL_NOT) return parse_not(p);
     if (level == LEVEL_UNARY) return parse_unary(p, true);
-    if (level == LEVEL_NOT) {
-        if (!accept(p, "not")) return parse_binary(p, level + 1);
-        enter_nesting(p);
-        JinjaNode *n = new_node(p, EXPR_NOT, parse_binary(p, level), NULL);
-        p->depth--;
-        return n;
-    }
 
     // The operators of this level, from left to right.
     JinjaNode *left = parse_binary(p, level + 1);
     for (int i = 0; i < N_OPERATORS; i++) {
         if (operators[i].level != level || !accept(p, operators[i].sign)) continue;
 
-        if (operators[i].op == CMP_NOT_IN) expect(p, "in");
         left = new_node(p, operators[i].kind, left, parse_binary(p, level + 1));
         left->op = operators[i].op;
-        if (left->kind == EXPR_COMPARE) return left;
         i = -1; // restart at the first operator
     }
 
@@ -532,16 +649,20 @@ static JinjaNode *parse_expression(JinjaParser *p) {
 
 // Statements
 
-// An assignment target: a name, an attribute (of a namespace), or a tuple of names.
+// An assignment target: a name, an attribute (of a namespace), or a tuple of names and tuples.
 static JinjaNode *parse_target(JinjaParser *p) {
     JinjaNode *n = parse_primary(p);
     if (accept(p, ".")) {
         n = new_named(p, EXPR_ATTRIBUTE, n);
     } else if (is_word(token(p), ",")) {
         n = new_node(p, EXPR_TUPLE, n, NULL);
-        for (JinjaNode *last = n->a;
-             accept(p, ",") && token(p)->kind == TOKEN_NAME && !is_word(token(p), "in");)
-            last = last->next = parse_primary(p);
+        JinjaNode **tail = &n->a->next;
+        while (accept(p, ",")) {
+            bool is_target = token(p)->kind == TOKEN_NAME || is_word(token(p), "(");
+            if (!is_target || is_word(token(p), "in")) break;
+            *tail = parse_primary(p);
+            tail = &(*tail)->next;
+        }
     }
     if (n->kind != EXPR_NAME && n->kind != EXPR_ATTRIBUTE && n->kind != EXPR_TUPLE)
         heap_fail(p->heap, "cannot assign to this");
@@ -580,6 +701,7 @@ static JinjaNode *parse_for(JinjaParser *p) {
     expect(p, "in");
     n->b = parse_tuple(p, false);
     if (accept(p, "if")) n->c = parse_expression(p);
+    n->op = accept(p, "recursive");
     n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
     return n;
@@ -602,7 +724,7 @@ static JinjaNode *parse_set(JinjaParser *p) {
 static JinjaNode *parse_params(JinjaParser *p) {
     JinjaNode *args = parse_args(p);
     for (JinjaNode *n = args; n; n = n->next) {
-        if (!n->name.data && n->a->kind == EXPR_NAME) {
+        if (!n->name.data && !n->op && n->a->kind == EXPR_NAME) {
             n->name = n->a->name;
             n->a = NULL;
         } else if (!n->name.data)
@@ -611,32 +733,108 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
-// A statement. A "generation" block has no effect; its statements are returned.
-static JinjaNode *parse_statement(JinjaParser *p) {
-    p->heap->line = token(p)->line;
-    if (accept(p, "if")) return parse_if(p);
-    if (accept(p, "for")) return parse_for(p);
-    if (accept(p, "set")) return parse_set(p);
-    if (accept(p, "generation")) return parse_until(p, "endgeneration");
+// A macro, from the end of its first tag on. As in Jinja, it takes further arguments only if its
+// body uses them, and has no implicit variable with the name of a parameter.
+static JinjaNode *parse_macro_body(JinjaParser *p, Str name, JinjaNode *params, const char *end) {
+    JinjaNode *macro = new_node(p, EXPR_MACRO, params, NULL);
+    macro->name = name;
 
-    JinjaNode *n = new_node(p, STMT_BREAK, NULL, NULL);
-    if (accept(p, "macro")) {
-        n = new_named(p, STMT_MACRO, NULL);
-        expect(p, "(");
-        n->a = parse_params(p);
-        n->body = parse_until(p, "endmacro");
-    } else if (accept(p, "filter")) {
-        n->kind = STMT_CAPTURE;
-        n->b = parse_filter(p, NULL);
-        n->body = parse_until(p, "endfilter");
-    } else {
-        if (is_word(token(p), "continue")) n->kind = STMT_CONTINUE;
-        if (!accept(p, "break continue"))
-            heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
-        expect_close(p);
+    int outer = p->uses;
+    p->uses = 0;
+    macro->body = parse_until(p, end);
+    macro->op = p->uses;
+    p->uses |= outer;
+
+    JinjaNode **tail = &macro->a;
+    for (; *tail; tail = &(*tail)->next)
+        for (int i = 0; i < N_MACRO_USES; i++)
+            if (str_is((*tail)->name, macro_uses[i])) macro->op &= ~(1 << i);
+
+    if (macro->op & USES_CALLER) {
+        *tail = new_node(p, EXPR_ARG, NULL, NULL);
+        (*tail)->name = str_of("caller");
+        (*tail)->op = 1;
     }
+    return macro;
+}
 
+// {% macro name(parameters) %} assigns the macro to its name.
+static JinjaNode *parse_macro(JinjaParser *p) {
+    JinjaNode *target = new_named(p, EXPR_NAME, NULL);
+    expect(p, "(");
+    JinjaNode *params = parse_params(p);
+    return new_node(p, STMT_SET, target, parse_macro_body(p, target->name, params, "endmacro"));
+}
+
+// {% call(parameters) macro(arguments) %} outputs the call, with the body as the macro "caller" in
+// its last argument.
+static JinjaNode *parse_call_block(JinjaParser *p) {
+    JinjaNode *params = accept(p, "(") ? parse_params(p) : NULL;
+    JinjaNode *call = parse_expression(p);
+    if (call->kind != EXPR_CALL) heap_fail(p->heap, "expected a call after {%% call %%}");
+
+    JinjaNode *caller = new_node(p, EXPR_ARG, NULL, NULL);
+    caller->name = str_of("caller");
+    caller->a = parse_macro_body(p, caller->name, params, "endcall");
+    JinjaNode **tail = &call->b;
+    while (*tail) tail = &(*tail)->next;
+    *tail = caller;
+    return new_node(p, STMT_OUTPUT, call, NULL);
+}
+
+static JinjaNode *parse_with(JinjaParser *p) {
+    JinjaNode *n = new_node(p, STMT_WITH, NULL, NULL);
+    for (JinjaNode **tail = &n->a; token(p)->kind != TOKEN_CLOSE; tail = &(*tail)->next) {
+        if (n->a) expect(p, ",");
+        *tail = new_node(p, STMT_SET, parse_target(p), NULL);
+        expect(p, "=");
+        (*tail)->b = parse_expression(p);
+    }
+    n->body = parse_until(p, "endwith");
     return n;
+}
+
+static JinjaNode *parse_filter_block(JinjaParser *p) {
+    JinjaNode *n = new_node(p, STMT_CAPTURE, NULL, NULL);
+    n->b = parse_filter(p, NULL);
+    n->body = parse_until(p, "endfilter");
+    return n;
+}
+
+// A block without an effect of its own.
+static JinjaNode *parse_generation(JinjaParser *p) { return parse_until(p, "endgeneration"); }
+
+static JinjaNode *parse_jump(JinjaParser *p, JinjaNodeKind kind) {
+    JinjaNode *n = new_node(p, kind, NULL, NULL);
+    expect_close(p);
+    return n;
+}
+static JinjaNode *parse_break(JinjaParser *p) { return parse_jump(p, STMT_BREAK); }
+static JinjaNode *parse_continue(JinjaParser *p) { return parse_jump(p, STMT_CONTINUE); }
+
+// A tag by its first word; `parse` continues after it.
+typedef struct {
+    const char *word;
+    JinjaNode *(*parse)(JinjaParser *p);
+} TagParser;
+
+// The statements of a tag: one, or those of a "generation" block.
+static JinjaNode *parse_statement(JinjaParser *p) {
+    static const TagParser tags[] = {{"if", parse_if},
+                                     {"for", parse_for},
+                                     {"set", parse_set},
+                                     {"macro", parse_macro},
+                                     {"call", parse_call_block},
+                                     {"with", parse_with},
+                                     {"filter", parse_filter_block},
+                                     {"generation", parse_generation},
+                                     {"break", parse_break},
+                                     {"continue", parse_continue}};
+
+    p->heap->line = token(p)->line;
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
+        if (accept(p, tags[i].word)) return tags[i].parse(p);
+    heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
 }
 
 // The statements between the end of a tag and the next tag whose first word is in `ends`; that word

@@ -10,10 +10,10 @@ typedef enum {
     STMT_TEXT,    // value
     STMT_OUTPUT,  // {{ a }}
     STMT_IF,      // if a: body, else: other
-    STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other
+    STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
     STMT_CAPTURE, // a = text of the body, passed through the filters b; a NULL: outputs the text
-    STMT_MACRO,   // name(parameters a): body
+    STMT_WITH,    // body, in a scope with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
     // expressions
@@ -33,10 +33,15 @@ typedef enum {
     EXPR_AND,       // a and b
     EXPR_OR,        // a or b
     EXPR_SIGN,      // op: '-' or '+'; the operand a
-    EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //
-    EXPR_COMPARE,   // a op b; op: a Comparison
-    EXPR_ARG,       // argument a, perhaps with a name
+    EXPR_BINARY,    // a op b; op: see operator_binary()
+    EXPR_COMPARE,   // a, then the list b of EXPR_COMPARE: op (a Comparison) and operand a
+    EXPR_MACRO,     // name(parameters a): body; op: set of MacroUses
+    EXPR_ARG,       // argument a, perhaps with a name; op: '*' for *a, 'p' for **a. As a parameter:
+                    // a name, perhaps with the default a; op: takes no positional argument
 } JinjaNodeKind;
+
+// The variables that a macro has beside its parameters, if its body uses them.
+typedef enum { USES_CALLER = 1, USES_VARARGS = 2, USES_KWARGS = 4 } MacroUses;
 
 typedef struct JinjaNode {
     JinjaNodeKind kind;

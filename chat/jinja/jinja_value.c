@@ -171,6 +171,14 @@ size_t text_find(Heap *h, Text t, Text part, size_t from) {
     return at == SIZE_MAX ? at : from + at;
 }
 
+size_t text_find_last(Heap *h, Text t, Text part) {
+    heap_touch(h, (t.len * 4 + 1) * (part.len / 16 + 1));
+    if (!part.len) return t.len;
+    for (size_t at = t.len; at >= part.len; at--)
+        if (!memcmp(t.data + at - part.len, part.data, part.len)) return at - part.len;
+    return SIZE_MAX;
+}
+
 // Construction
 
 Value value_list(Heap *h, ValueKind kind, int n) {
@@ -182,6 +190,12 @@ Value value_list(Heap *h, ValueKind kind, int n) {
 void list_push(Heap *h, List *list, Value item) {
     list->items = heap_grow(h, list->items, list->n, sizeof item);
     list->items[list->n++] = item;
+}
+
+List *list_reversed(Heap *h, const List *list) {
+    List *out = value_list(h, VALUE_LIST, list->n).list;
+    for (int i = 0; i < list->n; i++) out->items[i] = list->items[list->n - 1 - i];
+    return out;
 }
 
 Value value_dict(Heap *h, ValueKind kind) {
@@ -204,6 +218,17 @@ void dict_set(Heap *h, Dict *d, Value key, Value v) {
     }
     d->pairs = heap_grow(h, d->pairs, d->n, sizeof *d->pairs);
     d->pairs[d->n++] = (DictPair){key, v};
+}
+
+List *dict_pairs(Heap *h, Value v) {
+    if (v.kind != VALUE_DICT) return value_iterate(h, v);
+    List *out = value_list(h, VALUE_LIST, v.dict->n).list;
+    for (int i = 0; i < out->n; i++) {
+        out->items[i] = value_list(h, VALUE_TUPLE, 2);
+        out->items[i].list->items[0] = v.dict->pairs[i].key;
+        out->items[i].list->items[1] = v.dict->pairs[i].value;
+    }
+    return out;
 }
 
 // As in Python, 1 is an int, but 1.0 and 1e0 are floats.
@@ -267,6 +292,12 @@ bool value_truth(Value v) {
     return !value_is_list(v) || v.kind == VALUE_GENERATOR || v.list->n;
 }
 
+void value_require(Heap *h, Value v) {
+    if (v.kind != VALUE_UNDEFINED) return;
+    if (v.owner) heap_fail(h, "'%s object' has no attribute '%.*s'", v.owner, SHOWN(v.name));
+    heap_fail(h, "'%.*s' is undefined", SHOWN(v.name));
+}
+
 double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
     if (v.kind == VALUE_FLOAT) return v.number;
@@ -314,38 +345,84 @@ List *value_iterate(Heap *h, Value v) {
 
 // Comparison
 
-bool value_equal(Heap *h, Value a, Value b) {
-    bool is_equal = false;
+static bool lists_are_equal(Heap *h, const List *a, const List *b) {
+    if (a->n != b->n) return false;
+    for (int i = 0; i < a->n; i++)
+        if (!value_equal(h, a->items[i], b->items[i])) return false;
+    return true;
+}
 
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        heap_touch(h, BYTES_PER_STEP + (a.text.len == b.text.len ? a.text.len : 0));
-        return str_eq(text_str(a.text), text_str(b.text));
+static bool dicts_are_equal(Heap *h, const Dict *a, const Dict *b) {
+    if (a->n != b->n) return false;
+    for (int i = 0; i < a->n; i++) {
+        const Value *other = dict_find(h, b, a->pairs[i].key);
+        if (!other || !value_equal(h, a->pairs[i].value, *other)) return false;
     }
+    return true;
+}
+
+static bool functions_are_equal(Heap *h, Value a, Value b) {
+    bool is_same = a.builtin == b.builtin && a.variant == b.variant && !a.self == !b.self;
+    return is_same && (!a.self || value_equal(h, *a.self, *b.self));
+}
+
+static bool numbers_are_equal(Heap *h, Value a, Value b) {
+    if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer == b.integer;
+    if (a.kind == VALUE_BIG_INT && b.kind == VALUE_BIG_INT)
+        return str_eq(text_str(a.text), text_str(b.text));
+    return value_number(h, a) == value_number(h, b);
+}
+
+static bool strings_are_equal(Heap *h, Text a, Text b) {
+    heap_touch(h, BYTES_PER_STEP + (a.len == b.len ? a.len : 0));
+    return str_eq(text_str(a), text_str(b));
+}
+
+// Compares two values that are not both numbers.
+static bool objects_are_equal(Heap *h, Value a, Value b) {
+    if (a.kind != b.kind) return false;
+    switch (a.kind) {
+    case VALUE_ABSENT:
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return true;
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_RANGE: return lists_are_equal(h, a.list, b.list);
+    case VALUE_DICT: return dicts_are_equal(h, a.dict, b.dict);
+    case VALUE_FUNCTION: return functions_are_equal(h, a, b);
+    default: return a.list == b.list; // identity; the pointers of the union overlap
+    }
+}
+
+bool value_equal(Heap *h, Value a, Value b) {
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
+        return strings_are_equal(h, a.text, b.text);
 
     heap_enter(h);
-    if (a.kind == VALUE_INT && b.kind == VALUE_INT) {
-        is_equal = a.integer == b.integer;
-    } else if (a.kind == VALUE_BIG_INT && b.kind == VALUE_BIG_INT) {
-        is_equal = str_eq(text_str(a.text), text_str(b.text));
-    } else if (value_is_number(a) && value_is_number(b)) {
-        is_equal = value_number(h, a) == value_number(h, b);
-    } else if (a.kind == b.kind && a.kind >= VALUE_LIST && a.kind <= VALUE_RANGE) {
-        is_equal = a.list->n == b.list->n;
-        for (int i = 0; is_equal && i < a.list->n; i++)
-            is_equal = value_equal(h, a.list->items[i], b.list->items[i]);
-    } else if (a.kind == b.kind && a.kind == VALUE_DICT) {
-        is_equal = a.dict->n == b.dict->n;
-        for (int i = 0; is_equal && i < a.dict->n; i++) {
-            const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
-            is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
-        }
-    } else if (a.kind == b.kind) { // no contents to compare; the pointers of the union overlap
-        if (a.kind == VALUE_FUNCTION) heap_fail(h, "functions cannot be compared");
-        is_equal = a.kind <= VALUE_NONE || a.list == b.list;
-    }
-
+    bool are_numbers = value_is_number(a) && value_is_number(b);
+    bool is_equal = are_numbers ? numbers_are_equal(h, a, b) : objects_are_equal(h, a, b);
     h->depth--;
     return is_equal;
+}
+
+bool value_is_same(Heap *h, Value a, Value b) {
+    if (a.kind != b.kind) return false;
+    bool has_identity = a.kind >= VALUE_LIST && a.kind != VALUE_FUNCTION;
+    return has_identity ? a.list == b.list : value_equal(h, a, b);
+}
+
+static bool value_less(Heap *h, Value a, Value b);
+
+// The first pair of different items decides.
+static bool list_is_less(Heap *h, const List *a, const List *b) {
+    int i = 0, n = a->n < b->n ? a->n : b->n;
+    while (i < n && value_equal(h, a->items[i], b->items[i])) i++;
+    if (i == n) return a->n < b->n;
+
+    heap_enter(h);
+    bool is_less = value_less(h, a->items[i], b->items[i]);
+    h->depth--;
+    return is_less;
 }
 
 static bool value_less(Heap *h, Value a, Value b) {
@@ -358,8 +435,10 @@ static bool value_less(Heap *h, Value a, Value b) {
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
     }
 
-    heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
-              value_type_name(b));
+    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
+        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
+                  value_type_name(b));
+    return list_is_less(h, a.list, b.list);
 }
 
 // Insertion sort. qsort() cannot be used, because a comparison that fails jumps out of it
@@ -410,6 +489,8 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 
 // Printing
 
+const ValueStyle value_repr = {.comma = {", ", NULL, 2}, .colon = {": ", NULL, 2}};
+
 // Python's repr(): the shortest digits that read back as x, with an exponent if |x| >= 1e16 or
 // |x| < 1e-4.
 OWN_FRAME static void put_float(Heap *h, double x, bool is_json) {
@@ -447,7 +528,8 @@ static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, 
     const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
 
     bool is_special = special && (is_json || special < specials + 4);
-    bool is_plain = is_json ? code >= 0x20 && !(is_ascii && code > 0x7e) : is_printable(code);
+    bool is_plain = is_json ? code >= 0x20 : is_printable(code);
+    if (is_ascii && code > 0x7e) is_plain = false;
 
     if (code == (uint32_t)quote)
         snprintf(escape, 16, "\\%c", quote);
@@ -488,6 +570,19 @@ static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int l
     for (int i = 0; i < level; i++) heap_put(h, style->indent);
 }
 
+// The key of a JSON object. As in Python, null, a bool or a number becomes a string.
+static Value json_key(Heap *h, Value key) {
+    if (key.kind < VALUE_NONE || key.kind > VALUE_STRING)
+        heap_fail(h, "tojson: keys must be str, int, float, bool or None, found '%s'",
+                  value_type_name(key));
+    if (key.kind == VALUE_STRING) return key;
+
+    const ValueStyle json = {.is_json = true};
+    size_t start = h->out.len;
+    value_put(h, key, &json, 0);
+    return heap_pop_string(h, start);
+}
+
 static void put_dict(Heap *h, Value v, const ValueStyle *style, int level) {
     const Dict *d = v.dict;
     int *order = style->is_sorted ? value_order(h, value_iterate(h, v), false) : NULL;
@@ -495,13 +590,9 @@ static void put_dict(Heap *h, Value v, const ValueStyle *style, int level) {
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
         DictPair *pair = &d->pairs[order ? order[i] : i];
-        Value key = pair->key;
-
-        if (style->is_json && key.kind != VALUE_STRING)
-            heap_fail(h, "tojson: a key must be a string, found '%s'", value_type_name(key));
 
         put_separator(h, style, i == 0, level + 1);
-        value_put(h, key, style, 0);
+        value_put(h, style->is_json ? json_key(h, pair->key) : pair->key, style, 0);
         heap_put(h, style->colon);
         value_put(h, pair->value, style, level + 1);
     }
@@ -509,44 +600,49 @@ static void put_dict(Heap *h, Value v, const ValueStyle *style, int level) {
     heap_puts(h, "}");
 }
 
-void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
-    const ValueStyle repr = {.comma = text_of(", "), .colon = text_of(": ")};
-    const ValueStyle *inner = style ? style : &repr; // of items
-    bool is_json = inner->is_json;
-    bool is_list = v.kind == VALUE_LIST || is_json;
-    static const char *const words[2][3] = {{"None", "False", "True"}, {"null", "false", "true"}};
+static void put_list(Heap *h, Value v, const ValueStyle *style, int level) {
+    bool is_tuple = v.kind == VALUE_TUPLE && !style->is_json;
+    const List *list = v.list;
+
+    heap_puts(h, is_tuple ? "(" : "[");
+    for (int i = 0; i < list->n; i++) {
+        put_separator(h, style, i == 0, level + 1);
+        value_put(h, list->items[i], style, level + 1);
+    }
+    if (list->n) put_separator(h, style, true, level);
+    if (list->n == 1 && is_tuple) heap_puts(h, ","); // (1,) is a tuple, (1) is not
+    heap_puts(h, is_tuple ? ")" : "]");
+}
+
+static void put_integer(Heap *h, int64_t i) {
     char digits[24];
+    snprintf(digits, sizeof digits, "%lld", (long long)i);
+    heap_puts(h, digits);
+}
+
+void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
+    static const char *const words[2][3] = {{"None", "False", "True"}, {"null", "false", "true"}};
+    const ValueStyle *inner = style ? style : &value_repr; // of items
 
     heap_enter(h);
     switch (v.kind) {
-    case VALUE_NONE: heap_puts(h, words[is_json][0]); break;
-    case VALUE_BOOL: heap_puts(h, words[is_json][1 + v.boolean]); break;
-    case VALUE_INT:
-        snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
-        heap_puts(h, digits);
-        break;
-    case VALUE_FLOAT: put_float(h, v.number, is_json); break;
+    case VALUE_NONE: heap_puts(h, words[inner->is_json][0]); break;
+    case VALUE_BOOL: heap_puts(h, words[inner->is_json][1 + v.boolean]); break;
+    case VALUE_INT: put_integer(h, v.integer); break;
+    case VALUE_FLOAT: put_float(h, v.number, inner->is_json); break;
     case VALUE_BIG_INT: heap_put(h, v.text); break;
     case VALUE_STRING:
         if (style)
-            put_quoted_text(h, v.text, is_json, style->is_ascii);
+            put_quoted_text(h, v.text, style->is_json, style->is_ascii);
         else
             heap_put(h, v.text);
         break;
     case VALUE_LIST:
-    case VALUE_TUPLE:
-        heap_puts(h, is_list ? "[" : "(");
-        for (int i = 0; i < v.list->n; i++) {
-            put_separator(h, inner, i == 0, level + 1);
-            value_put(h, v.list->items[i], inner, level + 1);
-        }
-        if (v.list->n) put_separator(h, inner, true, level);
-        if (v.list->n == 1 && !is_list) heap_puts(h, ","); // (1,) is a tuple, (1) is not
-        heap_puts(h, is_list ? "]" : ")");
-        break;
+    case VALUE_TUPLE: put_list(h, v, inner, level); break;
     case VALUE_DICT: put_dict(h, v, inner, level); break;
     default:
-        if (is_json) heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
+        if (inner->is_json)
+            heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
         if (v.kind > VALUE_UNDEFINED) heap_fail(h, "a '%s' has no text", value_type_name(v));
         heap_puts(h, style ? "Undefined" : "");
     }

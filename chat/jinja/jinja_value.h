@@ -65,6 +65,7 @@ typedef struct {
 typedef struct Value {
     ValueKind kind;
     bool is_markup; // of a VALUE_STRING: result of the filter "safe"
+    bool is_group;  // of a VALUE_TUPLE: result of the filter "groupby"
     union {
         bool boolean;
         int64_t integer;
@@ -77,7 +78,7 @@ typedef struct Value {
             const char *owner; // type that lacks the attribute `name`; NULL: `name` is a variable
         };
         struct {                           // VALUE_FUNCTION
-            const struct Builtin *builtin; // jinja_library.c
+            const struct Builtin *builtin; // jinja_library.h
             struct Value *self;            // the object of a method; NULL for a function
             int variant;                   // see Builtin
         };
@@ -144,7 +145,8 @@ size_t text_length(Heap *h, Text t);            // in characters
 size_t text_offset(Text t, int64_t i); // byte offset of character i (< 0: from the end), clamped
 Text text_strip(Text t, Text chars, bool left, bool right); // `chars` is a set
 size_t text_find(Heap *h, Text t, Text part, size_t from);  // SIZE_MAX: not found
-uint32_t text_code(Text c);                                 // code point of a character
+size_t text_find_last(Heap *h, Text t, Text part);
+uint32_t text_code(Text c); // code point of a character
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
 static inline Text text_of(const char *s) { return (Text){s, NULL, str_of(s).len}; }
 
@@ -159,9 +161,12 @@ static inline Value value_undefined(Str name, const char *owner) {
 }
 Value value_list(Heap *h, ValueKind kind, int n); // n items, all VALUE_ABSENT
 void list_push(Heap *h, List *list, Value item);  // only to a list that nothing refers to yet
+List *list_reversed(Heap *h, const List *list);
 Value value_dict(Heap *h, ValueKind kind);
 void dict_set(Heap *h, Dict *d, Value key, Value v);
 Value *dict_find(Heap *h, const Dict *d, Value key); // NULL: not found
+// The pairs (key, value) of a dictionary as tuples, or the items of another value.
+List *dict_pairs(Heap *h, Value v);
 // Converts parsed JSON. Strings are not copied, so j must outlive the heap. is_template_text: see
 // JinjaInput.
 Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string));
@@ -173,7 +178,11 @@ static inline bool value_is_number(Value v) {
     return v.kind >= VALUE_BOOL && v.kind <= VALUE_BIG_INT;
 }
 const char *value_type_name(Value v); // Python's name of the type
+// The value of an optional argument, or `other` if it was omitted.
+static inline Value argument_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
 bool value_truth(Value v);
+// Fails if v is undefined. Templates can only test and print undefined values.
+void value_require(Heap *h, Value v);
 // These check the kind of a value before they read its union, and fail for all other kinds.
 double value_number(Heap *h, Value v);   // of a number
 int64_t value_integer(Heap *h, Value v); // of an int or a bool
@@ -185,14 +194,18 @@ Text value_str(Heap *h, Value v);        // Python's str()
 typedef enum { CMP_EQ, CMP_NE, CMP_LE, CMP_GE, CMP_LT, CMP_GT, CMP_IN, CMP_NOT_IN } Comparison;
 bool value_compare(Heap *h, Comparison op, Value a, Value b);
 bool value_equal(Heap *h, Value a, Value b);
+// Python's "is": lists, dictionaries and other objects are compared by identity, all other values
+// by kind and contents.
+bool value_is_same(Heap *h, Value a, Value b);
 // The indexes (keys->n) of the keys in ascending or descending order; the sort is stable.
 int *value_order(Heap *h, const List *keys, bool is_descending);
 
 typedef struct {
-    bool is_json; // else Python's repr()
+    bool is_json; // else Python's repr(), or with is_ascii its ascii()
     bool is_ascii, is_sorted, is_indented;
     Text indent, comma, colon;
 } ValueStyle;
+extern const ValueStyle value_repr;
 // Appends a value to the output, in Python's str() form if style is NULL. level: depth of the
 // indent.
 void value_put(Heap *h, Value v, const ValueStyle *style, int level);

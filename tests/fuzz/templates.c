@@ -13,12 +13,19 @@ static const char *const names[] = {
 static const char *const expressions[] = {
     "$", "1", "'x.y'", "none", "[]", "'a'", "-1", "2.5", "9223372036854775807", "$", "true", "{}",
     "loop", "m", "range(3)", "[@, @]", "(@, @)", "(@,)", "{'a': @, 'k': @}", "{@: @}", "(@ + @)",
-    "(@ - @)", "(@ * @)", "(@ / @)", "(@ // @)", "(@ % @)", "(@ ~ @)", "(@ == @)", "(@ < @)",
+    "(@ - @)", "(@ * @)", "(@ / @)", "(@ // @)", "(@ % @)", "(@ ** @)", "(@ ~ @)", "(@ == @)",
+    "(@ < @)", "(@ < @ <= @)", "(@ in @ != @)", "('%s-%5d' % (@, @))", "('%r%x' % @)",
+    "('%(a)s%(k)5.2f' % @)", "('%*.*e' % (@, @, @))", "(@ % (@, @))", "((@)|string % @)",
+    "'{}{1:>5}'.format(@)", "'{:{}}{a!r:*^9}'.format(@, @, a=@)", "'{0[a]}{0.k:,}'.format(@)",
+    "((@)|string).format(@, k=@)", "'{:08.3f}{:x}'.format(@, @)", "'{a}'.format_map(@)",
     "(@ in @)", "(@ and @)", "(@ or @)", "(not @)", "(-@)", "(@ if @ else @)", "(@).a",
     "(@).k", "(@)[@]", "(@)[@:@]", "(@)[::@]", "(@)[@:@:@]", "loop.index", "loop.last",
     "loop.length", "loop.nextitem", "loop.previtem", "loop.revindex",
+    "loop.depth", "loop.cycle(@, @)", "loop.changed(@)",
     "(@).index", "(@).length", "(@).last", "(@).nextitem", "loop(@)", "(@)(@)",
-    "(@)()", "m(@)", "m(a=@, b=@)", "namespace(a=@)", "range(@, @, @)", "range(@)", "(@)|default(@)",
+    "(@)()", "m(@)", "m(a=@, b=@)", "m(*@)", "m(**@)", "v(@, *@, k=@, **@)", "namespace(a=@)",
+    "namespace(@)", "dict(@, k=@)", "cycler(@, @).next()", "joiner(@)()",
+    "range(@, @, @)", "range(@)", "(@)|default(@)",
     "(@)|list", "(@)|first", "(@)|last", "(@)|length", "(@)|string", "(@)|int",
     "(@)|upper", "(@)|trim", "(@)|tojson", "(@)|tojson(sort_keys=true)", "(@)|tojson(indent=@)",
     "(@)|join(@)", "(@)|join(attribute=@)", "(@)|map('string')|list", "(@)|map(attribute=@)|list",
@@ -32,7 +39,17 @@ static const char *const expressions[] = {
     "(@).values()", "(@).get(@, @)", "(@).get", "(@).split(@)", "(@).split(@, @)", "(@).strip(@)",
     "(@).startswith(@)", "(@).endswith((@, @))",
     "(@).replace(@, @, @)", "(@).find(@)", "(@).join(@)", "(@).upper",
-    "(@).split(@, @)", "(@).title()",
+    "(@).split(@, @)", "(@).title()", "(@).1", "(@).rsplit(@, @)", "(@).partition(@)",
+    "(@).rpartition(@)", "(@).splitlines(@)", "(@).count(@, @)", "(@).rfind(@, @, @)",
+    "(@).index(@)", "(@).center(@, @)", "(@).zfill(@)", "(@).ljust(@)", "(@).islower()",
+    "(@)|min", "(@)|max(attribute=@)", "(@)|unique|list", "(@)|sum", "(@)|sum(start=@)",
+    "(@)|groupby(@)", "(@)|groupby('k', default=@)", "(@)|batch(@, @)|list", "(@)|slice(@)|list",
+    "(@)|sort(attribute='a,k')", "(@)|map(attribute='a.0')|list", "(@)|dictsort(by='value')",
+    "(@)|float(@)", "(@)|int(@, 16)", "(@)|round(@)", "(@)|round(@, 'ceil')", "(@)|abs",
+    "(@)|format(@)", "(@)|format(a=@)", "(@)|truncate(@, @)", "(@)|center(@)", "(@)|wordcount",
+    "(@)|urlencode", "(@)|attr(@)", "(@)|lower", "(@)|capitalize", "(@)|forceescape",
+    "((@) is divisibleby(@))", "((@) is sameas(@))", "((@) is upper)", "((@) is escaped)",
+    "((@) is even)", "((@) is filter)",
 };
 static const char *const statements[] = {
     "x", "{{ @ }}", "{{ @ }}", "{% set a = @ %}", "{% set b = @ %}", "{% set ns.a = @ %}",
@@ -44,7 +61,15 @@ static const char *const statements[] = {
     "{% for a in l %}#{% break %}{% endfor %}",
     "{% for a in l %}{% set ns.c = loop %}#{% endfor %}", "{% macro m(a, b=@) %}#{% endmacro %}",
     "{% macro m(a=ns) %}#{{ @ }}{% set ns.a = m %}{% endmacro %}",
-    "{% filter upper %}#{% endfilter %}",
+    "{% filter upper %}#{% endfilter %}", "{% filter format(@) %}#{% endfilter %}",
+    "{% for a in @ recursive %}#{{ loop(@) }}{% endfor %}",
+    "{% for a, b in l if @ recursive %}#{{ loop.length }}{% endfor %}",
+    "{% for a, (b, c) in @ %}#{% endfor %}",
+    "{% with a = @, b = @ %}#{% endwith %}", "{% with a, b = @ %}#{% endwith %}",
+    "{% raw %}{{ @ }}{% endraw %}",
+    "{% macro v(a) %}#{{ varargs }}{{ kwargs }}{{ caller(@) if caller }}{% endmacro %}",
+    "{% call(q) v(@, @) %}#{{ q }}{% endcall %}", "{% call m(@) %}#{% endcall %}",
+    "{% call(a=@) v(k=@) %}#{% endcall %}",
 };
 // clang-format on
 
@@ -58,7 +83,8 @@ static void put_template(const uint8_t *data, size_t n, Buffer *out) {
     enum { MAX_BYTES = 16000, MAX_DEPTH = 7 };
     Productions p = {.symbols = symbols, .max_depth = MAX_DEPTH, .data = data, .n = n};
     buffer_puts(&p.text, "{% set ns = namespace(a=1, b=[], c=0) %}"
-                         "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}");
+                         "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}"
+                         "{% macro v(a) %}{{ varargs }}{{ kwargs }}{% endmacro %}");
     while (p.n && p.text.len < MAX_BYTES) {
         size_t i = production_choose(&p, sizeof statements / sizeof *statements);
         production_put(&p, statements[i]);
