@@ -56,8 +56,8 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
     if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
         path = *(const char *const *)((const char *)o + option->offset);
     if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
-    for (int i = 0; kind == OPTION_LORA && i < o->model_options.n_adapters; i++)
-        add_input(p, str_copy(o->model_options.adapters[i].path).data);
+    for (int i = 0; kind == OPTION_LORA && i < o->model.load.n_adapters; i++)
+        add_input(p, str_copy(o->model.load.adapters[i].path).data);
     if (!path || !*path || !strcmp(path, "-")) return;
     if (kind == OPTION_DIRECTORY) mkdir(path, 0700);
     if (kind == OPTION_DIRECTORY)
@@ -72,7 +72,7 @@ const char *history_path(const Options *o) {
     const char *state = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
 
-    if (o->no_history || (named && !*named)) return NULL;
+    if (o->chat.no_history || (named && !*named)) return NULL;
     if (named) return named;
 
     path.len = 0;
@@ -103,7 +103,7 @@ char *history_beside(const Options *o, const char *suffix) {
 
 static void add_chat(PathList *p, const Options *o) {
     const char *temporary = getenv("TMPDIR"), *history = history_path(o);
-    if (o->has_commands || isatty(STDIN_FILENO)) {
+    if (o->chat.has_commands || isatty(STDIN_FILENO)) {
         add_path(p, "/", SANDBOX_READ_TREE);
         add_path(p, ".", SANDBOX_WRITE);
         add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
@@ -152,7 +152,8 @@ void enter_sandbox(const Options *o) {
 void close_file_access_except(const Options *o, const char *directory) {
     SandboxPath paths[2];
     int n = 0;
-    if (o->cache && *o->cache) paths[n++] = (SandboxPath){o->cache, SANDBOX_WRITE};
+    if (o->model.cache && *o->model.cache)
+        paths[n++] = (SandboxPath){o->model.cache, SANDBOX_WRITE};
     if (directory) paths[n++] = (SandboxPath){directory, SANDBOX_REMOVE};
     if (!is_disabled(o)) sandbox_enter(paths, n);
 }
