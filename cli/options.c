@@ -386,11 +386,28 @@ static bool set_reasoning(Settings *s, const char *text) {
     return true;
 }
 
+// Sets an option with a whole number or, of a budget, "auto".
+static bool set_whole(Options *o, Settings *s, const Option *option, const char *label,
+                      const char *text, Error *err) {
+    bool is_budget = option->kind == OPTION_BUDGET;
+    int64_t whole;
+
+    if (is_budget && !strcmp(text, "auto")) {
+        *(int *)option_field(option, o, s) = BUDGET_AUTO;
+        return true;
+    }
+    if (!parse_i64(text, &whole))
+        return error_set(err, EXIT_USAGE, "%s: expected a whole number%s, found \"%s\"", label,
+                         is_budget ? " or auto" : "", text);
+    if (option->kind != OPTION_SEED) return set_number(o, s, option, label, (double)whole, err);
+    set_seed(s, whole);
+    return true;
+}
+
 static bool set_value(Options *o, Settings *s, const Option *option, const char *label,
                       const char *text, Error *err) {
     void *field = option_field(option, o, s);
-    const char *expected = "a whole number";
-    int64_t whole = 0;
+    const char *expected = "a number";
     double v = 0;
 
     // A case that breaks has found an invalid value. `expected` describes valid ones.
@@ -399,34 +416,22 @@ static bool set_value(Options *o, Settings *s, const Option *option, const char 
         expected = "true or false";
         if (!set_flag(field, text)) break;
         return true;
-    case OPTION_STRINGS: add_string(field, option, text); return true;
     case OPTION_LORA:
         expected = "FILE or FILE:SCALE";
         if (!add_lora(&o->model.load, text)) break;
-        return true;
-    case OPTION_SEED:
-        if (!parse_i64(text, &whole)) break;
-        set_seed(s, whole);
         return true;
     case OPTION_REASONING:
         expected = "on, off or auto";
         if (!set_reasoning(s, text)) break;
         return true;
-    case OPTION_BUDGET:
-        expected = "a whole number or auto";
-        if (!strcmp(text, "auto")) {
-            *(int *)field = BUDGET_AUTO;
-            return true;
-        }
-        // fall through
-    case OPTION_INT:
-        if (!parse_i64(text, &whole)) break;
-        return set_number(o, s, option, label, (double)whole, err);
     case OPTION_FLOAT:
     case OPTION_DOUBLE:
-        expected = "a number";
         if (!parse_f64(text, &v)) break;
         return set_number(o, s, option, label, v, err);
+    case OPTION_INT:
+    case OPTION_SEED:
+    case OPTION_BUDGET: return set_whole(o, s, option, label, text, err);
+    case OPTION_STRINGS: add_string(field, option, text); return true;
     default: *(const char **)field = text; return true;
     }
 
@@ -442,15 +447,27 @@ bool setting_set(Settings *s, const Option *option, const char *label, const cha
     return set_value(NULL, s, option, label, text, err);
 }
 
+// Sets an option that was typed. The name of another option is not taken for a file.
+static bool set_typed(Options *o, const Option *option, const char *typed, const char *value,
+                      bool is_next, Error *err) {
+    bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
+    if (!module_check(option->module, typed, err)) return false;
+    if (is_file && is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
+    if (option->kind != OPTION_FLAG && !value)
+        return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
+
+    o->is_given[option - option_table] = true;
+    return option_set(o, option, typed, value, err);
+}
+
 // Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
 // table may be another spelling, which is translated, ignored with its value, or refused.
 static bool parse_option(Options *o, char **argv, int *i, Error *err) {
     // The value is the next argument or follows "=": NAME VALUE or --NAME=VALUE.
-    const char *arg = argv[*i];
-    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
-    char typed[64];
-    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
-    snprintf(typed, sizeof typed, "%.*s", n, arg);
+    const char *equals = strncmp(argv[*i], "--", 2) ? NULL : strchr(argv[*i], '=');
+    char typed[64]; // no name is longer
+    snprintf(typed, sizeof typed, "%s", argv[*i]);
+    if (equals) typed[strcspn(typed, "=")] = 0;
 
     const char *value = equals ? equals + 1 : argv[*i + 1];
     bool is_next = !equals; // the value is the next argument
@@ -475,16 +492,10 @@ static bool parse_option(Options *o, char **argv, int *i, Error *err) {
     }
 
     if (!option) return option_find(o, o->flag, typed, err);
-    if (!module_check(option->module, typed, err)) return false;
-    if (option->kind == OPTION_FLAG && !equals) value = NULL;
-    bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
-    if (is_file && is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
-    if (option->kind != OPTION_FLAG && !value)
-        return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
-
-    *i += option->kind != OPTION_FLAG && is_next;
-    o->is_given[option - option_table] = true;
-    return option_set(o, option, typed, value, err);
+    bool is_flag = option->kind == OPTION_FLAG;
+    if (is_flag && !equals) value = NULL;
+    *i += !is_flag && is_next;
+    return set_typed(o, option, typed, value, is_next, err);
 }
 
 // Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
@@ -496,26 +507,32 @@ static void mark_files(Options *o) {
         o->text.json_schema = text_format("@%s", o->text.json_schema);
 }
 
+// --help works anywhere, even if other options are wrong.
+static bool asks_for_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+// True for text, "-", a negative number and, after `help`, the name of an option.
+static bool is_positional(const Options *o, const char *arg) {
+    bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
+    if (arg[0] != '-' || !arg[1] || is_number) return true;
+    return o->flag == CMD_HELP && !option_find(o, o->flag, arg, NULL) &&
+           option_find(o, CMD_ALL, arg, NULL);
+}
+
 bool options_parse(Options *o, int argc, char **argv, Error *err) {
     bool has_ended = false; // after "--"
 
-    // --help works anywhere, even if other options are wrong.
-    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            o->help.wants_usage = true;
-            return true;
-        }
+    o->help.wants_usage = asks_for_help(argc, argv);
+    if (o->help.wants_usage) return true;
 
     for (int i = 0; i < argc; i++) {
-        const char *arg = argv[i];
-        bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
-        bool is_topic = o->flag == CMD_HELP && !option_find(o, o->flag, arg, NULL) &&
-                        option_find(o, CMD_ALL, arg, NULL);
-
-        if (!has_ended && !strcmp(arg, "--"))
+        if (!has_ended && !strcmp(argv[i], "--"))
             has_ended = true;
-        else if (has_ended || arg[0] != '-' || !arg[1] || is_number || is_topic)
-            o->args[o->n_args++] = arg;
+        else if (has_ended || is_positional(o, argv[i]))
+            o->args[o->n_args++] = argv[i];
         else if (!parse_option(o, argv, &i, err))
             return false;
     }

@@ -113,6 +113,17 @@ static void add_chat(PathList *p, const Options *o) {
 
 static bool is_disabled(const Options *o) { return o->sandbox && !strcmp(o->sandbox, "none"); }
 
+// The files that the command line names. An empty list would deny all files, including those of the
+// system.
+static void add_all(PathList *p, const Options *o) {
+    add_path(p, "/dev/null", SANDBOX_READ);
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
+        if (row->names[0] && row->commands & o->flag) add_option(p, o, row);
+    if (o->flag & (CMD_SHOW | CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
+    if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
+    if (o->flag == CMD_CHAT) add_chat(p, o);
+}
+
 void enter_sandbox(const Options *o) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
@@ -120,14 +131,7 @@ void enter_sandbox(const Options *o) {
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
 
-    // An empty list would deny all files, including those of the system.
-    add_path(&paths, "/dev/null", SANDBOX_READ);
-    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
-        if (row->names[0] && row->commands & o->flag) add_option(&paths, o, row);
-    if ((o->flag == CMD_SHOW || o->flag == CMD_QUANTIZE) && o->n_args)
-        add_input(&paths, o->args[0]);
-    if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(&paths, o->args[1]);
-    if (o->flag == CMD_CHAT) add_chat(&paths, o);
+    add_all(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
 
     if (is_disabled(o) || o->flag == CMD_HELP) return;

@@ -185,6 +185,16 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
     return "duplicate_id";
 }
 
+static void push_records(Batch *b, Record *r) {
+    for (int i = 0; i < r->n_choices; i++) {
+        Record *choice = i ? b->task->new_choice(r, i) : r;
+        b->window = list_grow(b->window, b->n_window, sizeof *b->window);
+        b->window[b->n_window++] = choice;
+        b->window_tokens += (size_t)choice->prompt.len;
+        b->n_waiting += choice->state == RECORD_WAITING;
+    }
+}
+
 // Adds the records of a request to the window, unless it belongs to another shard or is done.
 static void add_request(Batch *b, LineState state, Str line) {
     Error err;
@@ -222,14 +232,7 @@ static void add_request(Batch *b, LineState state, Str line) {
     r->answer.n_unfinished = r->n_choices;
     r->answer.choices = xalloc((size_t)r->n_choices, sizeof *r->answer.choices);
     if (code) record_fail(r, code, err.text);
-
-    for (int i = 0; i < r->n_choices; i++) {
-        Record *choice = i ? b->task->new_choice(r, i) : r;
-        b->window = list_grow(b->window, b->n_window, sizeof *b->window);
-        b->window[b->n_window++] = choice;
-        b->window_tokens += (size_t)choice->prompt.len;
-        b->n_waiting += choice->state == RECORD_WAITING;
-    }
+    push_records(b, r);
 }
 
 // Names an input that is not what it should be, as seen from its first line.
@@ -461,6 +464,42 @@ static void open_batch(Batch *b) {
     signals_defer(SIGTERM);
 }
 
+// What a user should know of the input, the answers and the output.
+static void print_warnings(const Batch *b) {
+    const Options *o = b->options;
+    const BatchOutput *out = &b->output;
+    const BatchCounts *n = &b->counts;
+    int n_replaced = b->input.doc.n_replaced;
+
+    warn_unknown(&b->input.unknown);
+    if (n->n_truncated)
+        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
+             count_of((int)n->n_truncated, "record"));
+    warn_loops(n->n_loops, "answer");
+    if (n->n_cut)
+        warn("%s cut within a character, the beginning of which was left out",
+             count_of(n->n_cut, "answer"));
+    if (generate_interrupted && out->journal.is_file)
+        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
+             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(out));
+    if (out->n_stale)
+        warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
+             o->output.path, count_of((int)out->n_stale, "result"), out->first_stale);
+    if (n_replaced)
+        warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
+    if (out->n_incomplete)
+        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
+             "satisfied",
+             count_of(out->n_incomplete, "answer"));
+}
+
+static int exit_code(const Batch *b) {
+    if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    if (b->counts.n_failed + b->output.n_failed) return EXIT_RECORDS;
+    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+}
+
 int batch_run(const Options *o, const BatchTask *task) {
     static Batch batch;
     Batch *b = &batch;
@@ -492,32 +531,8 @@ int batch_run(const Options *o, const BatchTask *task) {
 
     show_progress(b, true);
     if (!task->only) print_summary(b);
-    warn_unknown(&b->input.unknown);
-    if (b->counts.n_truncated)
-        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
-             count_of((int)b->counts.n_truncated, "record"));
-    warn_loops(b->counts.n_loops, "answer");
-    if (b->counts.n_cut)
-        warn("%s cut within a character, the beginning of which was left out",
-             count_of(b->counts.n_cut, "answer"));
-    if (generate_interrupted && journal->is_file)
-        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
-             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));
-    if (b->output.n_stale)
-        warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
-             o->output.path, count_of((int)b->output.n_stale, "result"), b->output.first_stale);
-    if (b->input.doc.n_replaced)
-        warn("%s of the input replaced by U+FFFD",
-             count_of(b->input.doc.n_replaced, "lone surrogate"));
-    if (b->output.n_incomplete)
-        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
-             "satisfied",
-             count_of(b->output.n_incomplete, "answer"));
-
-    if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
-    if (generate_interrupted) return EXIT_INTERRUPTED;
-    if (b->counts.n_failed + b->output.n_failed) return EXIT_RECORDS;
-    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+    print_warnings(b);
+    return exit_code(b);
 }
 
 int command_batch(const Options *o) {

@@ -106,6 +106,16 @@ bool batch_output_shard(const BatchOutput *out, long *k, long *n) {
     return sscanf(text, "%ld/%ld", k, n) == 2;
 }
 
+// Another version writes values in another way, so nothing can be compared.
+static void check_version(const Json *old, const char *path) {
+    const Json *version = json_get(old, "version");
+    if (version && version->number == IDENTITY_VERSION) return;
+    die(EXIT_USAGE,
+        "%s: the identity of its run has version %.0f, this program writes version %d; complete it "
+        "with the program that started it, start another output, or --force",
+        path, version ? version->number : 1, IDENTITY_VERSION);
+}
+
 void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shards) {
     const Options *o = p->options;
     char place[48] = "";
@@ -116,15 +126,9 @@ void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shard
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (n_shards > 1) snprintf(place, sizeof place, "%ld/%ld", shard, n_shards);
 
-    // Another version writes values in another way, so nothing can be compared.
     bool is_compared = out->run.len && !o->output.is_forced;
     if (is_compared && !json_parse(&old, out->run.data, out->run.len, &err)) die_error(&err);
-    const Json *version = json_get(old.root, "version");
-    if (is_compared && (!version || version->number != IDENTITY_VERSION))
-        die(EXIT_USAGE,
-            "%s: the identity of its run has version %.0f, this program writes version %d; "
-            "complete it with the program that started it, start another output, or --force",
-            out->journal.path, version ? version->number : 1, IDENTITY_VERSION);
+    if (is_compared) check_version(old.root, out->journal.path);
 
     // A resumed run uses the seed of the first run, unless --seed is given.
     Str seed = stored_seed(old.root);

@@ -444,6 +444,36 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     return true;
 }
 
+// Reads the items of "messages" (*n of them), after the system prompt of the command line.
+static bool read_messages(const Record *r, const Json *array, Message *out, int *n, Error *err) {
+    const Pipeline *p = r->pipeline;
+    int i = 0;
+    if (p->system.data && !json_is(json_get(array->child, "role"), "system"))
+        out[(*n)++] = message_make(str_of("system"), p->system);
+
+    for (const Json *m = array->child; m; m = m->next, i++) {
+        Error why;
+        bool ok = message_read(m, &out[*n], &why);
+        *n += ok;
+        if (ok && out[*n - 1].has_calls && !p->tpl.takes_calls)
+            ok = error_set(&why, EXIT_RUNTIME,
+                           "tool_calls: the chat template %s does not support them", p->tpl.name);
+        if (!ok) return error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    }
+    return true;
+}
+
+// Checks the last message, which may be the beginning of the answer.
+static bool check_last(const Record *r, const Message *last, Error *err) {
+    if (r->is_continued && (!str_is(last->role, "assistant") || last->has_calls))
+        return error_set(
+            err, EXIT_RUNTIME,
+            "continue_final_message: the last message must be a text of the assistant");
+    if (str_is(last->role, "user") && str_is_blank(last->content))
+        return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    return true;
+}
+
 bool record_parse_messages(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
     const Json *v = json_get_value(body, "messages");
@@ -454,40 +484,21 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
         return error_set(err, EXIT_RUNTIME,
                          "messages: the model has no chat template; choose one with --template");
 
-    Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
-    bool ok = parse_tools(r, body, err);
+    Message *messages = xalloc((size_t)v->n_items + 1, sizeof *messages);
     int n = 0;
+    bool ok = parse_tools(r, body, err) && read_messages(r, v, messages, &n, err) &&
+              check_last(r, &messages[n - 1], err);
 
-    if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
-        messages[n++] = message_make(str_of("system"), p->system);
-    int i = 0;
-    for (const Json *m = v->child; m && ok; m = m->next, i++) {
-        Error why;
-        ok = message_read(m, &messages[n], &why);
-        n += ok;
-        if (ok && messages[n - 1].has_calls && !p->tpl.takes_calls)
-            ok = error_set(&why, EXIT_RUNTIME,
-                           "tool_calls: the chat template %s does not support them", p->tpl.name);
-        if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    if (ok) {
+        TemplateInput in = {.messages = messages,
+                            .n_messages = n - r->is_continued,
+                            .tools = r->tools.is_offered ? buffer_str(&r->tools.text) : (Str){0},
+                            .variables = r->settings.variables,
+                            .wants_answer = true,
+                            .reasoning = settings_reasoning(&r->settings)};
+        ok = template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
     }
-
-    // The last message may be the beginning of the answer.
-    const Message *last = &messages[n ? n - 1 : 0];
-    bool is_continued = ok && r->is_continued;
-    if (is_continued && (!str_is(last->role, "assistant") || last->has_calls))
-        ok = error_set(err, EXIT_RUNTIME,
-                       "continue_final_message: the last message must be a text of the assistant");
-    if (ok && str_is(last->role, "user") && str_is_blank(last->content))
-        ok = error_set(err, EXIT_RUNTIME, "the prompt is empty");
-
-    TemplateInput in = {.messages = messages,
-                        .n_messages = n - is_continued,
-                        .tools = r->tools.is_offered ? buffer_str(&r->tools.text) : (Str){0},
-                        .variables = r->settings.variables,
-                        .wants_answer = true,
-                        .reasoning = settings_reasoning(&r->settings)};
-    ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
-    if (ok && is_continued) r->start = str_copy(last->content);
+    if (ok && r->is_continued) r->start = str_copy(messages[n - 1].content);
 
     while (n--) message_free(&messages[n]);
     free(messages);

@@ -57,22 +57,26 @@ static int score_requests(const Options *o) {
     return code;
 }
 
-int command_score(const Options *o) {
-    bool is_lines = o->prompt.is_jsonl && !o->score.perplexity && !o->score.rerank;
+// Dies on options that cannot be combined.
+static void check_options(const Options *o) {
+    const ScoreArgs *s = &o->score;
+    bool is_lines = o->prompt.is_jsonl && !s->perplexity && !s->rerank;
 
-    if (!!o->score.perplexity + !!o->score.choices + !!o->score.rerank + is_lines != 1 ||
-        (!o->score.choices && (o->n_args || o->prompt.text)))
+    if (!!s->perplexity + !!s->choices + !!s->rerank + is_lines != 1 ||
+        (!s->choices && (o->n_args || o->prompt.text)))
         die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY and "
                         "--perplexity FILE");
-    if (!is_lines && !o->score.rerank && (o->batch.input || o->output.path || o->batch.shard))
+    if (!is_lines && !s->rerank && (o->batch.input || o->output.path || o->batch.shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
 
-    if (o->score.is_sorted &&
-        (!o->score.rerank || (o->output.path && strcmp(o->output.path, "-") != 0)))
+    if (s->is_sorted && (!s->rerank || (o->output.path && strcmp(o->output.path, "-") != 0)))
         die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
 
-    if (o->score.instruction && !o->score.rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+    if (s->instruction && !s->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+}
 
+int command_score(const Options *o) {
+    check_options(o);
     if (!o->score.perplexity) return score_requests(o);
     score_perplexity(o);
     return EXIT_OK;
