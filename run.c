@@ -6,7 +6,6 @@
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
 // cli/commands/, the options in cli/options.c. Read cli/commands/run.c next.
 #include "base/signals.h"
-#include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/commands/commands.h"
@@ -50,8 +49,8 @@ static int run_command(const Command *command, int argc, char **argv) {
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, argc, argv, &err)) die_error(&err);
 
-    if (o.wants_version) return print_version(o.is_verbose);
-    if (o.wants_help) {
+    if (o.help.wants_version) return print_version(o.is_verbose);
+    if (o.help.wants_usage) {
         command_print_help(command, false);
         return EXIT_OK;
     }
@@ -59,7 +58,6 @@ static int run_command(const Command *command, int argc, char **argv) {
 
     // Positional arguments.
     if (command->prepare) command->prepare(&o);
-    template_kwargs_apply(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
@@ -68,14 +66,13 @@ static int run_command(const Command *command, int argc, char **argv) {
         die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx, neon or i8mm",
             getenv("LLAMA31_ISA"));
 
-    ModelOptions *m = &o.model_options;
+    ModelOptions *m = &o.model.load;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
     if (n_threads > 8 * team_default_threads()) warn("-t %d: too many for the CPUs", n_threads);
     if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
 
     // From here on the process can open only the files that the options name.
     enter_sandbox(&o);
-    options_read_files(&o);
     return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
                       &o);
 }

@@ -3,66 +3,33 @@
 #include "cli/output.h"
 #include "base/intern.h"
 
-// Reasoning.
-
-Reasoning reasoning_from_options(const Options *o) {
-    if (o->thinks < 0 || o->reasoning_budget == 0) return REASONING_OFF;
-    return o->thinks > 0 || o->reasoning_budget != INT_MIN ? REASONING_ON : REASONING_AUTO;
-}
-
-bool template_kwargs_read(Options *o, const Json *kwargs, Error *err) {
-    static const char reserved[] = "messages tools add_generation_prompt bos_token eos_token";
-    static const char budgets[] = "reasoning_budget thinking_budget thinking_budget_tokens";
-    const Option *budget = option_find(o, CMD_SET, "--reasoning-budget", NULL);
-
-    for (const Json *m = kwargs->child; m; m = m->next) {
-        if (str_is_one_of(m->key, reserved))
-            return error_set(err, EXIT_USAGE, "\"%.*s\" cannot be set", SHOWN(m->key));
-        if (m->kind == JSON_BOOL && str_is_one_of(m->key, "enable_thinking thinking"))
-            options_set_think(o, m->boolean);
-        if (m->kind == JSON_NUMBER && str_is_one_of(m->key, budgets) &&
-            !option_set_number(o, budget, "thinking_budget", m->number, err))
-            return false;
-    }
-    return kwargs->kind == JSON_OBJECT || error_set(err, EXIT_USAGE, "expected a JSON object");
-}
-
-void template_kwargs_apply(Options *o) {
-    JsonDoc doc = {0};
-    Error err;
-    if (!o->template_kwargs) return;
-    if (!json_parse(&doc, o->template_kwargs, strlen(o->template_kwargs), &err) ||
-        !template_kwargs_read(o, doc.root, &err))
-        die(EXIT_USAGE, "--chat-template-kwargs: %s", err.text);
-    json_free(&doc);
-}
-
 // Constraints.
 
-// Sets the constraint of the options.
-static bool use_option_source(const Options *o, ConstraintSpec *spec, JsonDoc *doc, Error *err) {
+// Sets the constraint of the command line.
+static bool use_own_source(const ConstraintSettings *s, ConstraintSpec *spec, JsonDoc *doc,
+                           Error *err) {
     Error why;
-    if (o->json_schema) spec->schema_text = str_of(o->json_schema);
-    if (o->grammar) spec->grammar = str_of(o->grammar);
-    if (o->regex) spec->regex = str_of(o->regex);
-    if (!o->constraint_choices) return true;
-    spec->choices = json_list(doc, o->constraint_choices, &spec->n_choices, &why);
+    if (s->json_schema) spec->schema_text = str_of(s->json_schema);
+    if (s->grammar) spec->grammar = str_of(s->grammar);
+    if (s->regex) spec->regex = str_of(s->regex);
+    if (!s->choices) return true;
+    spec->choices = json_list(doc, s->choices, &spec->n_choices, &why);
     return spec->choices || error_set(err, why.code, "--choices: %s", why.text);
 }
 
-bool constraint_open(ConstraintCache *cache, const Options *o, const ConstraintSpec *own,
-                     CompiledConstraint **out, Error *err) {
+bool constraint_open(ConstraintCache *cache, const Options *o, const Settings *s,
+                     const ConstraintSpec *own, CompiledConstraint **out, Error *err) {
     ConstraintSpec spec = *own;
     bool is_own = constraint_n_sources(own), ok = false;
     Buffer unknown = {0};
     JsonDoc doc = {0}; // of the choices
     *out = NULL;
 
-    spec.is_ordered = !o->any_order && !spec.is_checked;
-    spec.is_closed = !o->extra_properties;
-    if (!is_own && !use_option_source(o, &spec, &doc, err)) return false;
+    spec.is_ordered = !s->constraint.any_order && !spec.is_checked;
+    spec.is_closed = !s->constraint.extra_properties;
+    if (!is_own && !use_own_source(&s->constraint, &spec, &doc, err)) return false;
 
-    if (o->ignore_eos && constraint_n_sources(&spec))
+    if (s->ignore_eos && constraint_n_sources(&spec))
         error_set(err, EXIT_USAGE,
                   "expected either --ignore-eos or a constraint, which ends its text");
     else
@@ -108,11 +75,11 @@ static void note_once(const Options *o, const char *text, Buffer *notes) {
     if (is_new) note(o, "%s", text);
 }
 
-static bool compile_calls(const Pipeline *p, const Options *o, Str schema, CompiledConstraint **out,
-                          Buffer *unknown, Error *err) {
+static bool compile_calls(const Pipeline *p, const Settings *s, Str schema,
+                          CompiledConstraint **out, Buffer *unknown, Error *err) {
     ConstraintSpec source = {.schema_text = schema,
                              .is_ordered = true, // the name comes before the parameters
-                             .is_closed = !o->extra_properties};
+                             .is_closed = !s->constraint.extra_properties};
     return constraint_compile(p->constraints, &source, out, unknown, err);
 }
 
@@ -120,7 +87,7 @@ static bool compile_calls(const Pipeline *p, const Options *o, Str schema, Compi
 // {"name": NAME, KEY: PARAMETERS} or, as the form says, an array of them. The parameters of a tool
 // whose own schema cannot be compiled or has no text are any JSON object, and a note names the tool
 // and the reason.
-static bool put_calls(const Pipeline *p, const Options *o, const Json *tools,
+static bool put_calls(const Pipeline *p, const Settings *s, const Json *tools,
                       const ToolOffer *offer, const CallForm *form, Buffer *out, Buffer *notes,
                       Error *err) {
     CompiledConstraint *compiled;
@@ -137,10 +104,10 @@ static bool put_calls(const Pipeline *p, const Options *o, const Json *tools,
 
         parameters.len = unknown.len = 0;
         put_parameters(&parameters, json_get_value(function, "parameters"), n);
-        bool ok = compile_calls(p, o, buffer_str(&parameters), &compiled, &unknown, &why);
+        bool ok = compile_calls(p, s, buffer_str(&parameters), &compiled, &unknown, &why);
         constraint_release(compiled);
         if (ok && unknown.len && !offer->is_forced) // else constraint_open() does
-            note(o, "tool %.*s: JSON Schema: ignored: %s", SHOWN(name), unknown.data);
+            note(p->options, "tool %.*s: JSON Schema: ignored: %s", SHOWN(name), unknown.data);
         if (!ok && !generate_interrupted)
             buffer_printf(notes, "%stool %.*s: its arguments are only a JSON object: %s",
                           notes->len ? "; " : "", SHOWN(name), why.text);
@@ -162,13 +129,13 @@ static bool put_calls(const Pipeline *p, const Options *o, const Json *tools,
 
 // Sets *out to the schema of the calls of an offer, which is valid until the next call. Most
 // requests of a batch have the same tools, so the last schema is kept.
-static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
+static bool find_calls(const Pipeline *p, const Settings *s, const Json *tools,
                        const ToolOffer *offer, const CallForm *form, Buffer *notes, Str *out,
                        Error *err) {
     static Buffer last, schema, problems;
     Buffer key = {0};
-    buffer_printf(&key, "%d %s %.*s ", o->extra_properties, form->opener, (int)offer->only.len,
-                  offer->only.data ? offer->only.data : "");
+    buffer_printf(&key, "%d %s %.*s ", s->constraint.extra_properties, form->opener,
+                  (int)offer->only.len, offer->only.data ? offer->only.data : "");
     buffer_put(&key, offer->tools);
 
     bool is_last = str_eq(buffer_str(&key), buffer_str(&last));
@@ -176,20 +143,20 @@ static bool find_calls(const Pipeline *p, const Options *o, const Json *tools,
     last = key;
     if (!is_last) {
         problems.len = schema.len = 0;
-        if (!put_calls(p, o, tools, offer, form, &schema, &problems, err)) {
+        if (!put_calls(p, s, tools, offer, form, &schema, &problems, err)) {
             buffer_free(&last);
             return false;
         }
     }
 
     if (generate_interrupted) last.len = 0; // a tool may not have been compiled
-    if (problems.len) note_once(o, problems.data, notes);
+    if (problems.len) note_once(p->options, problems.data, notes);
     *out = buffer_str(&schema);
     return true;
 }
 
 // Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
-static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, const Json *tools,
+static CompiledConstraint *constrain_calls(const Pipeline *p, const Settings *s, const Json *tools,
                                            const ToolOffer *offer, AnswerSpec *spec,
                                            Buffer *notes) {
     const CallForm *form = p->tpl.call_forms[0];
@@ -203,8 +170,8 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
 
     bool ok = form || error_set(&err, EXIT_USAGE, "unknown form of the template");
     if (form && !offer->is_banned) {
-        ok = find_calls(p, o, tools, offer, form, notes, &schema, &err) &&
-             compile_calls(p, o, schema, &constraint, NULL, &err);
+        ok = find_calls(p, s, tools, offer, form, notes, &schema, &err) &&
+             compile_calls(p, s, schema, &constraint, NULL, &err);
         if (!ok) spec->n_openers = 0;
         spec->closer = str_of(form->closer);
         spec->has_more = !form->is_list && !*form->closer;
@@ -212,7 +179,7 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
 
     if (!ok && !generate_interrupted) {
         char *text = text_format("tool calls are not enforced: %s", err.text);
-        note_once(o, text, notes);
+        note_once(p->options, text, notes);
         free(text);
     }
     return constraint;
@@ -220,8 +187,9 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const Options *o, 
 
 // The answer.
 
-bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own, bool has_reasoning,
-                 const ToolOffer *offer, Request *r, AnswerState **out, Buffer *notes, Error *err) {
+bool answer_open(const Pipeline *p, const Settings *s, const ConstraintSpec *own,
+                 bool has_reasoning, const ToolOffer *offer, Request *r, AnswerState **out,
+                 Buffer *notes, Error *err) {
     static const CallForm forced = {.opener = "", .closer = "", .key = "parameters"};
     CompiledConstraint *constraint;
     ConstraintSpec source = *own;
@@ -229,23 +197,23 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
     *out = NULL;
 
     // Reasoning before the answer.
-    Reasoning reasoning = reasoning_from_options(o);
+    Reasoning reasoning = settings_reasoning(s);
     AnswerSpec spec = {.may_think = has_reasoning || reasoning == REASONING_ON};
-    if (o->reasoning_budget > 0 || o->reasoning_budget == BUDGET_AUTO)
-        spec.budget = o->reasoning_budget;
-    if (o->reasoning_message) spec.message = str_of(o->reasoning_message);
+    if (s->reasoning_budget > 0 || s->reasoning_budget == BUDGET_AUTO)
+        spec.budget = s->reasoning_budget;
+    if (s->reasoning_message) spec.message = str_of(s->reasoning_message);
     if (reasoning == REASONING_OFF) spec = (AnswerSpec){.no_think = true};
 
     // The constraint of the request, or else of the options, or else of the offered tools.
     bool has_tools = offer->tools.len &&
                      json_parse(&doc, offer->tools.data, offer->tools.len, &(Error){0}) &&
                      doc.root->n_items;
-    bool ok = !offer->is_forced || find_calls(p, o, has_tools ? doc.root : NULL, offer, &forced,
+    bool ok = !offer->is_forced || find_calls(p, s, has_tools ? doc.root : NULL, offer, &forced,
                                               notes, &source.schema_text, err);
-    ok = ok && constraint_open(p->constraints, o, &source, &constraint, err);
+    ok = ok && constraint_open(p->constraints, p->options, s, &source, &constraint, err);
     bool is_whole = ok && constraint; // applies to the answer as a whole
     if (ok && !constraint && has_tools)
-        constraint = constrain_calls(p, o, doc.root, offer, &spec, notes);
+        constraint = constrain_calls(p, s, doc.root, offer, &spec, notes);
     json_free(&doc);
     if (!ok) return false;
     if (!constraint && !spec.n_openers && !spec.budget) return true;
@@ -256,8 +224,9 @@ bool answer_open(const Pipeline *p, const Options *o, const ConstraintSpec *own,
                          "the constraint allows no answer that begins with \"%.*s\"",
                          SHOWN(r->start.text));
     if (is_whole && answer_may_think(*out))
-        note_once(o, "the constraint begins after the reasoning", NULL);
+        note_once(p->options, "the constraint begins after the reasoning", NULL);
     else if (is_whole && has_reasoning)
-        note_once(o, "the constraint begins with the first token, without reasoning", NULL);
+        note_once(p->options, "the constraint begins with the first token, without reasoning",
+                  NULL);
     return true;
 }

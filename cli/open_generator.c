@@ -30,11 +30,11 @@ static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
     uint64_t max_bytes = (uint64_t)8 << 30;
     Error err;
-    if (!o->cache || !*o->cache) return NULL;
-    if (o->cache_size && !size_parse(o->cache_size, &max_bytes))
+    if (!o->model.cache || !*o->model.cache) return NULL;
+    if (o->model.cache_size && !size_parse(o->model.cache_size, &max_bytes))
         die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"",
-            o->cache_size);
-    PrefixCache *c = cache_open(o->cache, max_bytes, &p->model, chunk, &err);
+            o->model.cache_size);
+    PrefixCache *c = cache_open(o->model.cache, max_bytes, &p->model, chunk, &err);
     if (!c) warn("%s; continuing without a cache", err.text);
     return c;
 }
@@ -43,9 +43,9 @@ static PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
 static Model *draft_open(const Pipeline *p) {
     static Model m;
     Error err;
-    if (!p->options->draft) return NULL;
+    if (!p->options->model.draft) return NULL;
     ModelOptions options = {.is_draft = true, .n_threads = p->model.n_threads};
-    if (!model_open(&m, p->options->draft, &options, &err)) die_error(&err);
+    if (!model_open(&m, p->options->model.draft, &options, &err)) die_error(&err);
     check_vocabulary(&m, &p->model);
     mapping_prefetch(m.file.shards, m.file.n_shards, true);
     return &m;
@@ -55,7 +55,7 @@ void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
     Error err = {0};
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
     g->speculation =
-        speculation_new(&p->model, g->workspace, draft_open(p), !p->options->no_lookup, &err);
+        speculation_new(&p->model, g->workspace, draft_open(p), !p->options->model.no_lookup, &err);
     if (err.code) die_error(&err);
     g->cache = prefix_cache_open(p, g->chunk_size);
 }

@@ -4,6 +4,7 @@
 #include "cli/output.h"
 #include "cli/prompt.h"
 #include "cli/report.h"
+#include "cli/resolve.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -12,16 +13,17 @@
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
 
-    if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
+    if (!model_open(m, o->model.path, &o->model.load, &err)) die_error(&err);
     mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
 
     const Config *c = &m->config;
-    if (m->family.window > 0 && o->ctx > m->family.window)
-        die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->ctx, m->family.window);
-    if (o->ctx > c->max_context)
-        warn("-c %d: the model was trained for %d positions", o->ctx, c->max_context);
+    if (m->family.window > 0 && o->model.ctx > m->family.window)
+        die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->model.ctx,
+            m->family.window);
+    if (o->model.ctx > c->max_context)
+        warn("-c %d: the model was trained for %d positions", o->model.ctx, c->max_context);
 
     if (o->is_verbose)
         fprintf(stderr,
@@ -35,25 +37,28 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
 // file whose template is invalid.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
     Error err;
-    bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
-    if (!template_open(out, is_unused ? "none" : o->template_name, g, t, &err)) die_error(&err);
-    if (o->template_kwargs) out->variables = str_of(o->template_kwargs);
+    bool is_unused =
+        !o->prompt.template_name && (o->prompt.is_raw || o->score.perplexity || o->logits.ids);
+    if (!template_open(out, is_unused ? "none" : o->prompt.template_name, g, t, &err))
+        die_error(&err);
+    if (o->text.template_kwargs) out->variables = str_of(o->text.template_kwargs);
 }
 
 void template_warn_missing(const Options *o, const Template *tpl) {
-    if (tpl->missing.len && !o->is_raw)
+    if (tpl->missing.len && !o->prompt.is_raw)
         note(NULL, "llama31: warning: template %s marks turns with text that users can imitate: %s",
              tpl->name, tpl->missing.data);
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.
 void pipeline_open(Pipeline *p, const Options *o) {
-    *p = (Pipeline){.options = o};
+    *p = (Pipeline){.options = o, .ctx = o->model.ctx};
     model_open_or_die(o, &p->model, &p->tokenizer);
     template_from_options(o, &p->model.file, p->tokenizer, &p->tpl);
     p->system = system_prompt_read(o, &p->tpl);
     p->tools = tools_read(o, &p->tpl);
     p->constraints = constraint_cache_new(p->tokenizer);
-    if (o->has_special && !o->is_raw && !p->tpl.is_none)
+    p->settings = settings_resolve(o, &p->model, p->tokenizer);
+    if (o->prompt.has_special && !o->prompt.is_raw && !p->tpl.is_none)
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
 }

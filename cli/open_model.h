@@ -9,9 +9,12 @@
 #include "constrain/constraint.h"
 #include "tokenizer.h"
 
-// Immutable once open, except for the constraint cache.
+// Immutable once open, except for the constraint cache, the seed that batch takes over, and the
+// context size that chat chooses.
 typedef struct {
     const Options *options;
+    Settings settings; // of the command line; a request may have others
+    int ctx;           // context size in tokens; 0: as each prompt needs
     Model model;
     Tokenizer *tokenizer;
     Template tpl;

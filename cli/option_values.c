@@ -59,8 +59,10 @@ static void put_adapters(Buffer *out, const ModelOptions *m, const Pipeline *p) 
     json_end_array(&w);
 }
 
-static void put_value(Buffer *out, const Option *row, const Options *o, const Pipeline *p) {
-    const void *field = (const char *)o + row->offset;
+static void put_value(Buffer *out, const Option *row, const Options *o, const Settings *s,
+                      const Pipeline *p) {
+    const void *field = option_field(row, o, s);
+    const void *n_items = (const char *)field + row->n_offset - row->offset; // of a list
 
     switch (row->kind) {
     case OPTION_FLAG: buffer_puts(out, *(const bool *)field ? "true" : "false"); break;
@@ -77,10 +79,8 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Pi
         else
             buffer_printf(out, "%d", *(const int *)field);
         break;
-    case OPTION_STRINGS:
-        put_strings(out, *(Str *const *)field, *(const int *)((const char *)o + row->n_offset));
-        break;
-    case OPTION_LORA: put_adapters(out, &o->model_options, p); break;
+    case OPTION_STRINGS: put_strings(out, *(Str *const *)field, *(const int *)n_items); break;
+    case OPTION_LORA: put_adapters(out, &o->model.load, p); break;
     case OPTION_MODEL:
         if (p)
             put_hash(out, "file", checksum_files(&p->model.file));
@@ -91,10 +91,11 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Pi
     }
 }
 
-OptionWalk option_walk(unsigned commands, const Options *o, const Pipeline *p) {
+OptionWalk option_walk(unsigned commands, const Options *o, const Settings *s, const Pipeline *p) {
     return (OptionWalk){.commands = commands,
                         .row = option_table,
                         .options = o,
+                        .settings = s,
                         .pipeline = p,
                         .defaults = options_default(o->command, o->flag)};
 }
@@ -111,8 +112,8 @@ bool option_walk_next(OptionWalk *w) {
     }
 
     w->texts[0].len = w->texts[1].len = 0;
-    put_value(&w->texts[0], w->row, w->options, w->pipeline);
-    put_value(&w->texts[1], w->row, &w->defaults, NULL);
+    put_value(&w->texts[0], w->row, w->options, w->settings, w->pipeline);
+    put_value(&w->texts[1], w->row, &w->defaults, &w->defaults.settings, NULL);
 
     w->name = w->row->names[w->row->names[0][1] != '-'];
     w->value = w->texts[0].data;

@@ -56,8 +56,8 @@ static void add_option(PathList *p, const Options *o, const Option *option) {
     if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
         path = *(const char *const *)((const char *)o + option->offset);
     if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
-    for (int i = 0; kind == OPTION_LORA && i < o->model_options.n_adapters; i++)
-        add_input(p, str_copy(o->model_options.adapters[i].path).data);
+    for (int i = 0; kind == OPTION_LORA && i < o->model.load.n_adapters; i++)
+        add_input(p, str_copy(o->model.load.adapters[i].path).data);
     if (!path || !*path || !strcmp(path, "-")) return;
     if (kind == OPTION_DIRECTORY) mkdir(path, 0700);
     if (kind == OPTION_DIRECTORY)
@@ -72,7 +72,7 @@ const char *history_path(const Options *o) {
     const char *state = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
 
-    if (o->no_history || (named && !*named)) return NULL;
+    if (o->chat.no_history || (named && !*named)) return NULL;
     if (named) return named;
 
     path.len = 0;
@@ -103,7 +103,7 @@ char *history_beside(const Options *o, const char *suffix) {
 
 static void add_chat(PathList *p, const Options *o) {
     const char *temporary = getenv("TMPDIR"), *history = history_path(o);
-    if (o->has_commands || isatty(STDIN_FILENO)) {
+    if (o->chat.has_commands || isatty(STDIN_FILENO)) {
         add_path(p, "/", SANDBOX_READ_TREE);
         add_path(p, ".", SANDBOX_WRITE);
         add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
@@ -113,6 +113,17 @@ static void add_chat(PathList *p, const Options *o) {
 
 static bool is_disabled(const Options *o) { return o->sandbox && !strcmp(o->sandbox, "none"); }
 
+// The files that the command line names. An empty list would deny all files, including those of the
+// system.
+static void add_all(PathList *p, const Options *o) {
+    add_path(p, "/dev/null", SANDBOX_READ);
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
+        if (row->names[0] && row->commands & o->flag) add_option(p, o, row);
+    if (o->flag & (CMD_SHOW | CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
+    if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
+    if (o->flag == CMD_CHAT) add_chat(p, o);
+}
+
 void enter_sandbox(const Options *o) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
@@ -120,14 +131,7 @@ void enter_sandbox(const Options *o) {
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
 
-    // An empty list would deny all files, including those of the system.
-    add_path(&paths, "/dev/null", SANDBOX_READ);
-    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
-        if (row->names[0] && row->commands & o->flag) add_option(&paths, o, row);
-    if ((o->flag == CMD_SHOW || o->flag == CMD_QUANTIZE) && o->n_args)
-        add_input(&paths, o->args[0]);
-    if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(&paths, o->args[1]);
-    if (o->flag == CMD_CHAT) add_chat(&paths, o);
+    add_all(&paths, o);
     tzset(); // reads the files of the time zone, which templates may need later
 
     if (is_disabled(o) || o->flag == CMD_HELP) return;
@@ -152,7 +156,8 @@ void enter_sandbox(const Options *o) {
 void close_file_access_except(const Options *o, const char *directory) {
     SandboxPath paths[2];
     int n = 0;
-    if (o->cache && *o->cache) paths[n++] = (SandboxPath){o->cache, SANDBOX_WRITE};
+    if (o->model.cache && *o->model.cache)
+        paths[n++] = (SandboxPath){o->model.cache, SANDBOX_WRITE};
     if (directory) paths[n++] = (SandboxPath){directory, SANDBOX_REMOVE};
     if (!is_disabled(o)) sandbox_enter(paths, n);
 }

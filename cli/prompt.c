@@ -21,9 +21,9 @@ static bool is_of_family(const char *name, const char *family) {
 }
 
 void model_take_argument(Options *o) {
-    if (o->model && o->model != getenv("LLAMA31_MODEL")) return; // -m was given
+    if (o->model.path && o->model.path != getenv("LLAMA31_MODEL")) return; // -m was given
     if (!o->n_args || !argument_is_model(o->args[0])) return;
-    o->model = *o->args++;
+    o->model.path = *o->args++;
     o->n_args--;
 }
 
@@ -31,16 +31,17 @@ void prompt_prepare(Options *o) {
     struct stat st;
     model_take_argument(o);
     if (fstat(STDIN_FILENO, &st)) return;
-    o->shares_stdin =
+    o->prompt.shares_stdin =
         S_ISREG(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) > 0 : os_parent_has_stdin(&st);
 }
 
 void run_prepare(Options *o) {
     static const char *const families[] = {"llama", "meta-llama", "tinyllama", "qwen",   "mistral",
                                            "gemma", "phi",        "deepseek",  "gpt-oss"};
-    const char *before = o->model, *arg = o->n_args ? o->args[0] : "";
+    const char *before = o->model.path, *arg = o->n_args ? o->args[0] : "";
     prompt_prepare(o);
-    if (o->model != before || (o->model && o->model != getenv("LLAMA31_MODEL"))) return;
+    if (o->model.path != before || (o->model.path && o->model.path != getenv("LLAMA31_MODEL")))
+        return;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (is_of_family(arg, families[i]))
             die(EXIT_USAGE,
@@ -52,9 +53,9 @@ void run_prepare(Options *o) {
 static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;
-    bool ok = o->keep_newline ? file_read(path, out, &err) : file_read_text(path, out, &err);
+    bool ok = o->prompt.keep_newline ? file_read(path, out, &err) : file_read_text(path, out, &err);
     if (!ok) die_error(&err);
-    if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
+    if (o->prompt.keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
 }
@@ -70,7 +71,7 @@ static void append_stdin(const Options *o, Buffer *out) {
     bool is_at_end = is_file ? lseek(STDIN_FILENO, 0, SEEK_CUR) >= st.st_size
                              : poll(&in, 1, 0) > 0 && !(in.revents & POLLIN);
     if (is_at_end) return;
-    if (o->shares_stdin) {
+    if (o->prompt.shares_stdin) {
         warn("standard input was not read: the calling program reads it, too (the argument - reads "
              "it, < /dev/null passes none)");
         return;
@@ -83,10 +84,10 @@ static void append_stdin(const Options *o, Buffer *out) {
 }
 
 void prompt_read(const Options *o, Buffer *out) {
-    bool has_stdin = o->file && !strcmp(o->file, "-");
+    bool has_stdin = o->prompt.file && !strcmp(o->prompt.file, "-");
     buffer_puts(out, "");
-    if (o->prompt) buffer_puts(out, o->prompt);
-    if (o->file) append_file(o, o->file, out);
+    if (o->prompt.text) buffer_puts(out, o->prompt.text);
+    if (o->prompt.file) append_file(o, o->prompt.file, out);
 
     for (int i = 0; i < o->n_args; i++) {
         if (i) buffer_puts(out, " ");
@@ -97,7 +98,7 @@ void prompt_read(const Options *o, Buffer *out) {
         has_stdin |= !strcmp(o->args[i], "-");
     }
 
-    bool has_text = o->prompt || o->file || o->n_args;
+    bool has_text = o->prompt.text || o->prompt.file || o->n_args;
     if (!has_text && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: no prompt; pass TEXT, -f FILE or standard input", o->command);
     if (!has_text)
@@ -107,19 +108,20 @@ void prompt_read(const Options *o, Buffer *out) {
 }
 
 void prompt_check(const Options *o, const Buffer *prompt) {
-    bool is_bos = o->is_raw && !prompt->len && !o->file && (o->prompt || o->n_args);
+    bool is_bos =
+        o->prompt.is_raw && !prompt->len && !o->prompt.file && (o->prompt.text || o->n_args);
     if (str_is_blank(buffer_str(prompt)) && !is_bos) die(EXIT_USAGE, "the prompt is empty");
 }
 
 Str system_prompt_read(const Options *o, const Template *tpl) {
     Buffer file = {0};
-    if (!o->system) return (Str){0};
-    if (o->is_raw) die(EXIT_USAGE, "-sys: cannot be combined with --raw");
+    if (!o->prompt.system) return (Str){0};
+    if (o->prompt.is_raw) die(EXIT_USAGE, "-sys: cannot be combined with --raw");
     if (tpl->is_none)
         die(EXIT_USAGE, "-sys: the model has no chat template; choose one (--template)");
-    if (o->system[0] != '@') return str_copy(str_of(o->system));
-    if (o->system[1] == '@') return str_copy(str_of(o->system + 1));
-    append_file(o, o->system + 1, &file);
+    if (o->prompt.system[0] != '@') return str_copy(str_of(o->prompt.system));
+    if (o->prompt.system[1] == '@') return str_copy(str_of(o->prompt.system + 1));
+    append_file(o, o->prompt.system + 1, &file);
     return buffer_str(&file);
 }
 
@@ -127,10 +129,10 @@ Str tools_read(const Options *o, const Template *tpl) {
     Buffer text = {0};
     JsonDoc doc = {0};
     Error err;
-    if (!o->tools) return (Str){0};
-    if (!file_read_text(o->tools, &text, &err)) die_error(&err);
+    if (!o->prompt.tools) return (Str){0};
+    if (!file_read_text(o->prompt.tools, &text, &err)) die_error(&err);
     if (!json_parse(&doc, text.data, text.len, &err) || !tools_check(doc.root, tpl, &err))
-        die(EXIT_USAGE, "%s: %s", o->tools, err.text);
+        die(EXIT_USAGE, "%s: %s", o->prompt.tools, err.text);
     json_free(&doc);
     return buffer_str(&text);
 }

@@ -88,7 +88,7 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 }
 
 void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer,
-                uint64_t seed) {
+                const SampleOptions *sample) {
     Buffer text = {0};
 
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
@@ -106,7 +106,7 @@ void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_ans
                       (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted);
 
     if (n_reasoning) buffer_printf(&text, " | reasoning %d, answer %d tok", n_reasoning, n_answer);
-    if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
+    if (sample->temp > 0) buffer_printf(&text, " | seed %lld", (long long)sample->seed);
 
     note(o, "%s", text.data);
     buffer_free(&text);
@@ -115,11 +115,11 @@ void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_ans
 const char *threads_reason(const Options *o, int n) {
     static char text[80];
     OsCpus cpus = os_cpus();
-    if (o->model_options.n_batch_threads > 0) {
-        snprintf(text, sizeof text, "-tb: %d for prompts", o->model_options.n_batch_threads);
+    if (o->model.load.n_batch_threads > 0) {
+        snprintf(text, sizeof text, "-tb: %d for prompts", o->model.load.n_batch_threads);
         return text;
     }
-    if (o->model_options.n_threads > 0) return "-t";
+    if (o->model.load.n_threads > 0) return "-t";
     if (n != cpus.n_fast) return os_cpu_quota() < cpus.n_fast ? "CPU quota" : "set by OpenMP";
     snprintf(text, sizeof text, "performance cores: %d of %d%s", n, cpus.n_cores,
              cpus.n_cores < cpus.n_cpus ? ", SMT siblings left out" : "");

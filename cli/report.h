@@ -13,6 +13,7 @@ void warn_loops(int n, const char *noun);
 void note_ending(const Options *o, const Generator *g, const Sequence *s);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens. n_reasoning, n_answer: tokens of the texts, noted if there was reasoning.
-void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer, uint64_t seed);
+void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_answer,
+                const SampleOptions *sample);
 // The reason for n threads: "performance cores: 8 of 16, SMT siblings left out". Static text.
 const char *threads_reason(const Options *o, int n);

@@ -9,9 +9,10 @@
 
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 
-bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
+bool prompt_encode(const Pipeline *p, const Settings *s, Str prompt, bool is_plain, Ids *out,
                    Error *err) {
     const Tokenizer *t = p->tokenizer;
+    bool has_special = p->options->prompt.has_special;
 
     if (!is_plain && !p->tpl.is_none) {
         if (str_is_blank(prompt)) return error_set(err, EXIT_USAGE, "the prompt is empty");
@@ -22,9 +23,9 @@ bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plai
         TemplateInput in = {.messages = messages + !has_system,
                             .n_messages = 1 + has_system,
                             .tools = p->tools,
-                            .variables = str_of(o->template_kwargs ? o->template_kwargs : ""),
+                            .variables = s->variables,
                             .wants_answer = true,
-                            .reasoning = reasoning_from_options(o)};
+                            .reasoning = settings_reasoning(s)};
         bool ok = template_encode(&p->tpl, t, &in, out, err);
 
         message_free(&messages[0]);
@@ -34,12 +35,12 @@ bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plai
 
     // A text that begins with BOS needs no other.
     Str bos = tokenizer_piece(t, tokenizer_bos(t), true);
-    bool has_bos = o->has_special && bos.len && str_has_prefix(prompt, bos);
+    bool has_bos = has_special && bos.len && str_has_prefix(prompt, bos);
     if (has_bos && tokenizer_adds_bos(t))
-        note(o, "the text begins with %.*s; no other is added", SHOWN(bos));
+        note(p->options, "the text begins with %.*s; no other is added", SHOWN(bos));
     else if (tokenizer_adds_bos(t))
         ids_push(out, tokenizer_bos(t));
-    tokenizer_encode(t, prompt, o->has_special, out);
+    tokenizer_encode(t, prompt, has_special, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
     return true;
 }
@@ -66,7 +67,7 @@ bool request_begin_answer(const Pipeline *p, Str text, Ids *prompt, Request *r, 
 // The context size of a session: -c or, without it, as many positions as n_predict needs.
 static int context_choose(const Pipeline *p, int n_prompt, int n_predict) {
     long most = p->model.config.max_context, need = (long)n_prompt + n_predict;
-    if (p->options->ctx) return p->options->ctx;
+    if (p->ctx) return p->ctx;
     if (n_predict < 0) // unlimited
         need = n_prompt > DEFAULT_CONTEXT / 2 ? n_prompt + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
     return (int)(need < most ? need : most);
@@ -80,7 +81,7 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err) {
 }
 
 bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err) {
-    int context = p->options->ctx ? p->options->ctx : p->model.config.max_context;
+    int context = p->ctx ? p->ctx : p->model.config.max_context;
     size_t n = tokenizer_min_tokens(p->tokenizer, n_bytes);
     return n <= (size_t)context ||
            error_set(err, EXIT_CONTEXT,
@@ -96,23 +97,23 @@ bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error 
     return context_fits(prompt->len, r->max_tokens != 0, r->max_context, err);
 }
 
-bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
-                          Request *r, Error *err) {
+bool request_from_settings(const Pipeline *p, const Settings *s, const Ids *prompt, bool is_plain,
+                           Request *r, Error *err) {
     bool is_chat = !is_plain && !p->tpl.is_none;
     int n = is_chat ? -1 : PLAIN_PREDICT;
-    if (o->n_predict != INT_MIN) n = o->n_predict;
+    if (s->n_predict != INT_MIN) n = s->n_predict;
 
     *r = (Request){.max_tokens = n,
-                   .ignore_eos = o->ignore_eos,
-                   .stops_loops = !o->no_loop_stop,
-                   .min_tokens = o->min_tokens,
-                   .sample = o->sample,
-                   .stops = {o->stops, o->n_stops, o->stop_ids.data, o->stop_ids.len},
-                   .n_logprobs = o->logprobs};
+                   .ignore_eos = s->ignore_eos,
+                   .stops_loops = !s->no_loop_stop,
+                   .min_tokens = s->min_tokens,
+                   .sample = s->sample,
+                   .stops = {s->stops, s->n_stops, s->stop_ids.data, s->stop_ids.len},
+                   .n_logprobs = s->n_logprobs};
     r->sample.dry.tokenizer = p->tokenizer;
-    if (n >= 0 && o->min_tokens > n)
+    if (n >= 0 && s->min_tokens > n)
         return error_set(err, EXIT_USAGE, "min_tokens: expected at most max_tokens, %d, found %d",
-                         n, o->min_tokens);
+                         n, s->min_tokens);
     return request_set_prompt(p, prompt, r, err);
 }
 

@@ -1,4 +1,4 @@
-// Prompts and requests from the options. A request that does not fit the context or the memory is
+// Prompts and requests from the settings. A request that does not fit the context or the memory is
 // refused here, before any computation.
 #pragma once
 
@@ -14,7 +14,7 @@ enum {
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
 // is_plain or without a template, BOS and the text. False with err if the message is blank or the
 // template rejects it.
-bool prompt_encode(const Pipeline *p, const Options *o, Str prompt, bool is_plain, Ids *out,
+bool prompt_encode(const Pipeline *p, const Settings *s, Str prompt, bool is_plain, Ids *out,
                    Error *err);
 // False with err (exit 4) unless n_tokens fit the context, and one more if needs_next.
 bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
@@ -26,8 +26,8 @@ bool text_may_fit(const Pipeline *p, size_t n_bytes, Error *err);
 bool request_set_prompt(const Pipeline *p, const Ids *prompt, Request *r, Error *err);
 // Makes the request for an encoded prompt, which must outlive it. False with err (exit 4) if the
 // prompt does not fit the context.
-bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
-                          Request *r, Error *err);
+bool request_from_settings(const Pipeline *p, const Settings *s, const Ids *prompt, bool is_plain,
+                           Request *r, Error *err);
 // Adds the beginning of an answer to a request and to its prompt, in which the template has opened
 // the answer. The text never becomes special tokens. r->start.all is allocated. False with err
 // (exit 4) if the prompt does not fit the context, exit 2 without a template.

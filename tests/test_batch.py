@@ -898,7 +898,7 @@ def option_without_effect(tmp):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         raise Skip("no C compiler")
-    changes = ("FLAG(ANSWER, ignore_eos)", "FLAG(ANSWER, ignore_eos)"), ("FLAG(ANSWER, ", "FLAG("), ("STRING(NEUTRAL, ", "STRING("), \
+    changes = ("FLAG(ANSWER, settings.ignore_eos)", "FLAG(ANSWER, settings.ignore_eos)"), ("FLAG(ANSWER, ", "FLAG("), ("STRING(NEUTRAL, ", "STRING("), \
         ("INT(ANSWER, ", "INT(, ")
     for i, (old, new) in enumerate(changes):
         check(old in source, old)

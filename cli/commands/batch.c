@@ -16,7 +16,6 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/report.h"
-#include "cli/sampling.h"
 #include "model/size.h"
 #include "base/os/os.h"
 
@@ -42,19 +41,22 @@ static void count_records(Batch *b) {
     struct stat st;
     off_t at = 0;
     ssize_t n;
-    if (fstat(b->input.fd, &st) || !S_ISREG(st.st_mode)) return;
-    while ((n = pread(b->input.fd, bytes, sizeof bytes, at)) > 0) {
-        for (char *p = bytes; (p = memchr(p, '\n', (size_t)(bytes + n - p))); p++) b->n_total++;
-        if (at + n == st.st_size && bytes[n - 1] != '\n') b->n_total++;
+    if (fstat(b->input.lines.fd, &st) || !S_ISREG(st.st_mode)) return;
+    while ((n = pread(b->input.lines.fd, bytes, sizeof bytes, at)) > 0) {
+        for (char *p = bytes; (p = memchr(p, '\n', (size_t)(bytes + n - p))); p++)
+            b->counts.n_total++;
+        if (at + n == st.st_size && bytes[n - 1] != '\n') b->counts.n_total++;
         at += n;
     }
-    b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
+    b->counts.n_total =
+        (b->counts.n_total - b->input.shard + b->input.n_shards) / b->input.n_shards;
 }
 
 // Estimates the remaining seconds from the records done so far, where a running record counts in
 // part; negative: unknown.
 static double seconds_left(const Batch *b, double sec) {
-    double n_done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
+    double n_done = (double)b->counts.n_done,
+           n_left = (double)(b->counts.n_total - b->counts.n_done - b->counts.n_skipped);
     for (int i = 0; i < b->n_running; i++) {
         const Sequence *s = &b->running[i]->sequence;
         double n = s->n_prefilled + s->n_generated;
@@ -62,31 +64,31 @@ static double seconds_left(const Batch *b, double sec) {
                                                  : s->request.n_prompt + s->request.max_tokens;
         if (n_max > 0) n_done += n / n_max;
     }
-    if (!b->n_total) return -1;
+    if (!b->counts.n_total) return -1;
     if (n_left <= 0) return 0;
-    return n_done > 0.01 ? sec / n_done * ((double)b->n_done + n_left - n_done) : -1;
+    return n_done > 0.01 ? sec / n_done * ((double)b->counts.n_done + n_left - n_done) : -1;
 }
 
 static void show_progress(Batch *b, bool is_last) {
-    double now = now_sec(), sec = now - b->start;
-    double interval = b->options.progress_json ? 1 : 0.2; // seconds
-    if (b->is_log) interval = LOG_SEC;
-    if (!b->shows_progress || (!is_last && now - b->last_progress < interval)) return;
-    b->last_progress = now;
+    double now = now_sec(), sec = now - b->progress.start;
+    double interval = b->options->batch.has_progress_json ? 1 : 0.2; // seconds
+    if (b->progress.is_log) interval = LOG_SEC;
+    if (!b->progress.is_shown || (!is_last && now - b->progress.last < interval)) return;
+    b->progress.last = now;
 
     const Generator *g = &b->generator;
-    long n = b->n_done + b->n_skipped;
+    long n = b->counts.n_done + b->counts.n_skipped;
     double per_sec = g->decode_sec > 0 ? (double)g->n_decode / g->decode_sec : 0;
     double left = seconds_left(b, sec);
 
-    if (b->options.progress_json) {
+    if (b->options->batch.has_progress_json) {
         Buffer line = {0};
         JsonWriter w = json_object(&line);
         json_write_int(&w, "done", n);
-        json_write_int(&w, "total", b->n_total > n ? b->n_total : n);
-        json_write_int(&w, "failed", b->n_failed);
-        json_write_int(&w, "skipped", b->n_skipped);
-        json_write_int(&w, "tokens", (int64_t)b->n_generated);
+        json_write_int(&w, "total", b->counts.n_total > n ? b->counts.n_total : n);
+        json_write_int(&w, "failed", b->counts.n_failed);
+        json_write_int(&w, "skipped", b->counts.n_skipped);
+        json_write_int(&w, "tokens", (int64_t)b->counts.n_generated);
         json_write_format(&w, "tokens_per_sec", "%.1f", per_sec);
         json_write_format(&w, "elapsed_sec", "%.1f", sec);
         json_write_number(&w, "left_sec", left >= 0 ? rint(left) : NAN); // NAN: null
@@ -97,38 +99,39 @@ static void show_progress(Batch *b, bool is_last) {
         progress_end();
     } else {
         char total[24] = "", speed[32] = "", eta[32] = "";
-        if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
+        if (b->counts.n_total > n) snprintf(total, sizeof total, "/%ld", b->counts.n_total);
         if (per_sec > 0) snprintf(speed, sizeof speed, ", %.1f tok/s", per_sec);
         if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        (b->is_log ? note : progress_print)(
-            &b->options, "%ld%s records, %d running, %llu tokens%s%s", n, total, b->n_running,
+        (b->progress.is_log ? note : progress_print)(
+            b->options, "%ld%s records, %d running, %llu tokens%s%s", n, total, b->n_running,
             (unsigned long long)(g->n_prefill + g->n_decode), speed, eta);
     }
 }
 
 static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
-    if (b->options.is_quiet) return;
+    if (b->options->is_quiet) return;
 
-    fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->n_done, "record"), b->n_failed,
-            b->n_skipped);
+    fprintf(stderr, "%s, %ld failed, %ld skipped", count_of((int)b->counts.n_done, "record"),
+            b->counts.n_failed, b->counts.n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
 
-    fprintf(stderr, " | prompts %llu tok, %llu of them shared", (unsigned long long)b->n_prompt,
-            (unsigned long long)b->n_shared);
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared",
+            (unsigned long long)b->counts.n_prompt, (unsigned long long)b->counts.n_shared);
     if (!b->task->has_text) {
-        fprintf(stderr, " | %.1f s\n", now_sec() - b->start);
+        fprintf(stderr, " | %.1f s\n", now_sec() - b->progress.start);
         return;
     }
 
-    fprintf(stderr, " | generated %llu tok", (unsigned long long)b->n_generated);
-    if (b->n_reasoning) fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->n_reasoning);
+    fprintf(stderr, " | generated %llu tok", (unsigned long long)b->counts.n_generated);
+    if (b->counts.n_reasoning)
+        fprintf(stderr, " (%llu of reasoning)", (unsigned long long)b->counts.n_reasoning);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    if (g->n_drafted && b->options.is_verbose)
+    if (g->n_drafted && b->options->is_verbose)
         fprintf(stderr, " | accepted %llu of %llu draft tok", (unsigned long long)g->n_accepted,
                 (unsigned long long)g->n_drafted);
-    fprintf(stderr, " | %.1f s | base seed %lld\n", now_sec() - b->start,
-            (long long)b->options.sample.seed);
+    fprintf(stderr, " | %.1f s | base seed %lld\n", now_sec() - b->progress.start,
+            (long long)b->pipeline.settings.sample.seed);
 }
 
 // Names the unknown fields of all records.
@@ -162,64 +165,27 @@ static uint64_t hash_request(const Json *root, Str line) {
 // Parses a line into r. Returns NULL, or an error code with err. A record with an error is
 // identified by its line number, so that a resumed run recognizes its error in the output.
 static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
-    bool is_text = b->options.is_lines;
+    bool is_text = b->options->batch.is_lines;
     if (state == LINE_LONG) {
-        r->hash = hash_request(NULL, (Str){0});
+        r->line.hash = hash_request(NULL, (Str){0});
         error_set(err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
         return "line_too_long";
     }
-    bool is_json = !is_text && json_parse(&b->doc, line.data, line.len, err);
-    r->hash = hash_request(is_json ? b->doc.root : NULL, line);
+    bool is_json = !is_text && json_parse(&b->input.doc, line.data, line.len, err);
+    r->line.hash = hash_request(is_json ? b->input.doc.root : NULL, line);
     if (!is_text && !is_json) return "invalid_json";
-    bool has_id = !is_text && !(b->task->takes_strings && b->doc.root->kind == JSON_STRING);
-    if (!record_parse_id(r, has_id ? b->doc.root : NULL, err)) return "invalid_request";
-    b->last_form = r->form;
+    bool has_id = !is_text && !(b->task->takes_strings && b->input.doc.root->kind == JSON_STRING);
+    if (!record_parse_id(r, has_id ? b->input.doc.root : NULL, err)) return "invalid_request";
+    b->input.last_form = r->line.form;
 
     bool is_new;
-    intern_add(&b->seen, r->id.data, r->id.len, &is_new);
+    intern_add(&b->input.seen, r->line.id.data, r->line.id.len, &is_new);
     if (is_new) return NULL;
-    error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->id.data);
+    error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->line.id.data);
     return "duplicate_id";
 }
 
-// Adds the records of a request to the window, unless it belongs to another shard or is done.
-static void add_request(Batch *b, LineState state, Str line) {
-    Error err;
-    long number = b->input.number;
-    bool is_own = (number - 1) % b->n_shards == b->shard - 1;
-    bool is_text = b->options.is_lines;
-
-    // The id. `code` is the error code of an invalid line, or NULL.
-    Record *r = record_new(number, b->last_form, &b->pipeline);
-    r->unknown = &b->unknown;
-    const char *code = parse_line(b, r, state, line, &err);
-    if (code) {
-        r->has_id = false;
-        r->id.len = 0;
-        buffer_printf(&r->id, "line %ld", number);
-    }
-
-    // Lines of other shards are only checked for repeated ids.
-    bool is_done = batch_output_has(&b->output, r, is_own);
-    b->n_skipped += is_done;
-    if (!is_own || is_done || b->is_checking) {
-        record_free(r);
-        return;
-    }
-
-    // The request. An invalid request becomes an error record.
-    if (!code && !b->task->parse(r, is_text ? NULL : b->doc.root, line, &err))
-        code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
-    if (code && generate_interrupted) { // the constraint may have been interrupted
-        record_free(r);
-        return;
-    }
-    if (code && b->task->only) die_error(&err);
-    if (code) r->n_choices = 1;
-    r->n_unfinished = r->n_choices;
-    r->choices = xalloc((size_t)r->n_choices, sizeof *r->choices);
-    if (code) record_fail(r, code, err.text);
-
+static void push_records(Batch *b, Record *r) {
     for (int i = 0; i < r->n_choices; i++) {
         Record *choice = i ? b->task->new_choice(r, i) : r;
         b->window = list_grow(b->window, b->n_window, sizeof *b->window);
@@ -229,25 +195,66 @@ static void add_request(Batch *b, LineState state, Str line) {
     }
 }
 
+// Adds the records of a request to the window, unless it belongs to another shard or is done.
+static void add_request(Batch *b, LineState state, Str line) {
+    Error err;
+    long number = b->input.lines.number;
+    bool is_own = (number - 1) % b->input.n_shards == b->input.shard - 1;
+    bool is_text = b->options->batch.is_lines;
+
+    // The id. `code` is the error code of an invalid line, or NULL.
+    Record *r = record_new(number, b->input.last_form, &b->pipeline);
+    r->unknown = &b->input.unknown;
+    const char *code = parse_line(b, r, state, line, &err);
+    if (code) {
+        r->line.has_id = false;
+        r->line.id.len = 0;
+        buffer_printf(&r->line.id, "line %ld", number);
+    }
+
+    // Lines of other shards are only checked for repeated ids.
+    bool is_done = batch_output_has(&b->output, r, is_own);
+    b->counts.n_skipped += is_done;
+    if (!is_own || is_done || b->input.is_checking) {
+        record_free(r);
+        return;
+    }
+
+    // The request. An invalid request becomes an error record.
+    if (!code && !b->task->parse(r, is_text ? NULL : b->input.doc.root, line, &err))
+        code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code && generate_interrupted) { // the constraint may have been interrupted
+        record_free(r);
+        return;
+    }
+    if (code && b->task->only) die_error(&err);
+    if (code) r->n_choices = 1;
+    r->answer.n_unfinished = r->n_choices;
+    r->answer.choices = xalloc((size_t)r->n_choices, sizeof *r->answer.choices);
+    if (code) record_fail(r, code, err.text);
+    push_records(b, r);
+}
+
 // Names an input that is not what it should be, as seen from its first line.
 static void check_first_line(const Batch *b, Str line) {
     bool is_gzip = str_begins_with(line, "\x1f\x8b");
     if (is_gzip || memchr(line.data, 0, line.len)) // UTF-16 has a zero byte in each line break
-        die(EXIT_RUNTIME, "%s: expected a text in UTF-8, found %s", b->input.path,
+        die(EXIT_RUNTIME, "%s: expected a text in UTF-8, found %s", b->input.lines.path,
             is_gzip ? "a gzip file (gunzip)" : "UTF-16 or binary data (iconv)");
-    if (b->options.is_lines || b->is_checking || !b->task->has_text || !line.len) return;
+    if (b->options->batch.is_lines || b->input.is_checking || !b->task->has_text || !line.len)
+        return;
 
     bool is_open = str_is_blank((Str){line.data + 1, line.len - 1}); // "{" alone
     if (line.data[0] == '[' || (line.data[0] == '{' && is_open))
         warn("%s: JSON, but not an object per line (jq -c .; of an array: jq -c '.[]')",
-             b->input.path);
+             b->input.lines.path);
     else if (line.data[0] != '{')
-        warn("%s: plain text, not JSON (--lines: each line is a prompt)", b->input.path);
+        warn("%s: plain text, not JSON (--lines: each line is a prompt)", b->input.lines.path);
 }
 
 static void add_line(Batch *b, LineState state, Str line) {
-    if (b->input.number == 1 && state == LINE_READY) check_first_line(b, line);
-    if (b->options.is_lines && str_ends_with(line, "\r")) line.len--;
+    if (b->input.lines.number == 1 && state == LINE_READY) check_first_line(b, line);
+    if (b->options->batch.is_lines && str_ends_with(line, "\r")) line.len--;
     if (state != LINE_READY || !str_is_blank(line)) add_request(b, state, line);
 }
 
@@ -256,12 +263,12 @@ static void add_line(Batch *b, LineState state, Str line) {
 static void fill_window(Batch *b) {
     Str line;
     double start = now_sec();
-    while (!b->at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
+    while (!b->input.at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
         if (b->n_running + b->n_waiting > 0 && now_sec() - start > READ_SEC) return;
-        LineState state = lines_next(&b->input, &line, b->n_running == 0 && b->n_window == 0);
+        LineState state = lines_next(&b->input.lines, &line, b->n_running == 0 && b->n_window == 0);
         if (state == LINE_NONE) return;
-        b->at_end = state == LINE_END;
-        if (!b->at_end) add_line(b, state, line);
+        b->input.at_end = state == LINE_END;
+        if (!b->input.at_end) add_line(b, state, line);
     }
 }
 
@@ -275,7 +282,8 @@ static void write_done(Batch *b) {
         Record *r = b->window[i];
         bool is_parent = r->parent == r;
         bool is_done = r->state == RECORD_DONE;
-        if (!is_done || (is_parent && r->n_unfinished) || (b->options.is_ordered && n > 0)) {
+        if (!is_done || (is_parent && r->answer.n_unfinished) ||
+            (b->options->batch.is_ordered && n > 0)) {
             b->window[n++] = r;
             continue;
         }
@@ -284,12 +292,12 @@ static void write_done(Batch *b) {
             if (b->task->deliver)
                 b->task->deliver(r);
             else
-                batch_output_write(&b->output, buffer_str(&r->answer));
-            b->n_done++;
-            b->n_truncated += r->n_truncated > 0;
-            b->n_failed += r->has_failed;
-            b->n_reasoning += (uint64_t)r->n_reasoning;
-            b->output.n_incomplete += r->is_incomplete && !r->has_failed;
+                batch_output_write(&b->output, buffer_str(&r->answer.text));
+            b->counts.n_done++;
+            b->counts.n_truncated += r->answer.n_truncated > 0;
+            b->counts.n_failed += r->answer.has_failed;
+            b->counts.n_reasoning += (uint64_t)r->answer.n_reasoning;
+            b->output.n_incomplete += r->answer.is_incomplete && !r->answer.has_failed;
         }
 
         b->window_tokens -= (size_t)r->prompt.len;
@@ -304,23 +312,23 @@ static void write_done(Batch *b) {
 // Compares the requests of the input with the results of earlier runs, so that the output can be
 // repaired before the run gives up access to files. False for a pipe, which can be read only once.
 static bool check_results(Batch *b) {
-    off_t start = lseek(b->input.fd, 0, SEEK_CUR);
-    const LineReader input = b->input; // nothing is read yet
+    off_t start = lseek(b->input.lines.fd, 0, SEEK_CUR);
+    const LineReader input = b->input.lines; // nothing is read yet
     Str line;
     LineState state;
     if (b->task->only || !b->output.n_results || start < 0) return false;
 
-    b->is_checking = true;
-    while ((state = lines_next(&b->input, &line, true)) != LINE_END) add_line(b, state, line);
-    b->is_checking = false;
+    b->input.is_checking = true;
+    while ((state = lines_next(&b->input.lines, &line, true)) != LINE_END) add_line(b, state, line);
+    b->input.is_checking = false;
 
     // Start again.
-    if (lseek(b->input.fd, start, SEEK_SET) < 0) die_file(b->input.path);
-    buffer_free(&b->input.bytes);
-    intern_clear(&b->seen);
-    b->input = input;
-    b->last_form = FORM_SHORT;
-    b->n_skipped = 0;
+    if (lseek(b->input.lines.fd, start, SEEK_SET) < 0) die_file(b->input.lines.path);
+    buffer_free(&b->input.lines.bytes);
+    intern_clear(&b->input.seen);
+    b->input.lines = input;
+    b->input.last_form = FORM_SHORT;
+    b->counts.n_skipped = 0;
     return true;
 }
 
@@ -366,69 +374,130 @@ static void parse_shard(Batch *b, const char *text) {
             "SLURM_ARRAY_TASK_COUNT of a job array, found \"%s\"",
             text);
 
-    b->shard = k;
-    b->n_shards = n;
+    b->input.shard = k;
+    b->input.n_shards = n;
 }
 
-static void open_batch(Batch *b) {
-    const Options *o = &b->options;
-    if (!o->input && !b->task->only && isatty(STDIN_FILENO))
+static void open_input(Batch *b) {
+    const Options *o = b->options;
+    if (b->task->only) return;
+    if (!o->batch.input && isatty(STDIN_FILENO))
         die(EXIT_USAGE, "%s: needs -i FILE, or requests on standard input", o->command);
+    lines_open(&b->input.lines, o->batch.input, MAX_LINE);
+    file_register_input(o->batch.input); // never overwritten
+}
 
-    // The output of an earlier run knows the shard of an array task.
-    bool is_slurm = o->shard && !strcmp(o->shard, "slurm");
-    bool has_output = o->is_resume && o->output && access(o->output, F_OK) == 0;
-    if (!is_slurm || !has_output) parse_shard(b, o->shard);
-    if (!b->task->only) {
-        lines_open(&b->input, o->input, MAX_LINE);
-        file_register_input(o->input); // never overwritten
-    }
+// Compares the output with this run and its input, and repairs it.
+static void open_output(Batch *b) {
+    JsonDoc *doc = &b->input.doc;
+    batch_output_open(&b->output, b->options);
+    if (b->input.n_shards == 0) parse_shard(b, b->options->batch.shard);
+    batch_output_resume(&b->output, &b->pipeline, b->input.shard, b->input.n_shards);
 
-    pipeline_open(&b->pipeline, o);
-    template_warn_missing(o, &b->pipeline.tpl);
-    if (b->task->open) b->task->open(&b->pipeline);
-    sampling_complete(&b->options, &b->pipeline);
+    doc->replaces_surrogates = true;
+    batch_output_repair(&b->output, b->options, check_results(b));
+    doc->n_replaced = 0;
+}
 
-    // The output is created last, so that no error above leaves an empty file.
-    batch_output_open(&b->output, o);
-    if (is_slurm && has_output) parse_shard(b, o->shard);
-    batch_output_resume(&b->output, &b->options, &b->pipeline, b->shard, b->n_shards);
-    b->doc.replaces_surrogates = true;
-    batch_output_repair(&b->output, o, check_results(b));
-    b->doc.n_replaced = 0;
-
-    // KV caches may use 90 % of the memory that the weights leave. Weights that take more than
-    // three quarters of the memory are partly evicted and read again in any case. KV caches may
-    // then use 90 % of a quarter of the memory.
+// KV caches may use 90 % of the memory that the weights leave. Weights that take more than three
+// quarters of the memory are partly evicted and read again in any case. KV caches may then use 90 %
+// of a quarter of the memory.
+static size_t choose_kv_memory(const Model *m) {
     size_t available = os_memory_available();
-    size_t weights = model_weight_bytes(&b->pipeline.model);
+    size_t weights = model_weight_bytes(m);
     size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
-    b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
+    return available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;
+}
 
-    b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+static void open_schedule(Batch *b) {
+    const Options *o = b->options;
+    const Config *c = &b->pipeline.model.config;
+
+    b->kv_memory = choose_kv_memory(&b->pipeline.model);
+    b->max_running = o->batch.parallel ? o->batch.parallel : DEFAULT_PARALLEL;
     b->max_prefixes = MAX_PREFIXES + b->max_running;
     b->running = xalloc((size_t)b->max_running, sizeof *b->running);
     b->prefixes = xalloc((size_t)b->max_prefixes, sizeof *b->prefixes);
 
     // Generation computes the logits of one token per sequence, scoring those of most tokens.
-    const Config *c = &b->pipeline.model.config;
-    int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
+    int chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK;
     int max_logits = MAX_LOGITS_BYTES / 4 / c->vocab_size;
     if (max_logits > chunk) max_logits = chunk;
     if (max_logits > c->max_context) max_logits = c->max_context;
     if (max_logits < b->max_running) max_logits = b->max_running;
-    generator_open(&b->pipeline, &b->generator, o->chunk, max_logits);
+    generator_open(&b->pipeline, &b->generator, o->model.chunk, max_logits);
+}
 
+static void open_progress(Batch *b) {
+    const Options *o = b->options;
+    BatchProgress *p = &b->progress;
     bool has_terminal = terminal_has_escapes(STDERR_FILENO);
-    b->is_log = o->progress && !o->progress_json && !has_terminal;
-    b->shows_progress = !o->is_quiet && (o->progress_json || b->is_log || has_terminal);
-    b->n_total = b->task->only ? 1 : 0;
-    if (b->shows_progress && !b->task->only) count_records(b);
-    b->start = b->last_progress = now_sec();
+    bool is_json = o->batch.has_progress_json;
+
+    p->is_log = o->batch.has_progress && !is_json && !has_terminal;
+    p->is_shown = !o->is_quiet && (is_json || p->is_log || has_terminal);
+    b->counts.n_total = b->task->only ? 1 : 0;
+    if (p->is_shown && !b->task->only) count_records(b);
+    p->start = p->last = now_sec();
+}
+
+static void open_batch(Batch *b) {
+    const Options *o = b->options;
+
+    // The output of an earlier run knows the shard of an array task, so it is opened first.
+    bool is_slurm = o->batch.shard && !strcmp(o->batch.shard, "slurm");
+    bool has_output = o->batch.is_resume && o->output.path && access(o->output.path, F_OK) == 0;
+    if (!is_slurm || !has_output) parse_shard(b, o->batch.shard);
+    open_input(b);
+
+    pipeline_open(&b->pipeline, o);
+    template_warn_missing(o, &b->pipeline.tpl);
+    if (b->task->open) b->task->open(&b->pipeline);
+
+    // The output is created last, so that no error above leaves an empty file.
+    open_output(b);
+    open_schedule(b);
+    open_progress(b);
 
     close_file_access_except(o, b->output.lock_directory);
     signals_defer(SIGINT);
     signals_defer(SIGTERM);
+}
+
+// What a user should know of the input, the answers and the output.
+static void print_warnings(const Batch *b) {
+    const Options *o = b->options;
+    const BatchOutput *out = &b->output;
+    const BatchCounts *n = &b->counts;
+    int n_replaced = b->input.doc.n_replaced;
+
+    warn_unknown(&b->input.unknown);
+    if (n->n_truncated)
+        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
+             count_of((int)n->n_truncated, "record"));
+    warn_loops(n->n_loops, "answer");
+    if (n->n_cut)
+        warn("%s cut within a character, the beginning of which was left out",
+             count_of(n->n_cut, "answer"));
+    if (generate_interrupted && out->journal.is_file)
+        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
+             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(out));
+    if (out->n_stale)
+        warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
+             o->output.path, count_of((int)out->n_stale, "result"), out->first_stale);
+    if (n_replaced)
+        warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
+    if (out->n_incomplete)
+        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
+             "satisfied",
+             count_of(out->n_incomplete, "answer"));
+}
+
+static int exit_code(const Batch *b) {
+    if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
+    if (generate_interrupted) return EXIT_INTERRUPTED;
+    if (b->counts.n_failed + b->output.n_failed) return EXIT_RECORDS;
+    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
 }
 
 int batch_run(const Options *o, const BatchTask *task) {
@@ -437,16 +506,16 @@ int batch_run(const Options *o, const BatchTask *task) {
     Error err;
 
     b->task = task;
-    b->options = *o;
+    b->options = o;
     open_batch(b);
     if (task->only) {
         add_request(b, LINE_READY, *task->only);
-        b->at_end = true;
+        b->input.at_end = true;
     }
 
     // Each round is one forward pass for all running records.
     Sequence *sequences[b->max_running];
-    while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
+    while (!generate_interrupted && !(b->input.at_end && b->n_window == 0)) {
         fill_window(b);
         if (b->output.created) *b->output.created = 0; // a readable input: the output stays
         batch_start_waiting(b);
@@ -462,31 +531,8 @@ int batch_run(const Options *o, const BatchTask *task) {
 
     show_progress(b, true);
     if (!task->only) print_summary(b);
-    warn_unknown(&b->unknown);
-    if (b->n_truncated)
-        warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
-             count_of((int)b->n_truncated, "record"));
-    warn_loops(b->n_loops, "answer");
-    if (b->n_cut)
-        warn("%s cut within a character, the beginning of which was left out",
-             count_of(b->n_cut, "answer"));
-    if (generate_interrupted && journal->is_file)
-        note(o, "interrupted: %s discarded; repeat the command with %s to continue",
-             count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(&b->output));
-    if (b->output.n_stale)
-        warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
-             o->output, count_of((int)b->output.n_stale, "result"), b->output.first_stale);
-    if (b->doc.n_replaced)
-        warn("%s of the input replaced by U+FFFD", count_of(b->doc.n_replaced, "lone surrogate"));
-    if (b->output.n_incomplete)
-        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
-             "satisfied",
-             count_of(b->output.n_incomplete, "answer"));
-
-    if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
-    if (generate_interrupted) return EXIT_INTERRUPTED;
-    if (b->n_failed + b->output.n_failed) return EXIT_RECORDS;
-    return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+    print_warnings(b);
+    return exit_code(b);
 }
 
 int command_batch(const Options *o) {

@@ -5,21 +5,40 @@
 #include "cli/lines.h"
 #include "cli/request.h"
 
+// Lines of input, and what is known of earlier ones.
 typedef struct {
-    const BatchTask *task;
-    Options options;
-    Pipeline pipeline;
-    Generator generator;
-    BatchOutput output;
-
-    // Input
-    LineReader input;
+    LineReader lines;
     JsonDoc doc;
     RequestForm last_form;    // of the last valid request, also used for unreadable lines
     long shard, n_shards;     // shard: from 1
     bool at_end, is_checking; // is_checking: results of earlier runs are compared
     InternTable seen;         // ids of all requests so far
     InternTable unknown;      // names of their unknown fields
+} BatchInput;
+
+typedef struct {
+    long n_total;                     // records of the input; 0: unknown
+    long n_done, n_failed, n_skipped; // n_skipped: records already in the output
+    long n_truncated;                 // records that did not fit the context
+    int n_loops;                      // answers that ended in a loop
+    int n_cut;                        // answers that ended within a character
+    uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
+} BatchCounts;
+
+typedef struct {
+    double start, last;    // now_sec() of the run and of the last line
+    bool is_shown, is_log; // is_log: lines of a log file
+} BatchProgress;
+
+typedef struct {
+    const BatchTask *task;
+    const Options *options;
+    Pipeline pipeline;
+    Generator generator;
+    BatchInput input;
+    BatchOutput output;
+    BatchCounts counts;
+    BatchProgress progress;
 
     // Scheduling
     Record **window;         // (n_window) read and not yet written, in input order
@@ -30,16 +49,6 @@ typedef struct {
     Session **prefixes; // (n_prefixes) least recently used first
     int n_prefixes, max_prefixes;
     size_t kv_memory; // bytes that KV caches may use
-
-    // Statistics
-    long n_total;                     // records of the input; 0: unknown
-    long n_done, n_failed, n_skipped; // n_skipped: records already in the output
-    long n_truncated;                 // records that did not fit the context
-    int n_loops;                      // answers that ended in a loop
-    int n_cut;                        // answers that ended within a character
-    uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
-    double start, last_progress;                           // now_sec()
-    bool shows_progress, is_log;                           // is_log: lines of a log file
 } Batch;
 
 // batch_schedule.c

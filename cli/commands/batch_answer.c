@@ -9,11 +9,12 @@
 
 // Begins the line of output with the ids and the hash of the request.
 static JsonWriter begin_answer(Record *r) {
-    JsonWriter w = json_object(&r->answer);
-    if (r->form != FORM_SHORT) json_write_format(&w, "id", "\"batch_req_%ld\"", r->line);
-    json_write_format(&w, r->form == FORM_SHORT ? "id" : "custom_id", "%s",
-                      r->has_id ? r->id.data : "null");
-    json_write_format(&w, "request", "\"%016llx\"", (unsigned long long)r->hash);
+    JsonWriter w = json_object(&r->answer.text);
+    if (r->line.form != FORM_SHORT)
+        json_write_format(&w, "id", "\"batch_req_%ld\"", r->line.number);
+    json_write_format(&w, r->line.form == FORM_SHORT ? "id" : "custom_id", "%s",
+                      r->line.has_id ? r->line.id.data : "null");
+    json_write_format(&w, "request", "\"%016llx\"", (unsigned long long)r->line.hash);
     return w;
 }
 
@@ -24,7 +25,7 @@ static JsonWriter begin_answer(Record *r) {
 static TokenLogprob *answer_tokens(const Record *r, int *n) {
     const Sequence *s = &r->sequence;
     int n_echoed = r->request.first_scored ? r->prompt.len : 0;
-    bool has_end = n_echoed && r->parent->form == FORM_COMPLETION && s->stop_token >= 0;
+    bool has_end = n_echoed && r->parent->line.form == FORM_COMPLETION && s->stop_token >= 0;
     int n_generated = s->n_generated + has_end;
 
     *n = n_echoed + n_generated;
@@ -118,7 +119,7 @@ static void echo_prompt(const Record *r, Reply *reply) {
 static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *reply) {
     const Sequence *s = &r->sequence;
     const Tokenizer *t = r->pipeline->tokenizer;
-    bool is_chat = r->parent->form == FORM_CHAT;
+    bool is_chat = r->parent->line.form == FORM_CHAT;
     int n_logprobs = r->parent->n_logprobs;
 
     json_write_int(w, "index", r->index);
@@ -156,15 +157,15 @@ void record_take(const Record *r) {
     const Sequence *s = &r->sequence;
     const Pipeline *p = r->pipeline;
     Record *parent = r->parent;
-    JsonWriter w = json_object(&parent->choices[r->index]);
+    JsonWriter w = json_object(&parent->answer.choices[r->index]);
     Reply reply;
 
-    ToolOffer offer = {.is_forced = parent->is_forced};
-    if (parent->has_tools) offer.tools = buffer_str(&parent->tools);
+    ToolOffer offer = {.is_forced = parent->tools.is_forced};
+    if (parent->tools.is_offered) offer.tools = buffer_str(&parent->tools.text);
     completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, offer, 0);
-    if (parent->options.has_echo) echo_prompt(r, &reply);
+    if (parent->settings.has_echo) echo_prompt(r, &reply);
 
-    if (parent->form == FORM_SHORT) {
+    if (parent->line.form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
         if (parent->n_logprobs >= 0) {
             int n;
@@ -178,25 +179,26 @@ void record_take(const Record *r) {
     }
     json_end_object(&w);
 
-    parent->n_reasoning += reply.n_reasoning;
+    parent->answer.n_reasoning += reply.n_reasoning;
     reply_free(&reply);
 }
 
 static void write_choices(JsonWriter *w, const Record *r) {
     json_begin_array(w, "choices");
-    for (int i = 0; i < r->n_choices; i++) json_write_format(w, NULL, "%s", r->choices[i].data);
+    for (int i = 0; i < r->n_choices; i++)
+        json_write_format(w, NULL, "%s", r->answer.choices[i].data);
     json_end_array(w);
 }
 
 static void write_openai_response(JsonWriter *w, const Record *r) {
-    bool is_chat = r->form == FORM_CHAT;
+    bool is_chat = r->line.form == FORM_CHAT;
 
     json_begin_object(w, "response");
     json_write_int(w, "status_code", 200);
-    json_write_format(w, "request_id", "\"req_%ld\"", r->line);
+    json_write_format(w, "request_id", "\"req_%ld\"", r->line.number);
 
     json_begin_object(w, "body");
-    json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
+    json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line.number);
     json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
     json_write_int(w, "created", (int64_t)time(NULL));
     json_write_string(w, "model", str_of(file_name(r->pipeline->model.file.path)));
@@ -206,11 +208,11 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     for (int i = 1; i < r->n_prompts; i++) n_prompt += r->more_prompts[i - 1].len;
     json_begin_object(w, "usage");
     json_write_int(w, "prompt_tokens", n_prompt);
-    json_write_int(w, "completion_tokens", r->n_generated);
-    json_write_int(w, "total_tokens", n_prompt + r->n_generated);
-    if (r->n_reasoning) {
+    json_write_int(w, "completion_tokens", r->answer.n_generated);
+    json_write_int(w, "total_tokens", n_prompt + r->answer.n_generated);
+    if (r->answer.n_reasoning) {
         json_begin_object(w, "completion_tokens_details");
-        json_write_int(w, "reasoning_tokens", r->n_reasoning);
+        json_write_int(w, "reasoning_tokens", r->answer.n_reasoning);
         json_end_object(w);
     }
     json_end_object(w);
@@ -221,13 +223,13 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
 }
 
 void record_write(JsonWriter *w, const Record *parent) {
-    if (parent->form != FORM_SHORT)
+    if (parent->line.form != FORM_SHORT)
         write_openai_response(w, parent);
     else if (parent->n_choices > 1)
         write_choices(w, parent);
     else // the members of the only choice, without its braces
-        buffer_printf(w->out, ",%.*s", (int)parent->choices[0].len - 2,
-                      parent->choices[0].data + 1);
+        buffer_printf(w->out, ",%.*s", (int)parent->answer.choices[0].len - 2,
+                      parent->answer.choices[0].data + 1);
 }
 
 void record_finish(Record *r, const BatchTask *task) {
@@ -240,37 +242,37 @@ void record_finish(Record *r, const BatchTask *task) {
     }
 
     task->take(r);
-    parent->is_incomplete |= completion_is_incomplete(&r->sequence);
-    parent->n_generated += r->sequence.n_generated;
-    parent->n_cut += r->sequence.n_cut > 0;
+    parent->answer.is_incomplete |= completion_is_incomplete(&r->sequence);
+    parent->answer.n_generated += r->sequence.n_generated;
+    parent->answer.n_cut += r->sequence.n_cut > 0;
     r->state = RECORD_DONE;
-    if (--parent->n_unfinished || parent->has_failed) return;
+    if (--parent->answer.n_unfinished || parent->answer.has_failed) return;
 
     // The last choice to finish completes the answer.
     JsonWriter w = begin_answer(parent);
     task->write(&w, parent);
-    if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
+    if (parent->answer.is_incomplete && (parent->line.form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
-    if (parent->n_cut)
-        buffer_printf(&parent->notes,
+    if (parent->answer.n_cut)
+        buffer_printf(&parent->answer.notes,
                       "%scut within a character, the beginning of which was left out",
-                      parent->notes.len ? "; " : "");
-    if (parent->notes.len) json_write_string(&w, "note", buffer_str(&parent->notes));
+                      parent->answer.notes.len ? "; " : "");
+    if (parent->answer.notes.len) json_write_string(&w, "note", buffer_str(&parent->answer.notes));
     json_end_object(&w);
-    buffer_puts(&parent->answer, "\n");
+    buffer_puts(&parent->answer.text, "\n");
 }
 
 void record_fail(Record *r, const char *code, const char *message) {
     Record *parent = r->parent;
     r->state = RECORD_DONE;
-    parent->n_unfinished--;
-    if (parent->has_failed) return; // another choice has reported an error
-    parent->has_failed = true;
+    parent->answer.n_unfinished--;
+    if (parent->answer.has_failed) return; // another choice has reported an error
+    parent->answer.has_failed = true;
 
-    char *text = text_format("line %ld: %s", parent->line, message);
+    char *text = text_format("line %ld: %s", parent->line.number, message);
     JsonWriter w = begin_answer(parent);
-    if (parent->form == FORM_SHORT)
-        json_write_int(&w, "line", parent->line);
+    if (parent->line.form == FORM_SHORT)
+        json_write_int(&w, "line", parent->line.number);
     else
         json_write_null(&w, "response");
 
@@ -280,6 +282,6 @@ void record_fail(Record *r, const char *code, const char *message) {
     json_end_object(&w);
 
     json_end_object(&w);
-    buffer_puts(&parent->answer, "\n");
+    buffer_puts(&parent->answer.text, "\n");
     free(text);
 }

@@ -15,9 +15,10 @@
 
 enum { IDENTITY_VERSION = 2 }; // increased when the value of an option is written in another way
 
-static void put_identity(Buffer *out, const Options *o, const Pipeline *p, const char *shard) {
+static void put_identity(Buffer *out, const Pipeline *p, const char *shard) {
+    const Options *o = p->options;
     Buffer arithmetic = {0};
-    kernels_put_arithmetic(&arithmetic, o->model_options.is_batch_invariant);
+    kernels_put_arithmetic(&arithmetic, o->model.load.is_batch_invariant);
 
     JsonWriter w = json_object(out);
     json_write_int(&w, "version", IDENTITY_VERSION);
@@ -26,7 +27,7 @@ static void put_identity(Buffer *out, const Options *o, const Pipeline *p, const
     if (*shard) json_write_string(&w, "shard", str_of(shard));
 
     json_begin_object(&w, "options");
-    OptionWalk walk = option_walk(o->flag, o, p);
+    OptionWalk walk = option_walk(o->flag, o, &p->settings, p);
     while (option_walk_next(&walk))
         if (option_walk_has_changed(&walk)) json_write_format(&w, walk.name, "%s", walk.value);
     json_end_object(&w);
@@ -79,7 +80,7 @@ static void put_differences(Buffer *out, const Json *old, const Json *now, const
     compare_member(out, "arithmetic", old, now, "null");
     compare_member(out, "shard", old, now, "null");
 
-    OptionWalk walk = option_walk(o->flag, &defaults, NULL);
+    OptionWalk walk = option_walk(o->flag, &defaults, &defaults.settings, NULL);
     while (option_walk_next(&walk)) {
         compare_member(out, walk.name, old_options, options, walk.usual);
         n_known += json_get(old_options, walk.name) != NULL;
@@ -105,8 +106,18 @@ bool batch_output_shard(const BatchOutput *out, long *k, long *n) {
     return sscanf(text, "%ld/%ld", k, n) == 2;
 }
 
-void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
-                         long n_shards) {
+// Another version writes values in another way, so nothing can be compared.
+static void check_version(const Json *old, const char *path) {
+    const Json *version = json_get(old, "version");
+    if (version && version->number == IDENTITY_VERSION) return;
+    die(EXIT_USAGE,
+        "%s: the identity of its run has version %.0f, this program writes version %d; complete it "
+        "with the program that started it, start another output, or --force",
+        path, version ? version->number : 1, IDENTITY_VERSION);
+}
+
+void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shards) {
+    const Options *o = p->options;
     char place[48] = "";
     JsonDoc old = {0}, new = {0};
     Buffer now = {0}, differences = {0};
@@ -115,21 +126,15 @@ void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long s
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (n_shards > 1) snprintf(place, sizeof place, "%ld/%ld", shard, n_shards);
 
-    // Another version writes values in another way, so nothing can be compared.
-    bool is_compared = out->run.len && !o->is_forced;
+    bool is_compared = out->run.len && !o->output.is_forced;
     if (is_compared && !json_parse(&old, out->run.data, out->run.len, &err)) die_error(&err);
-    const Json *version = json_get(old.root, "version");
-    if (is_compared && (!version || version->number != IDENTITY_VERSION))
-        die(EXIT_USAGE,
-            "%s: the identity of its run has version %.0f, this program writes version %d; "
-            "complete it with the program that started it, start another output, or --force",
-            out->journal.path, version ? version->number : 1, IDENTITY_VERSION);
+    if (is_compared) check_version(old.root, out->journal.path);
 
     // A resumed run uses the seed of the first run, unless --seed is given.
     Str seed = stored_seed(old.root);
-    if (seed.len && !o->has_seed) o->sample.seed = strtoull(seed.data, NULL, 10);
+    if (seed.len && !p->settings.has_seed) p->settings.sample.seed = strtoull(seed.data, NULL, 10);
 
-    put_identity(&now, o, p, place);
+    put_identity(&now, p, place);
     if (is_compared && json_parse(&new, now.data, now.len, &err))
         put_differences(&differences, old.root, new.root, o);
     if (differences.len) {

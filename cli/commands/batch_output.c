@@ -147,14 +147,14 @@ static _Noreturn void die_stale(const BatchOutput *out) {
 }
 
 bool batch_output_has(BatchOutput *out, const Record *r, bool is_own) {
-    int i = intern_add(&out->done, r->id.data, r->id.len, NULL);
+    int i = intern_add(&out->done, r->line.id.data, r->line.id.len, NULL);
     if (i >= out->n_results) return false;
 
     Result *result = &out->results[i];
-    bool is_current = is_own && (!result->hash || result->hash == r->hash);
+    bool is_current = is_own && (!result->hash || result->hash == r->line.hash);
     result->has_request = true;
     if (!is_current && !result->is_stale) discard(out, i);
-    if (!is_current && out->is_repaired && r->options.is_strict) die_stale(out);
+    if (!is_current && out->is_repaired && r->pipeline->options->batch.is_strict) die_stale(out);
     return is_current && !result->is_stale;
 }
 
@@ -178,19 +178,20 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
     Buffer kept = {0};
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
 
-    if (is_checked) find_orphans(out, o->output);
-    if (out->n_stale && o->is_strict) die_stale(out);
+    if (is_checked) find_orphans(out, o->output.path);
+    if (out->n_stale && o->batch.is_strict) die_stale(out);
     if (out->n_unhashed)
         warn("%s: %s from an earlier version: not compared with requests, model and options",
-             o->output, count_of((int)out->n_unhashed, "result"));
+             o->output.path, count_of((int)out->n_unhashed, "result"));
 
     if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
-    if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
+    if (out->n_truncated && !o->is_quiet)
+        warn("%s: removed an incomplete last line", o->output.path);
     if (out->n_superseded)
-        warn("%s: removed %s of ids that have a later one", o->output,
+        warn("%s: removed %s of ids that have a later one", o->output.path,
              count_of((int)out->n_superseded, "result"));
     if (out->n_stale)
-        warn("%s: removed %s no longer matching the requests (first: id %s)", o->output,
+        warn("%s: removed %s no longer matching the requests (first: id %s)", o->output.path,
              count_of((int)out->n_stale, "result"), out->first_stale);
 
     if (out->n_retry + out->n_superseded + out->n_stale) {
@@ -206,10 +207,10 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
 void batch_output_open(BatchOutput *out, const Options *o) {
     struct stat st;
     Error err;
-    bool is_stdout = !o->output || !strcmp(o->output, "-");
+    bool is_stdout = !o->output.path || !strcmp(o->output.path, "-");
 
     if (is_stdout) {
-        if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
+        if (o->batch.is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
         if (!file_check_stdout(&err)) die_error(&err);
         bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
         out->journal =
@@ -217,16 +218,16 @@ void batch_output_open(BatchOutput *out, const Options *o) {
         return;
     }
 
-    bool is_new = access(o->output, F_OK) != 0;
-    if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
+    bool is_new = access(o->output.path, F_OK) != 0;
+    if (!journal_open(&out->journal, o->output.path, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
-    if (is_new) files_remove_at_exit(out->created = text_format("%s", o->output));
+    if (is_new) files_remove_at_exit(out->created = text_format("%s", o->output.path));
     out->lock_directory = batch_lock(&out->journal);
 
-    if (o->is_resume)
+    if (o->batch.is_resume)
         read_results(out, NULL);
     else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
-        die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
+        die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output.path);
 }
 
 // Writing

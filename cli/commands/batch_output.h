@@ -53,10 +53,9 @@ typedef struct {
 // earlier runs and changes nothing; without it, dies if the file is not empty.
 void batch_output_open(BatchOutput *out, const Options *o);
 // Compares this run with the one that started the output: model, options, arithmetic, shard (1 of
-// 1: none). Without --seed, *o gets the seed of that run. Dies if they differ, unless --force is
+// 1: none). Without --seed, *p gets the seed of that run. Dies if they differ, unless --force is
 // given (batch_identity.c).
-void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p, long shard,
-                         long n_shards);
+void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shards);
 // The shard of an output that an earlier run has started. False if it has none.
 bool batch_output_shard(const BatchOutput *out, long *k, long *n);
 // True if the request of r has a result that is to be kept. `is_own`: it belongs to this shard.

@@ -25,23 +25,47 @@ typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last
 
 typedef enum { RECORD_WAITING, RECORD_RUNNING, RECORD_DONE } RecordState;
 
+// The line of input that holds a request.
+typedef struct {
+    long number; // from 1
+    RequestForm form;
+    Buffer id;     // as JSON: a string, an integer, or the line number
+    bool has_id;   // false: no id could be read; `id` is then "line N", which is not JSON
+    uint64_t hash; // of the request
+} RequestLine;
+
+// The tools that a request offers.
+typedef struct {
+    Buffer text; // JSON array of the tools of the request, or of the command line
+    bool is_offered;
+    bool is_forced; // the answer is a call of one of them
+    Str forced;     // that one, while the request is parsed; data NULL: any
+} RequestTools;
+
+// The answer to a request, from all its records.
+typedef struct {
+    Buffer *choices;              // (n_choices) each finished choice as a JSON object
+    int n_unfinished;             // records without a result
+    int n_generated, n_reasoning; // tokens of all choices
+    int n_cut;                    // choices that ended within a character
+    int n_truncated; // tokens that were removed from the beginning of the context (score)
+    bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
+    Buffer notes;                   // what is not enforced or was left out; or empty
+    Buffer text;                    // the line of output, with a newline
+} RecordAnswer;
+
 // One completion. A request for several completions is that many records: the first is the parent,
 // which holds the request and its answer; the others are choices, which share the KV cache of the
 // prompt. With several prompts, the n choices of each are consecutive.
 typedef struct Record {
     // Request. A choice has only `pipeline`, `prompt`, `request` and `constraint`; everything else
     // is in its parent.
-    long line; // number of the input line, from 1
-    RequestForm form;
-    Buffer id;     // as JSON: a string, an integer, or the line number
-    uint64_t hash; // of the request, as a line of input
-    bool has_id;   // false: no id could be read; `id` is then "line N", which is not JSON
+    RequestLine line;
     const Pipeline *pipeline;
-    Options options;     // those of the command line, replaced by those of the request
+    Settings settings;   // those of the command line, replaced by those of the request
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
     ConstraintSpec spec; // the requested constraint, while the request is parsed
-    Buffer tools;        // JSON array of the tools of the request, or of the command line
-    Buffer kwargs;       // JSON object of template variables
+    RequestTools tools;
     Ids prompt;
     Ids *more_prompts; // (n_prompts - 1) those after the first
     int n_prompts;
@@ -49,16 +73,9 @@ typedef struct Record {
     bool is_continued;    // the last message is the beginning of the answer
     Str start;            // that beginning; data NULL: none
     bool is_plain;        // no chat template was used, so the text is not searched for tool calls
-    bool has_tools;       // the model was offered tools
-    bool is_forced;       // the answer is a call of one of them
-    Str forced_tool;      // that one, while the request is parsed; data NULL: any
-    Buffer notes;         // what is not enforced or was left out; or empty
-    int n_cut;            // answers that ended within a character
     Request request;
-    AnswerState *constraint; // NULL: none
-
+    AnswerState *constraint;    // NULL: none
     struct ScoreRequest *score; // of the command score (score_record.h)
-    int n_truncated;            // tokens that were removed from the beginning of its context
 
     // Generation
     RecordState state;
@@ -70,12 +87,9 @@ typedef struct Record {
     struct Record *parent; // first record of the request; a parent is its own
     int index;             // of this choice, from 0; a parent has 0
     // In a parent only:
-    int n_per_prompt;               // choices of each prompt
-    int n_choices, n_unfinished;    // records of the request; those without a result
-    Buffer *choices;                // (n_choices) each finished choice as a JSON object
-    int n_generated, n_reasoning;   // tokens of all choices
-    bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
-    Buffer answer;                  // the line of output, with a newline
+    int n_per_prompt; // choices of each prompt
+    int n_choices;    // records of the request
+    RecordAnswer answer;
 } Record;
 
 // What a command does with requests. Hooks that may be NULL do nothing then.
@@ -103,7 +117,7 @@ int batch_run(const Options *o, const BatchTask *task);
 
 // batch_request.c
 
-// Creates a record with the options of the command line.
+// Creates a record with the settings of the command line.
 Record *record_new(long line, RequestForm form, const Pipeline *p);
 // Creates choice `index` (from 1) of a parsed request, with a seed of its own.
 Record *record_new_choice(Record *parent, int index);

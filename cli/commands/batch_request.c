@@ -7,7 +7,7 @@
 #include "cli/open_answer.h"
 #include "cli/prompt.h"
 #include "cli/request.h"
-#include "cli/sampling.h"
+#include "cli/resolve.h"
 #include "cli/spellings.h"
 
 #include <math.h>
@@ -75,23 +75,27 @@ bool record_put_id(Buffer *out, const Json *id) {
 }
 
 bool record_parse_id(Record *r, const Json *root, Error *err) {
-    r->form = FORM_SHORT;
-    r->has_id = true;
+    r->line.form = FORM_SHORT;
+    r->line.has_id = true;
     if (root && root->kind != JSON_OBJECT)
         return record_mismatch(err, "request", "an object", root);
+
     const Json *custom_id = json_get(root, "custom_id");
     const Json *id = json_get_value(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
-        r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
+        r->line.form =
+            json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING)
             return record_mismatch(err, "custom_id", "a string", custom_id);
-        return record_put_id(&r->id, custom_id);
+        return record_put_id(&r->line.id, custom_id);
     }
+
     if (!id) {
-        buffer_printf(&r->id, "%ld", r->line);
+        buffer_printf(&r->line.id, "%ld", r->line.number);
         return true;
     }
-    return record_put_id(&r->id, id) || record_mismatch(err, "id", "a string or an integer", id);
+    return record_put_id(&r->line.id, id) ||
+           record_mismatch(err, "id", "a string or an integer", id);
 }
 
 // Fields
@@ -101,9 +105,9 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 static bool parse_strings(Record *r, const Json *v, Error *err) {
     bool is_stop = str_is(v->key, "stop");
     const char *name = is_stop ? "stop" : "dry_sequence_breakers";
-    DryOptions *dry = &r->options.sample.dry;
-    Str **list = is_stop ? &r->options.stops : &dry->breakers;
-    int *n_list = is_stop ? &r->options.n_stops : &dry->n_breakers;
+    DryOptions *dry = &r->settings.sample.dry;
+    Str **list = is_stop ? &r->settings.stops : &dry->breakers;
+    int *n_list = is_stop ? &r->settings.n_stops : &dry->n_breakers;
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
 
@@ -113,8 +117,8 @@ static bool parse_strings(Record *r, const Json *v, Error *err) {
     if (n > MAX_STRINGS)
         return error_set(err, EXIT_RUNTIME, "%s: expected at most %d strings, found %d", name,
                          MAX_STRINGS, n);
+    settings_clear_strings(list, n_list);
     *list = xalloc((size_t)n, sizeof **list);
-    *n_list = 0;
 
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
@@ -126,8 +130,8 @@ static bool parse_strings(Record *r, const Json *v, Error *err) {
 }
 
 static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
-    r->options.stop_ids = (Ids){0};
-    return record_parse_ids(r, "stop_token_ids", v, &r->options.stop_ids, err);
+    r->settings.stop_ids.len = 0;
+    return record_parse_ids(r, "stop_token_ids", v, &r->settings.stop_ids, err);
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
@@ -139,8 +143,7 @@ static bool parse_n(Record *r, const Json *v, Error *err) {
 // An object from token id to bias; -100 bans the token.
 static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return field_mismatch(err, v, "an object of numbers");
-    r->options.sample.bias = NULL;
-    r->options.sample.n_bias = 0;
+    settings_clear_biases(&r->settings.sample);
 
     for (const Json *j = v->child; j; j = j->next) {
         char key[24];
@@ -154,16 +157,16 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
             return record_mismatch(err, "logit_bias", "numbers from -100 to 100", j);
 
         float bias = j->number == -100 ? -INFINITY : (float)j->number;
-        options_add_bias(&r->options, (LogitBias){(int)id, bias});
+        settings_add_bias(&r->settings.sample, (LogitBias){(int)id, bias});
     }
 
-    return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
+    return logit_bias_check(&r->settings.sample, r->pipeline->model.config.vocab_size, err);
 }
 
 // In chats, "logprobs" is a boolean and "top_logprobs" the number.
 bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
     bool is_top = str_is(v->key, "top_logprobs");
-    bool takes_number = is_top || r->form != FORM_CHAT;
+    bool takes_number = is_top || r->line.form != FORM_CHAT;
     if (takes_number && is_integer(v, 0, MAX_LOGPROBS)) {
         r->n_logprobs = (int)v->number;
         return true;
@@ -286,10 +289,8 @@ static bool is_neutral(const Json *v) {
 
 // Variables of the template, some of which concern reasoning.
 static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
-    json_write_value(&(JsonWriter){.out = &r->kwargs}, NULL, v, NULL);
-    r->options.template_kwargs = r->kwargs.data;
     Error why;
-    return template_kwargs_read(&r->options, v, &why) ||
+    return settings_set_variables(&r->settings, v, &why) ||
            error_set(err, EXIT_RUNTIME, "chat_template_kwargs: %s", why.text);
 }
 
@@ -297,19 +298,19 @@ static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
 static bool parse_flag(Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_BOOL) return field_mismatch(err, v, "true or false");
     if (str_is(v->key, "ordered_properties"))
-        r->options.any_order = !v->boolean;
+        r->settings.constraint.any_order = !v->boolean;
     else if (str_is(v->key, "stop_loops"))
-        r->options.no_loop_stop = !v->boolean;
+        r->settings.no_loop_stop = !v->boolean;
     else if (str_is(v->key, "continue_final_message"))
         r->is_continued = v->boolean;
     else
-        options_set_think(&r->options, v->boolean);
+        settings_think(&r->settings, v->boolean);
     return true;
 }
 
 // Collects the name of an unknown field; with --strict, refuses it.
 static bool note_unknown(const Record *r, const Json *v, Error *err) {
-    if (r->options.is_strict)
+    if (r->pipeline->options->batch.is_strict)
         return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
     if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
         intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
@@ -359,15 +360,32 @@ bool record_note_unknown(const Record *r, const Json *object, const char *known,
     return true;
 }
 
-static bool parse_field(Record *r, const Json *v, Error *err) {
-    bool is_null = v->kind == JSON_NULL;
+// Sets an option to the value of a field. Integers are exact: up to 64 bits.
+static bool set_option(Record *r, const Option *option, const char *name, const Json *v,
+                       Error *err) {
+    bool is_flag = v->kind == JSON_BOOL;
+    char number[40];
 
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (str_is(v->key, fields[i].name))
-            return is_null || !fields[i].parse || fields[i].parse(r, v, err);
+    if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
+        return setting_set(&r->settings, option, name, "auto", err);
+    if (v->kind != JSON_NUMBER && !is_flag)
+        return record_mismatch(err, name, "a number or a boolean", v);
+    if (is_flag != (option->kind == OPTION_FLAG))
+        return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
+    if (is_flag) return setting_set_number(&r->settings, option, name, v->boolean, err);
 
-    // All other fields set options of the command line, under their names or those that other
-    // programs have for them. A sampling method that llama31 lacks is refused.
+    if (has_only_digits(v) && v->string.len < sizeof number) {
+        snprintf(number, sizeof number, "%.*s", SHOWN(v->string));
+        return setting_set(&r->settings, option, name, number, err);
+    }
+    if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
+        return record_mismatch(err, name, "a whole number of 64 bits", v);
+    return setting_set_number(&r->settings, option, name, v->number, err);
+}
+
+// A field that sets an option of the command line, under its name or one that other programs have
+// for it. A sampling method that llama31 lacks is refused.
+static bool parse_option(Record *r, const Json *v, Error *err) {
     char name[40], spelled[42], number[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     snprintf(spelled, sizeof spelled, "--%s", name);
@@ -376,27 +394,21 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
         snprintf(number, sizeof number, "%.*s", SHOWN(v->string));
         typed.value = number;
     }
+
     Spelling spelling = spelling_translate(&typed, err);
-    const Option *option = option_find(&r->options, CMD_REQUEST, typed.name, NULL);
+    const Option *option = option_find(NULL, CMD_REQUEST, typed.name, NULL);
+    bool is_null = v->kind == JSON_NULL;
     if (!option && !is_null && spelling == SPELLING_SAMPLER)
         return error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
     if (!option) return note_unknown(r, v, err);
+    return is_null || set_option(r, option, name, v, err);
+}
 
-    if (is_null) return true;
-    if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
-        return option_set(&r->options, option, name, "auto", err);
-    if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
-        return record_mismatch(err, name, "a number or a boolean", v);
-
-    bool is_flag = v->kind == JSON_BOOL;
-    if (is_flag != (option->kind == OPTION_FLAG))
-        return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
-
-    if (!is_flag && has_only_digits(v) && v->string.len < sizeof number) // exact: up to 64 bits
-        return option_set(&r->options, option, name, number, err);
-    if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
-        return record_mismatch(err, name, "a whole number of 64 bits", v);
-    return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
+static bool parse_field(Record *r, const Json *v, Error *err) {
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (str_is(v->key, fields[i].name))
+            return v->kind == JSON_NULL || !fields[i].parse || fields[i].parse(r, v, err);
+    return parse_option(r, v, err);
 }
 
 // Prompts
@@ -409,14 +421,14 @@ static bool force_tool_call(Record *r, const Json *choice, Error *err) {
     if (!wanted && !json_is(choice, "required"))
         return record_mismatch(err, "tool_choice",
                                "\"auto\", \"none\", \"required\" or a function's name", choice);
-    r->is_forced = true;
-    if (wanted) r->forced_tool = wanted->string;
-    r->options.any_order = false; // the name of the tool comes before its parameters
+    r->tools.is_forced = true;
+    if (wanted) r->tools.forced = wanted->string;
+    r->settings.constraint.any_order = false; // the name of the tool comes before its parameters
     return !constraint_n_sources(&r->spec) ||
            error_set(err, EXIT_RUNTIME, "tool_choice: cannot be combined with another constraint");
 }
 
-// Sets r->tools: the tools of the request, or of the command line.
+// Sets r->tools.text: the tools of the request, or of the command line.
 static bool parse_tools(Record *r, const Json *body, Error *err) {
     const Pipeline *p = r->pipeline;
     const Json *tools = json_get_value(body, "tools");
@@ -425,10 +437,40 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, choice, err)) return false;
     if (tools && tools->n_items)
-        json_write_value(&(JsonWriter){.out = &r->tools}, NULL, tools, NULL);
+        json_write_value(&(JsonWriter){.out = &r->tools.text}, NULL, tools, NULL);
     else if (!tools && p->tools.data)
-        buffer_put(&r->tools, p->tools);
-    r->has_tools = r->tools.len && !is_none;
+        buffer_put(&r->tools.text, p->tools);
+    r->tools.is_offered = r->tools.text.len && !is_none;
+    return true;
+}
+
+// Reads the items of "messages" (*n of them), after the system prompt of the command line.
+static bool read_messages(const Record *r, const Json *array, Message *out, int *n, Error *err) {
+    const Pipeline *p = r->pipeline;
+    int i = 0;
+    if (p->system.data && !json_is(json_get(array->child, "role"), "system"))
+        out[(*n)++] = message_make(str_of("system"), p->system);
+
+    for (const Json *m = array->child; m; m = m->next, i++) {
+        Error why;
+        bool ok = message_read(m, &out[*n], &why);
+        *n += ok;
+        if (ok && out[*n - 1].has_calls && !p->tpl.takes_calls)
+            ok = error_set(&why, EXIT_RUNTIME,
+                           "tool_calls: the chat template %s does not support them", p->tpl.name);
+        if (!ok) return error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    }
+    return true;
+}
+
+// Checks the last message, which may be the beginning of the answer.
+static bool check_last(const Record *r, const Message *last, Error *err) {
+    if (r->is_continued && (!str_is(last->role, "assistant") || last->has_calls))
+        return error_set(
+            err, EXIT_RUNTIME,
+            "continue_final_message: the last message must be a text of the assistant");
+    if (str_is(last->role, "user") && str_is_blank(last->content))
+        return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     return true;
 }
 
@@ -442,40 +484,21 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
         return error_set(err, EXIT_RUNTIME,
                          "messages: the model has no chat template; choose one with --template");
 
-    Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
-    bool ok = parse_tools(r, body, err);
+    Message *messages = xalloc((size_t)v->n_items + 1, sizeof *messages);
     int n = 0;
+    bool ok = parse_tools(r, body, err) && read_messages(r, v, messages, &n, err) &&
+              check_last(r, &messages[n - 1], err);
 
-    if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
-        messages[n++] = message_make(str_of("system"), p->system);
-    int i = 0;
-    for (const Json *m = v->child; m && ok; m = m->next, i++) {
-        Error why;
-        ok = message_read(m, &messages[n], &why);
-        n += ok;
-        if (ok && messages[n - 1].has_calls && !p->tpl.takes_calls)
-            ok = error_set(&why, EXIT_RUNTIME,
-                           "tool_calls: the chat template %s does not support them", p->tpl.name);
-        if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    if (ok) {
+        TemplateInput in = {.messages = messages,
+                            .n_messages = n - r->is_continued,
+                            .tools = r->tools.is_offered ? buffer_str(&r->tools.text) : (Str){0},
+                            .variables = r->settings.variables,
+                            .wants_answer = true,
+                            .reasoning = settings_reasoning(&r->settings)};
+        ok = template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
     }
-
-    // The last message may be the beginning of the answer.
-    const Message *last = &messages[n ? n - 1 : 0];
-    bool is_continued = ok && r->is_continued;
-    if (is_continued && (!str_is(last->role, "assistant") || last->has_calls))
-        ok = error_set(err, EXIT_RUNTIME,
-                       "continue_final_message: the last message must be a text of the assistant");
-    if (ok && str_is(last->role, "user") && str_is_blank(last->content))
-        ok = error_set(err, EXIT_RUNTIME, "the prompt is empty");
-
-    TemplateInput in = {.messages = messages,
-                        .n_messages = n - is_continued,
-                        .tools = r->has_tools ? buffer_str(&r->tools) : (Str){0},
-                        .variables = buffer_str(&r->kwargs),
-                        .wants_answer = true,
-                        .reasoning = reasoning_from_options(&r->options)};
-    ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
-    if (ok && is_continued) r->start = str_copy(last->content);
+    if (ok && r->is_continued) r->start = str_copy(messages[n - 1].content);
 
     while (n--) message_free(&messages[n]);
     free(messages);
@@ -496,7 +519,7 @@ bool record_parse_ids(const Record *r, const char *name, const Json *array, Ids 
 // A string, or an array of token ids.
 static bool parse_prompt(Record *r, const Json *v, Ids *out, Error *err) {
     if (v->kind == JSON_STRING)
-        return prompt_encode(r->pipeline, &r->options, v->string, r->is_plain, out, err);
+        return prompt_encode(r->pipeline, &r->settings, v->string, r->is_plain, out, err);
     if (v->kind != JSON_ARRAY || !v->n_items)
         return record_mismatch(err, "prompt", "a string or an array of token ids", v);
     return record_parse_ids(r, "prompt", v, out, err);
@@ -513,9 +536,10 @@ static bool parse_prompts(Record *r, const Json *v, Error *err) {
                          MAX_COMPLETIONS / r->n_per_prompt, n_prompts);
 
     // Prompts are plain text, or go through the chat template.
-    r->is_plain = first->kind == JSON_ARRAY || r->form != FORM_SHORT || r->options.is_raw;
-    r->has_tools = !r->is_plain && r->pipeline->tools.data;
-    if (r->has_tools) buffer_put(&r->tools, r->pipeline->tools);
+    r->is_plain = first->kind == JSON_ARRAY || r->line.form != FORM_SHORT ||
+                  r->pipeline->options->prompt.is_raw;
+    r->tools.is_offered = !r->is_plain && r->pipeline->tools.data;
+    if (r->tools.is_offered) buffer_put(&r->tools.text, r->pipeline->tools);
     if (!parse_prompt(r, first, &r->prompt, err)) return false;
 
     r->more_prompts = xalloc((size_t)n_prompts, sizeof *r->more_prompts);
@@ -534,10 +558,10 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
     const Json *url = json_get(root, "url");
     const Json *body = json_get(root, "body");
 
-    *out = r->form == FORM_SHORT ? root : body;
-    if (r->form == FORM_SHORT) return true;
+    *out = r->line.form == FORM_SHORT ? root : body;
+    if (r->line.form == FORM_SHORT) return true;
     if (!json_is(method, "POST")) return record_mismatch(err, "method", "\"POST\"", method);
-    if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
+    if (r->line.form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
         return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
     if (!body || body->kind != JSON_OBJECT) return record_mismatch(err, "body", "an object", body);
     return record_note_unknown(r, root, "custom_id method url body", err);
@@ -551,12 +575,12 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 
     for (const Json *v = body->child; v; v = v->next)
         if (!parse_field(r, v, err)) return false;
-    if (r->form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
+    if (r->line.form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
         !(logprobs && logprobs->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
-    if (r->form == FORM_CHAT && !messages)
+    if (r->line.form == FORM_CHAT && !messages)
         return record_mismatch(err, "messages", "an array of messages", NULL);
-    if (r->form == FORM_COMPLETION && !prompt)
+    if (r->line.form == FORM_COMPLETION && !prompt)
         return record_mismatch(err, "prompt", "a string", NULL);
     if (!prompt == !messages)
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
@@ -573,9 +597,10 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
     bool has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain;
-    ToolOffer offer = {buffer_str(&r->tools), r->is_forced, !r->has_tools, r->forced_tool};
-    bool ok = answer_open(r->pipeline, &r->options, &r->spec, has_reasoning, &offer, &r->request,
-                          &r->constraint, &r->notes, err);
+    ToolOffer offer = {buffer_str(&r->tools.text), r->tools.is_forced, !r->tools.is_offered,
+                       r->tools.forced};
+    bool ok = answer_open(r->pipeline, &r->settings, &r->spec, has_reasoning, &offer, &r->request,
+                          &r->constraint, &r->answer.notes, err);
     free((void *)r->spec.choices);
     r->spec = (ConstraintSpec){0};
     return ok;
@@ -584,7 +609,7 @@ static bool make_constraint(Record *r, Error *err) {
 // Makes the request, and checks that every prompt fits the context.
 static bool make_request(Record *r, bool is_completion, Error *err) {
     const Pipeline *p = r->pipeline;
-    if (!request_from_options(p, &r->options, &r->prompt, is_completion, &r->request, err))
+    if (!request_from_settings(p, &r->settings, &r->prompt, is_completion, &r->request, err))
         return false;
     for (int i = 1; i < r->n_prompts; i++) {
         Request unused = r->request;
@@ -595,7 +620,7 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
 
     if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
         return false;
-    r->request.first_scored = r->options.has_echo && r->n_logprobs >= 0;
+    r->request.first_scored = r->settings.has_echo && r->n_logprobs >= 0;
     return true;
 }
 
@@ -604,20 +629,21 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
                    : parse_prompts(r, &line, err);
     if (!ok) return false;
-    if (r->options.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
+    if (r->settings.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
                          "echo: needs a prompt without chat template (/v1/completions, or --raw)");
 
     // The seed has 32 bits, because JSON readers may store numbers as double.
-    if (!r->options.has_seed)
-        r->options.sample.seed =
-            (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
+    if (!r->settings.has_seed)
+        r->settings.sample.seed =
+            (uint32_t)record_hash(r->pipeline->settings.sample.seed, buffer_str(&r->line.id));
 
     // At least one alternative is computed, because 0 turns log-probabilities off.
-    r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
+    r->settings.n_logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
 
     bool is_text = !root || json_get_value(body, "prompt");
-    bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
+    bool is_completion =
+        is_text && (r->line.form != FORM_SHORT || r->pipeline->options->prompt.is_raw);
     return make_request(r, is_completion, err) && make_constraint(r, err);
 }
 
@@ -625,16 +651,15 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
 
 Record *record_new(long line, RequestForm form, const Pipeline *p) {
     Record *r = xalloc(1, sizeof *r);
-    *r = (Record){.line = line,
-                  .form = form,
+    *r = (Record){.line = {.number = line, .form = form},
                   .pipeline = p,
-                  .options = *p->options,
+                  .settings = settings_copy(&p->settings),
                   .n_logprobs = -1,
                   .parent = r,
                   .n_prompts = 1,
                   .n_per_prompt = 1,
                   .n_choices = 1};
-    r->options.has_seed = false;
+    r->settings.has_seed = false;
     return r;
 }
 
@@ -656,37 +681,23 @@ Record *record_new_choice(Record *parent, int index) {
     return r;
 }
 
-static void free_strings(Str *list, int n) {
-    for (int i = 0; i < n; i++) free((char *)list[i].data);
-    free(list);
-}
-
 void record_free(Record *r) {
-    const Options *defaults = r->pipeline->options;
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
     session_free(r->session);
     answer_free(r->constraint);
     free((void *)r->spec.choices);
-    buffer_free(&r->notes);
-    buffer_free(&r->tools);
-    buffer_free(&r->kwargs);
-
-    // Lists of options belong to the record only if its request has set them.
-    const DryOptions *dry = &r->options.sample.dry;
-    if (r->options.stops != defaults->stops) free_strings(r->options.stops, r->options.n_stops);
-    if (dry->breakers != defaults->sample.dry.breakers)
-        free_strings(dry->breakers, dry->n_breakers);
-    if (r->options.sample.bias != defaults->sample.bias) free(r->options.sample.bias);
-    if (r->options.stop_ids.data != defaults->stop_ids.data) free(r->options.stop_ids.data);
+    buffer_free(&r->answer.notes);
+    buffer_free(&r->tools.text);
+    settings_free(&r->settings);
 
     if (r->parent == r) free((char *)r->request.start.all.data);
     free((char *)r->start.data);
-    buffer_free(&r->id);
+    buffer_free(&r->line.id);
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
     free(r->more_prompts);
-    buffer_free(&r->answer);
-    for (int i = 0; r->choices && i < r->n_choices; i++) buffer_free(&r->choices[i]);
-    free(r->choices);
+    buffer_free(&r->answer.text);
+    for (int i = 0; r->answer.choices && i < r->n_choices; i++) buffer_free(&r->answer.choices[i]);
+    free(r->answer.choices);
     free(r);
 }

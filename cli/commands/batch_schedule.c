@@ -71,7 +71,7 @@ static Session *remove_prefix(Batch *b, int i) {
 // session has. If no record is waiting but more input may come, keeps the whole prompt. False if
 // nothing is kept.
 static bool keep_prefix(Batch *b, Record *r) {
-    bool may_need_all = b->n_waiting == 0 && !b->at_end && r->prompt.len >= MIN_SHARED;
+    bool may_need_all = b->n_waiting == 0 && !b->input.at_end && r->prompt.len >= MIN_SHARED;
     int keep = may_need_all ? r->prompt.len : 0;
     int n_available = 0; // longest prefix of r that other sessions have
 
@@ -167,15 +167,15 @@ void batch_collect_finished(Batch *b) {
 
         size_t n_behind = (size_t)(--b->n_running - i);
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
-        b->n_cut += r->sequence.n_cut > 0;
-        b->n_loops += r->sequence.finish == FINISH_LOOP;
+        b->counts.n_cut += r->sequence.n_cut > 0;
+        b->counts.n_loops += r->sequence.finish == FINISH_LOOP;
         record_finish(r, b->task);
 
         if (r->index % r->parent->n_per_prompt == 0) { // the first choice of its prompt
-            b->n_prompt += (uint64_t)r->prompt.len;
-            b->n_shared += (uint64_t)r->n_shared;
+            b->counts.n_prompt += (uint64_t)r->prompt.len;
+            b->counts.n_shared += (uint64_t)r->n_shared;
         }
-        b->n_generated += (uint64_t)r->sequence.n_generated;
+        b->counts.n_generated += (uint64_t)r->sequence.n_generated;
         sequence_free(&r->sequence);
         if (!keep_prefix(b, r)) session_free(r->session);
         r->session = NULL;

@@ -66,7 +66,7 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
     double *first = &b->first[b->test]; // per_thread with the first number of threads
     if (*first == 0) *first = per_thread;
 
-    if (b->options->is_json) {
+    if (b->options->output.is_json) {
         JsonWriter *w = &b->json;
         json_begin_object(w, NULL);
         json_write_string(w, "test", str_of(test));
@@ -198,7 +198,7 @@ static void bench_drafts(Bench *b, int n) {
         generator_open(&p, &opened, b->chunk, 1);
     }
     Generator g = opened; // with counters of its own
-    check(prompt_encode(&p, b->options, str_of("Once upon a time"), true, &prompt, &err), &err);
+    check(prompt_encode(&p, &p.settings, str_of("Once upon a time"), true, &prompt, &err), &err);
     Request r = {.prompt = prompt.data,
                  .n_prompt = prompt.len,
                  .max_tokens = n + 1, // the last one is not fed
@@ -233,12 +233,13 @@ static const char *take_number(const char *list, int64_t *n) {
 void bench_prepare(Options *o) {
     int64_t n;
     model_take_argument(o);
-    if (!o->thread_counts) return;
-    for (const char *at = o->thread_counts, *next = at; at == o->thread_counts || *at; at = next) {
+    if (!o->bench.thread_counts) return;
+    for (const char *at = o->bench.thread_counts, *next = at; at == o->bench.thread_counts || *at;
+         at = next) {
         next = take_number(at, &n);
         if (n < 1 || n > 1024)
             die(EXIT_USAGE, "-t: expected numbers from 1 to 1024 like 1,2,4, found \"%.20s\"", at);
-        if (n > o->model_options.n_threads) o->model_options.n_threads = (int)n;
+        if (n > o->model.load.n_threads) o->model.load.n_threads = (int)n;
     }
 }
 
@@ -265,7 +266,7 @@ static void run_tests(Bench *b, const char *list) {
         int positions = is_prefill || *at == 's' ? (int)n : depth + b->decode_rounds + 1;
         if (positions > b->model.config.max_context ||
             !kv_memory_check(&b->model, (size_t)positions * (size_t)batch, &err)) {
-            if (!b->options->is_json)
+            if (!b->options->output.is_json)
                 buffer_printf(&b->out, "%c%-7lld does not fit the context or the memory\n", *at,
                               (long long)n);
             continue;
@@ -318,17 +319,17 @@ int command_bench(const Options *o) {
     Bench *b = &bench;
     JsonWriter *w = &b->json;
     int64_t n;
-    const char *counts = o->thread_counts ? o->thread_counts : "";
+    const char *counts = o->bench.thread_counts ? o->bench.thread_counts : "";
 
     *b = (Bench){.options = o,
                  .is_scaling = strchr(counts, ','),
-                 .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
-                 .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS};
+                 .chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK,
+                 .decode_rounds = o->bench.n_rounds ? o->bench.n_rounds : DECODE_ROUNDS};
 
     const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
-    if (o->draft) all = "d0,s256";
-    if (o->draft && b->is_scaling) die(EXIT_USAGE, "--draft: expected one number in -t");
-    const char *tests = o->tests ? o->tests : all;
+    if (o->model.draft) all = "d0,s256";
+    if (o->model.draft && b->is_scaling) die(EXIT_USAGE, "--draft: expected one number in -t");
+    const char *tests = o->bench.tests ? o->bench.tests : all;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     const char *rest = tests;
     do {
@@ -336,7 +337,7 @@ int command_bench(const Options *o) {
     } while (*rest);
     model_open_or_die(o, &b->model, &b->tokenizer);
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         *w = json_object(&b->out);
         json_begin_object(w, "machine");
         json_write_string(w, "kernels", str_of(kernel.name));
@@ -354,12 +355,12 @@ int command_bench(const Options *o) {
         b->peak_gflop = bench_peak_gflop(b->model.n_threads);
         b->decode_per_sec = 0;
 
-        if (b->is_scaling && !o->is_json)
+        if (b->is_scaling && !o->output.is_json)
             buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
                           count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
                           b->peak_gflop);
 
-        team_profile = o->is_profile;
+        team_profile = o->bench.is_profile;
         sec -= now_sec();
         run_tests(b, tests);
         sec += now_sec();
@@ -368,7 +369,7 @@ int command_bench(const Options *o) {
 
     progress_end();
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         json_end_array(w);
         json_begin_object(w, "probe");
         json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
@@ -379,6 +380,6 @@ int command_bench(const Options *o) {
     } else {
         print_report(b);
     }
-    if (o->is_profile) print_profile(sec);
+    if (o->bench.is_profile) print_profile(sec);
     return EXIT_OK;
 }

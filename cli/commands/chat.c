@@ -6,7 +6,6 @@
 #include "base/signals.h"
 #include "cli/open_generator.h"
 #include "cli/request.h"
-#include "cli/sampling.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "model/size.h"
@@ -17,15 +16,15 @@ enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill sh
 
 // Reads the dialogue of --session or --continue.
 static void open_transcript(Chat *c) {
-    const Options *o = &c->options;
+    const Options *o = c->options;
     const char *path = c->path;
     Error err;
     size_t n_truncated;
-    if (o->session_file && o->is_continued)
+    if (o->chat.session_file && o->chat.is_continued)
         die(EXIT_USAGE, "expected either --session or --continue");
     if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
     if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
-    if (o->is_continued && access(path, F_OK)) die_file(path);
+    if (o->chat.is_continued && access(path, F_OK)) die_file(path);
 
     bool ok = chat_open_file(c, &err) && transcript_read(&c->dialogue, path, &n_truncated, &err) &&
               (c->path != path || journal_repair(&c->journal, n_truncated, &err));
@@ -36,43 +35,45 @@ static void open_transcript(Chat *c) {
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     Error err;
-    c->options = *o;
-    pipeline_open(&c->pipeline, &c->options);
-    sampling_complete(&c->options, &c->pipeline);
+    c->options = o;
+    pipeline_open(&c->pipeline, c->options);
+    c->settings = settings_copy(&c->pipeline.settings);
 
     int most = c->pipeline.model.config.max_context;
-    if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
-    if (!kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx, &err)) die_error(&err);
-    generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
+    if (!c->pipeline.ctx) c->pipeline.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
+    if (!kv_memory_check(&c->pipeline.model, (size_t)c->pipeline.ctx, &err)) die_error(&err);
+    generator_open(&c->pipeline, &c->generator, o->model.chunk ? o->model.chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
 
     c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
-    if (c->is_terminal && o->is_jsonl) die(EXIT_USAGE, "--jsonl: standard input is a terminal");
+    if (c->is_terminal && o->prompt.is_jsonl)
+        die(EXIT_USAGE, "--jsonl: standard input is a terminal");
     if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
-    c->path = o->session_file;
-    if (!c->path && (c->is_terminal || o->is_continued)) c->path = history_beside(o, ".last-chat");
+    c->path = o->chat.session_file;
+    if (!c->path && (c->is_terminal || o->chat.is_continued))
+        c->path = history_beside(o, ".last-chat");
 
-    if (o->session_file || o->is_continued) open_transcript(c);
-    if (o->system) dialogue_set_system(d, c->pipeline.system);
-    if (o->system && o->session_file) chat_save(c, false);
+    if (o->chat.session_file || o->chat.is_continued) open_transcript(c);
+    if (o->prompt.system) dialogue_set_system(d, c->pipeline.system);
+    if (o->prompt.system && o->chat.session_file) chat_save(c, false);
     template_warn_missing(o, &c->pipeline.tpl);
 }
 
 // Names the model, tells a new user what to type, and shows where a resumed dialogue ended.
 static void greet(const Chat *c) {
-    const Options *o = &c->options;
+    const Options *o = c->options;
     const Model *m = &c->pipeline.model;
     const Dialogue *d = &c->dialogue;
     const char *type = gguf_file_type(&m->file);
     Str name = gguf_get_text(&m->file, "general.name");
     char size[24];
-    if (!c->is_terminal || o->is_json) return;
+    if (!c->is_terminal || o->output.is_json) return;
 
     if (!name.len) name = str_of(m->file.path);
     note(o, "%.*s%s%s, %s, context %d of %d", SHOWN(name), type ? " " : "", type ? type : "",
-         scaled(size, (double)model_weight_bytes(m), "B"), o->ctx, m->config.max_context);
-    if (!o->model)
+         scaled(size, (double)model_weight_bytes(m), "B"), o->model.ctx, m->config.max_context);
+    if (!o->model.path)
         note(o, "The built-in model only tells short stories; -m FILE opens another.");
     else if (c->pipeline.tpl.is_none)
         note(o, "This is a base model. Type the beginning of a text.");
@@ -97,7 +98,7 @@ static EditorResult read_line_of_pipe(Chat *c, Buffer *text) {
     if (str_ends_with(line, "\r")) line.len--;
     bool ok =
         state == LINE_READY || error_set(&err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
-    if (ok && c->options.is_jsonl && !str_is_blank(line)) {
+    if (ok && c->options->prompt.is_jsonl && !str_is_blank(line)) {
         ok = json_parse(&doc, line.data, line.len, &err);
         if (ok && (doc.root->kind != JSON_STRING || str_is_blank(doc.root->string)))
             ok = error_set(&err, EXIT_RUNTIME, "expected a JSON string that is not blank");
@@ -118,16 +119,40 @@ static EditorResult read_line_of_pipe(Chat *c, Buffer *text) {
 // because the names of commands have no second slash.
 static bool is_command(const Chat *c, const Buffer *text) {
     size_t n_word = strcspn(text->data, " \t");
-    if (text->data[0] != '/' || !(c->is_terminal || c->options.has_commands)) return false;
+    if (text->data[0] != '/' || !(c->is_terminal || c->options->chat.has_commands)) return false;
     if (strcspn(text->data, "\n") != text->len) return false; // several lines, or a NUL byte
     if (!memchr(text->data + 1, '/', n_word - 1)) return true;
-    note(&c->options, "(a message: %.*s is not a command)", (int)n_word, text->data);
+    note(c->options, "(a message: %.*s is not a command)", (int)n_word, text->data);
     return false;
+}
+
+// Handles a line that was read. False ends the chat.
+static bool handle_line(Chat *c, EditorResult result, const Buffer *text, bool is_editing) {
+    Str line = buffer_str(text);
+    bool is_typed = c->is_terminal && result == EDITOR_TYPED;
+    if (is_typed && !is_editing && str_is_one_of(line, "exit quit")) return false;
+
+    bool is_message = result == EDITOR_PASTED || !is_command(c, text);
+    if (!is_message) return chat_command(c, text->data);
+    if (is_editing)
+        chat_replace(c, dialogue_last(&c->dialogue, "user"), line);
+    else
+        chat_say(c, "user", line);
+    return true;
+}
+
+// Saves what is not saved yet. Returns the exit code.
+static int close_chat(Chat *c) {
+    if (c->is_unsaved) chat_save(c, false);     // a last attempt
+    if (c->is_terminal) c->exit_code = EXIT_OK; // the user has seen the errors
+    if (c->is_unsaved) warn("%s: the last messages are not saved", c->path);
+    if (c->is_unsaved && c->options->chat.session_file) c->exit_code = EXIT_RUNTIME;
+    return generate_interrupted ? EXIT_INTERRUPTED : c->exit_code;
 }
 
 int command_chat(const Options *o) {
     static Chat c;
-    static Buffer text;
+    Buffer text = {0};
     int n_interrupts = 0;
 
     chat_open(&c, o);
@@ -141,39 +166,24 @@ int command_chat(const Options *o) {
         bool is_editing = c.edited.len;
         c.edited.len = 0;
 
-        bool is_given_up = result == EDITOR_INTERRUPTED ||
-                           (result <= EDITOR_PASTED && str_is_blank(buffer_str(&text)));
-        if (is_editing && is_given_up) {
-            note(&c.options, "(not changed)");
+        bool is_blank = result <= EDITOR_PASTED && str_is_blank(buffer_str(&text));
+        if (is_editing && (is_blank || result == EDITOR_INTERRUPTED)) {
+            note(o, "(not changed)");
             continue;
         }
         if (result == EDITOR_CLOSED) break;
         if (result == EDITOR_INTERRUPTED) {
             if (++n_interrupts == 2) break;
-            note(&c.options, "(Ctrl-C again, or Ctrl-D, ends the chat)");
+            note(o, "(Ctrl-C again, or Ctrl-D, ends the chat)");
             continue;
         }
         n_interrupts = 0;
-        if (str_is_blank(buffer_str(&text))) continue;
+        if (is_blank) continue;
 
-        bool is_exit = str_is_one_of(buffer_str(&text), "exit quit");
-        if (is_exit && c.is_terminal && result == EDITOR_TYPED && !is_editing) break;
-
-        bool is_message = result == EDITOR_PASTED || !is_command(&c, &text);
-        if (is_message && is_editing)
-            chat_replace(&c, dialogue_last(&c.dialogue, "user"), buffer_str(&text));
-        else if (is_message)
-            chat_say(&c, "user", buffer_str(&text));
-        else if (!chat_command(&c, text.data))
-            break;
-
+        if (!handle_line(&c, result, &text, is_editing)) break;
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
 
-    if (c.is_unsaved) chat_save(&c, false);   // a last attempt
-    if (c.is_terminal) c.exit_code = EXIT_OK; // the user has seen the errors
-    if (c.is_unsaved) warn("%s: the last messages are not saved", c.path);
-    if (c.is_unsaved && o->session_file) c.exit_code = EXIT_RUNTIME;
-    return generate_interrupted ? EXIT_INTERRUPTED : c.exit_code;
+    return close_chat(&c);
 }

@@ -17,7 +17,8 @@
 #include "generate/generate.h"
 
 typedef struct {
-    Options options; // a copy, which /set changes
+    const Options *options;
+    Settings settings; // a copy of the command line's, which /set changes
     Pipeline pipeline;
     Generator generator;
     Session *session;

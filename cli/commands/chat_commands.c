@@ -20,11 +20,11 @@
 // The parameters of DRY are left out while it is off.
 static void show_settings(const Chat *c, bool is_all) {
     Buffer settings = {0}, shown = {0};
-    OptionWalk walk = option_walk(CMD_SET, &c->options, NULL);
+    OptionWalk walk = option_walk(CMD_SET, c->options, &c->settings, NULL);
 
     while (option_walk_next(&walk)) {
         bool is_dry = str_begins_with(str_of(walk.name), "--dry-");
-        if (is_dry && c->options.sample.dry.multiplier == 0) continue;
+        if (is_dry && c->settings.sample.dry.multiplier == 0) continue;
         if (!is_all && !option_walk_has_changed(&walk)) continue;
 
         const char *value = strcmp(walk.value, "null") ? walk.value : "default";
@@ -44,7 +44,7 @@ static void show_settings(const Chat *c, bool is_all) {
 static const Option *find_setting(const Chat *c, const char *name, char option[42], Error *err) {
     const char *bare = name + strspn(name, "-");
     snprintf(option, 42, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
-    return option_find(&c->options, CMD_SET, option, err);
+    return option_find(c->options, CMD_SET, option, err);
 }
 
 static void command_set(Chat *c, const char *text) {
@@ -59,12 +59,12 @@ static void command_set(Chat *c, const char *text) {
     if (n < 2) return;
 
     const Option *found = find_setting(c, name, option, &err);
-    if (!found && option_find(&c->options, CMD_CHAT, option, NULL)) {
+    if (!found && option_find(c->options, CMD_CHAT, option, NULL)) {
         chat_error(c, "/set: %s cannot change within a chat; /set lists the others", option);
     } else if (!found) {
         const char *why = strstr(err.text, "unknown"); // up to the hint for the command line
         chat_error(c, "/set: %.*s(/set lists them)", (int)strcspn(why, "("), why);
-    } else if (!option_set(&c->options, found, option, value, &err)) {
+    } else if (!setting_set(&c->settings, found, option, value, &err)) {
         chat_error(c, "/set: %s", err.text);
     } else if (!strcmp(option, "--seed") || !strcmp(option, "-s")) {
         c->n_answers = 0;
@@ -75,7 +75,7 @@ static void command_show(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
     note(NULL, "model     %s", c->pipeline.model.file.path);
     note(NULL, "template  %s", c->pipeline.tpl.name);
-    note(NULL, "context   %d of %d positions, %s", c->session->n_tokens, c->options.ctx,
+    note(NULL, "context   %d of %d positions, %s", c->session->n_tokens, c->pipeline.ctx,
          count_of(d->n, "message"));
     show_settings(c, false);
     if (dialogue_has(d, 0, "system"))
@@ -106,8 +106,8 @@ static void command_file(Chat *c, const char *path) {
               file_read_text(path, &c->attached, &err);
     if (ok) tokenizer_encode(c->pipeline.tokenizer, buffer_str(&c->attached), false, &ids);
 
-    if (ok && context_fits(ids.len, true, c->options.ctx, &err)) {
-        note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
+    if (ok && context_fits(ids.len, true, c->pipeline.ctx, &err)) {
+        note(c->options, "the next message begins with %s: %d tokens", path, ids.len);
     } else {
         c->attached.len = before;
         chat_error(c, "%s", err.text);
@@ -124,7 +124,7 @@ void chat_show_last(const Chat *c) {
         Str text = d->messages[i].content;
         size_t skipped = text.len > MAX_BYTES ? text.len - MAX_BYTES : 0;
         while (skipped && skipped < text.len && (text.data[skipped] & 0xc0) == 0x80) skipped++;
-        note(&c->options, "%s%s%.*s", i == first ? "> " : "", skipped ? "... " : "",
+        note(c->options, "%s%s%.*s", i == first ? "> " : "", skipped ? "... " : "",
              (int)(text.len - skipped), text.data + skipped);
     }
 }
@@ -135,9 +135,9 @@ static void command_load(Chat *c, const char *path) {
     Error err;
     size_t n_truncated;
     int n_old = d->n;
-    if (c->options.session_file && n_old > dialogue_has(d, 0, "system")) {
+    if (c->options->chat.session_file && n_old > dialogue_has(d, 0, "system")) {
         chat_error(c, "/load would replace the dialogue in %s; /clear removes it first",
-                   c->options.session_file);
+                   c->options->chat.session_file);
         return;
     }
     if (!transcript_read(d, path, &n_truncated, &err)) {
@@ -149,7 +149,7 @@ static void command_load(Chat *c, const char *path) {
     d->dropped.len = 0;
     chat_save(c, false);
     chat_show_last(c);
-    note(&c->options, "%s", count_of(d->n, "message"));
+    note(c->options, "%s", count_of(d->n, "message"));
 }
 
 // True if the content of a file is a prefix of the text, so that nothing is lost if the text
@@ -194,7 +194,7 @@ static void command_save(Chat *c, const char *path) {
                        ? "; chat writes below the current directory (--sandbox none: anywhere)"
                        : "");
     else
-        note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
+        note(c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
 
     buffer_free(&text);
 }
@@ -234,7 +234,7 @@ static void command_copy(Chat *c, const char *text) {
                    MAX_BYTES);
     } else {
         output_write(fd, "terminal", out.data, out.len);
-        note(&c->options, "(sent to the clipboard: %zu bytes)", answer.len);
+        note(c->options, "(sent to the clipboard: %zu bytes)", answer.len);
     }
     buffer_free(&out);
 }
@@ -251,7 +251,7 @@ static void command_undo(Chat *c, const char *text) {
     }
     dialogue_remove(d, i, d->n);
     chat_save(c, false);
-    note(&c->options, "(undone: %s left)", count_of(d->n, "message"));
+    note(c->options, "(undone: %s left)", count_of(d->n, "message"));
 }
 
 // With a text, replaces the last message with it. Otherwise puts the last message into the editor;
@@ -289,7 +289,7 @@ static void command_clear(Chat *c, const char *text) {
     dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
     d->dropped.len = c->attached.len = 0;
     chat_save(c, false);
-    note(&c->options, d->n ? "(cleared; the system prompt stays)" : "(cleared)");
+    note(c->options, d->n ? "(cleared; the system prompt stays)" : "(cleared)");
 }
 
 static void command_system(Chat *c, const char *text) {
@@ -299,7 +299,7 @@ static void command_system(Chat *c, const char *text) {
     }
     dialogue_set_system(&c->dialogue, str_of(text));
     chat_save(c, false);
-    note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
+    note(c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
 // Results are assigned to the tool calls of the last answer in order. The model answers after the
@@ -334,7 +334,7 @@ static void command_tool(Chat *c, const char *text) {
 
         Message m = {buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false};
         chat_add(c, m, !call->next);
-        if (call->next) note(&c->options, "(another call waits for its result)");
+        if (call->next) note(c->options, "(another call waits for its result)");
     }
     json_free(&doc);
 }

@@ -27,7 +27,7 @@ void chat_error(const Chat *c, const char *fmt, ...) {
     else
         warn("%s", text.data);
 
-    if (c->options.is_json) {
+    if (c->options->output.is_json) {
         JsonWriter w = json_object(&out);
         json_write_string(&w, "error", buffer_str(&text));
         text_print_json(&w);
@@ -45,10 +45,10 @@ bool chat_open_file(Chat *c, Error *err) {
     int n = 1; // chats that are saved at the same time
 
     while (!(c->is_open = journal_open(&c->journal, c->path, FILE_PRIVATE, err))) {
-        if (!c->journal.is_busy || c->options.session_file) return false;
+        if (!c->journal.is_busy || c->options->chat.session_file) return false;
         char suffix[32];
         snprintf(suffix, sizeof suffix, ".last-chat-%d", ++n);
-        c->path = history_beside(&c->options, suffix);
+        c->path = history_beside(c->options, suffix);
     }
 
     if (n > 1) note(NULL, "(another chat is open; --session %s continues this one)", c->path);
@@ -90,7 +90,7 @@ static int update_stream(Chat *c) {
                         .n_messages = c->dialogue.n,
                         .tools = p->tools,
                         .wants_answer = true,
-                        .reasoning = reasoning_from_options(&c->options)};
+                        .reasoning = settings_reasoning(&c->settings)};
     Buffer text = {0}, mask = {0};
     Error err;
     bool ok = template_render(&p->tpl, p->tokenizer, &in, &text, &mask, &err);
@@ -114,7 +114,7 @@ static int drop_turns(Chat *c, int limit) {
     d->messages = NULL;
     d->n = 0;
     for (int i = 0; i < whole.n; i++) dialogue_push(d, whole.messages[i]);
-    for (; n > c->options.ctx / 2; n = update_stream(c), n_dropped++) {
+    for (; n > c->pipeline.ctx / 2; n = update_stream(c), n_dropped++) {
         int next = first + 1;
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
@@ -128,27 +128,27 @@ static int drop_turns(Chat *c, int limit) {
     *d = whole;
     if (!n_dropped || n < 0 || n > limit) return n;
     dialogue_drop(d, first, first + n_removed);
-    note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
-         count_of(n_dropped, "turn"), n, c->options.ctx);
+    note(c->options, "context full: dropped the oldest %s; %d of %d positions used",
+         count_of(n_dropped, "turn"), n, c->pipeline.ctx);
     return n;
 }
 
 // True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 static bool chat_fits(Chat *c) {
-    int limit = c->options.ctx - 8; // leaves a few tokens for the answer
+    int limit = c->pipeline.ctx - 8; // leaves a few tokens for the answer
     int n = update_stream(c), most = c->pipeline.model.config.max_context;
-    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c, limit);
-    const char *larger = c->options.ctx < most ? ", or restart with a larger -c" : "";
+    if (n > limit * 9 / 10 && c->options->chat.keep_going) n = drop_turns(c, limit);
+    const char *larger = c->pipeline.ctx < most ? ", or restart with a larger -c" : "";
     if (n > limit) {
         chat_error(
             c,
             "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
             "model's limit is %d)",
-            n, c->options.ctx, c->options.keep_going ? "" : ", --keep-going", larger, most);
+            n, c->pipeline.ctx, c->options->chat.keep_going ? "" : ", --keep-going", larger, most);
         if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
     } else if (n > limit * 9 / 10)
-        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,
+        note(c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->pipeline.ctx,
              larger);
     return n >= 0 && n <= limit;
 }
@@ -172,7 +172,7 @@ static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
     }
     m->columns = terminal_columns(STDOUT_FILENO);
     m->is_plain =
-        a->in_reasoning || a->chat->options.is_plain || !terminal_has_color(STDOUT_FILENO);
+        a->in_reasoning || a->chat->options->chat.is_plain || !terminal_has_color(STDOUT_FILENO);
     markdown_put(m, (Str){text, n}, &shown);
     if (is_end) markdown_end(m, &shown);
     text_write_styled(buffer_str(&shown));
@@ -194,7 +194,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     if (!a->has_text)
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
     a->has_text = true;
-    if (a->chat->options.is_json) return true;
+    if (a->chat->options->output.is_json) return true;
 
     // Print reasoning, including its closing tag, as dim text.
     if (a->in_reasoning) {
@@ -215,21 +215,22 @@ static bool show_piece(void *arg, const char *text, size_t n) {
 
 // Generates the answer to the token stream.
 static void generate_answer(Chat *c, Answer *a, Sequence *s) {
-    const Options *o = &c->options;
-    Str stops[o->n_stops + 2];
+    const Options *o = c->options;
+    const Settings *settings = &c->settings;
+    Str stops[settings->n_stops + 2];
     int n_stops = 0;
     Request r;
 
     // Stop strings come from the options and the template. Without -n, an answer of the built-in
     // model ends with its first line.
-    for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
-    if (!o->model && o->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
+    for (int i = 0; i < settings->n_stops; i++) stops[n_stops++] = settings->stops[i];
+    if (!o->model.path && settings->n_predict == INT_MIN) stops[n_stops++] = str_of("\n");
     if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
 
-    if (!request_from_options(&c->pipeline, o, &c->stream.ids, false, &r, &s->error) ||
+    if (!request_from_settings(&c->pipeline, settings, &c->stream.ids, false, &r, &s->error) ||
         (c->begun &&
          !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r, &s->error)) ||
-        !answer_open(&c->pipeline, o, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
+        !answer_open(&c->pipeline, settings, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
                      &(ToolOffer){.tools = c->pipeline.tools}, &r, &a->state, NULL, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
@@ -248,9 +249,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     c->stream.ids.len -= r.start.n_tokens; // of the answer, which becomes a message
 
     show_text(a, "", 0, true);
-    if (a->in_reasoning && !o->is_json) text_dim(false);
+    if (a->in_reasoning && !o->output.is_json) text_dim(false);
     bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
-    if (!ends_line && !o->is_json) text_write("\n", 1);
+    if (!ends_line && !o->output.is_json) text_write("\n", 1);
 }
 
 // Keeping an answer
@@ -288,16 +289,16 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     dialogue_push(&c->dialogue, reply_message(r));
     chat_save(c, true);
     for (int i = 0; i < r->n_calls; i++)
-        note(&c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
+        note(c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
     if (r->n_calls || reply_is_call(buffer_str(&c->stream.answer)))
-        note(&c->options, "(a tool call: /tool TEXT sends its result)");
+        note(c->options, "(a tool call: /tool TEXT sends its result)");
 }
 
 // Prints the answer as JSON, and statistics.
 static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     Generator *g = &c->generator;
 
-    if (c->options.is_json) {
+    if (c->options->output.is_json) {
         Buffer out = {0};
         JsonWriter w = json_object(&out);
         json_write_string(&w, "role", str_of("assistant"));
@@ -310,10 +311,10 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         text_print_json(&w);
     }
 
-    if (c->options.is_verbose)
-        note_stats(&c->options, g, r->n_reasoning, r->n_answer, s->request.sample.seed);
+    if (c->options->is_verbose)
+        note_stats(c->options, g, r->n_reasoning, r->n_answer, &s->request.sample);
     else if (c->is_terminal && g->n_decode)
-        note(&c->options, "%.1f tok/s", (double)g->n_decode / g->decode_sec);
+        note(c->options, "%.1f tok/s", (double)g->n_decode / g->decode_sec);
 
     // Add the counters of this answer to those of the chat, and reset them.
     c->n_prefill += g->n_prefill;
@@ -343,7 +344,7 @@ static bool chat_answer(Chat *c) {
         n_same++;
     session_rewind(c->session, n_same);
 
-    if (c->options.show_tokens) {
+    if (c->options->chat.show_tokens) {
         fputs("tokens:", stderr);
         for (int i = n_same; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
         fputs("\n", stderr);
@@ -364,12 +365,12 @@ static bool chat_answer(Chat *c) {
 
     // Print notes on how the answer ended.
     if (s.finish == FINISH_CANCEL)
-        note(&c->options,
+        note(c->options,
              has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
-    note_ending(&c->options, &c->generator, &s);
+    note_ending(c->options, &c->generator, &s);
     warn_loops(s.finish == FINISH_LOOP, "answer");
-    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
-        note(&c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
+    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->pipeline.ctx - 1)
+        note(c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);
 
     reply_free(&r);
@@ -410,7 +411,7 @@ void chat_replace(Chat *c, int from, Str text) {
     if (ok)
         dialogue_remove(&old, 0, old.n);
     else if (old.n)
-        note(&c->options, "(not changed)");
+        note(c->options, "(not changed)");
     free(old.messages);
     c->is_replacing = false;
 }

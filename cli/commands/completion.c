@@ -32,7 +32,7 @@ static bool is_file(const Option *o) { return o->value && !strncmp(o->value, "FI
 // The values of an option, "A|B|C"; NULL: any.
 static const char *choices_of(const Option *o) {
     static Buffer names;
-    if (o->offset != offsetof(Options, template_name))
+    if (o->offset != offsetof(Options, prompt.template_name))
         return o->value && strchr(o->value, '|') ? o->value : NULL;
 
     names.len = 0;

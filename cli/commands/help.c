@@ -157,14 +157,15 @@ static void print_man_page(void) {
 }
 
 int command_help(const Options *o) {
-    if (o->completion && !completion_print(o->completion))
-        die(EXIT_USAGE, "--completion: unknown shell \"%s\"; use bash, zsh or fish", o->completion);
-    if (o->completion) return EXIT_OK;
-    if (o->wants_man)
+    if (o->help.completion && !completion_print(o->help.completion))
+        die(EXIT_USAGE, "--completion: unknown shell \"%s\"; use bash, zsh or fish",
+            o->help.completion);
+    if (o->help.completion) return EXIT_OK;
+    if (o->help.wants_man)
         print_man_page();
     else if (!o->n_args)
         print_overview();
     else if (!print_topic(o->args[0]))
-        command_print_help(command_find(o->args[0]), o->wants_all);
+        command_print_help(command_find(o->args[0]), o->help.wants_all);
     return EXIT_OK;
 }

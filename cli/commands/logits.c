@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "cli/prompt.h"
 #include "cli/request.h"
+#include "cli/resolve.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -29,55 +30,81 @@ static bool is_logits_file(const char *path) {
     return has_negative;
 }
 
-int command_logits(const Options *o) {
-    static Model model;
-    static Ids ids;
-    static OutFile out;
-    static Workspace *ws;
-    static Session *session;
+typedef struct {
+    Model model;
+    Ids ids;
+    int chunk; // tokens per forward pass
+    OutFile out;
+    int fd; // of the output
+} LogitsRun;
+
+// Opens the model and reads the ids, which must be in the vocabulary and fit the context.
+static void open_input(LogitsRun *run, const Options *o) {
+    Model *m = &run->model;
+    Error err;
+    if (!model_open(m, o->model.path, &o->model.load, &err)) die_error(&err);
+
+    ids_parse(text_resolve(o->logits.ids), m->config.vocab_size, &run->ids);
+    if (run->ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
+
+    int context = o->model.ctx ? o->model.ctx : m->config.max_context;
+    if (m->family.window > 0 && context > m->family.window) context = (int)m->family.window;
+    if (!context_fits(run->ids.len, false, context, &err)) die_error(&err);
+}
+
+// Each forward pass computes the logits of all its tokens, so their memory bounds the chunk.
+static int choose_chunk(const LogitsRun *run, const Options *o) {
+    int fit = MAX_LOGITS_BYTES / (4 * run->model.config.vocab_size);
+    int chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
+    if (chunk < 1) chunk = 1;
+    if (o->model.chunk) chunk = o->model.chunk;
+    return chunk < run->ids.len ? chunk : run->ids.len;
+}
+
+static void open_output(LogitsRun *run, const Options *o) {
+    const char *path = o->output.path;
+    unsigned flags = FILE_STREAM;
     Error err;
 
-    if (!o->ids || !o->output)
-        die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
-    if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
+    run->fd = STDOUT_FILENO;
+    if (!strcmp(path, "-")) return;
+    if (o->output.is_forced || is_logits_file(path)) flags |= FILE_FORCE;
+    if (!outfile_open(&run->out, path, flags, &err)) die_error(&err);
+    run->fd = run->out.fd;
+}
 
-    // All ids must be in the vocabulary, and their number must fit the context.
-    int n_vocab = model.config.vocab_size;
-    ids_parse(o->ids, n_vocab, &ids);
-    if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
-    int context = o->ctx ? o->ctx : model.config.max_context;
-    if (model.family.window > 0 && context > model.family.window)
-        context = (int)model.family.window;
-    if (!context_fits(ids.len, false, context, &err)) die_error(&err);
+static void write_logits(LogitsRun *run, const Options *o) {
+    Model *m = &run->model;
+    Workspace *ws = workspace_new(m, run->chunk, run->chunk);
+    Session *session = session_new(&m->kv);
+    Error err;
 
-    // Each forward pass computes the logits of all its tokens, so their memory bounds the chunk.
-    int fit = MAX_LOGITS_BYTES / (4 * n_vocab);
-    int chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
-    if (o->chunk || chunk < 1) chunk = o->chunk ? o->chunk : 1;
-    if (chunk > ids.len) chunk = ids.len;
-
-    bool is_stdout = !strcmp(o->output, "-");
-    unsigned flags = FILE_STREAM;
-    if (o->is_forced || is_logits_file(o->output)) flags |= FILE_FORCE;
-    if (!is_stdout && !outfile_open(&out, o->output, flags, &err)) die_error(&err);
-
-    ws = workspace_new(&model, chunk, chunk);
-    session = session_new(&model.kv);
-    for (int first = 0; first < ids.len; first += chunk) {
-        int n_left = ids.len - first;
-        int skip = o->last_only ? n_left - 1 : 0; // tokens without logits
-        int n = workspace_feed(ws, session, ids.data + first, n_left < chunk ? n_left : chunk, skip,
-                               &err);
+    for (int first = 0; first < run->ids.len; first += run->chunk) {
+        int n_left = run->ids.len - first;
+        int skip = o->logits.last_only ? n_left - 1 : 0; // tokens without logits
+        int n = workspace_feed(ws, session, run->ids.data + first,
+                               n_left < run->chunk ? n_left : run->chunk, skip, &err);
         if (n < 0) die_error(&err);
 
-        const float *logits = model_forward(&model, ws, 0);
-        size_t n_logits = n > skip ? (size_t)(n - skip) * (size_t)n_vocab : 0;
+        const float *logits = model_forward(m, ws, 0);
+        size_t n_logits = n > skip ? (size_t)(n - skip) * (size_t)m->config.vocab_size : 0;
         if (!floats_are_finite(logits, n_logits))
             die(EXIT_RUNTIME, "the logits contain NaN or infinity");
-        output_write(is_stdout ? STDOUT_FILENO : out.fd, o->output, logits,
-                     n_logits * sizeof *logits);
+        output_write(run->fd, o->output.path, logits, n_logits * sizeof *logits);
     }
+}
 
-    if (!is_stdout && !outfile_close(&out, &err)) die_error(&err);
+int command_logits(const Options *o) {
+    static LogitsRun run;
+    Error err;
+
+    if (!o->logits.ids || !o->output.path)
+        die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
+
+    open_input(&run, o);
+    run.chunk = choose_chunk(&run, o);
+    open_output(&run, o);
+    write_logits(&run, o);
+    if (run.fd != STDOUT_FILENO && !outfile_close(&run.out, &err)) die_error(&err);
     return EXIT_OK;
 }

@@ -74,14 +74,14 @@ static void check_list(const char *option, const char *list, const char *entries
 }
 
 static bool is_available(const RopeTable *t, int column) {
-    return t->options->positions || (column != POS && column < ANGLE);
+    return t->options->rope.positions || (column != POS && column < ANGLE);
 }
 
 static void choose_columns(RopeTable *t) {
     const Options *o = t->options;
-    const char *list = o->compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
-    if (o->positions) list = "cos,sin";
-    if (o->columns) list = o->columns;
+    const char *list = o->rope.compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
+    if (o->rope.positions) list = "cos,sin";
+    if (o->rope.columns) list = o->rope.columns;
     bool is_all = !strcmp(list, "all");
 
     check_list("--columns", list, "columns");
@@ -104,7 +104,7 @@ static void choose_columns(RopeTable *t) {
 
 // Parses "N" (0 to N - 1), "A..B" or "A..B:STEP" (both with B). Without it, the position is 0.
 static void choose_positions(RopeTable *t) {
-    const char *text = t->options->positions;
+    const char *text = t->options->rope.positions;
     long long a = 0, b = 0, step = 1;
     int end = 0;
 
@@ -131,17 +131,17 @@ static void choose_positions(RopeTable *t) {
 static void choose_params(RopeTable *t) {
     static Model model;
     const Options *o = t->options;
-    const ModelOptions *m = &o->model_options;
+    const ModelOptions *m = &o->model.load;
     Error err;
 
-    if (!o->rope_dim) {
-        if (!model_open(&model, o->model, m, &err)) die_error(&err);
+    if (!o->rope.dim) {
+        if (!model_open(&model, o->model.path, m, &err)) die_error(&err);
         t->params = model.rope;
         return;
     }
 
-    if (o->rope_dim % 2) die(EXIT_USAGE, "--dim: expected an even number, found %d", o->rope_dim);
-    t->params = rope_params_default(o->rope_dim);
+    if (o->rope.dim % 2) die(EXIT_USAGE, "--dim: expected an even number, found %d", o->rope.dim);
+    t->params = rope_params_default(o->rope.dim);
     if (!rope_params_override(&t->params, m->rope_rule, m->rope_theta, m->rope_scale,
                               m->rope_orig_ctx, &err))
         die_error(&err);
@@ -169,8 +169,8 @@ static void init_compared(RopeTable *t, const char *list) {
 }
 
 static void init_ropes(RopeTable *t) {
-    if (t->options->compare)
-        init_compared(t, t->options->compare);
+    if (t->options->rope.compare)
+        init_compared(t, t->options->rope.compare);
     else
         rope_init(&t->ropes[t->n_ropes++], &t->params);
 
@@ -197,14 +197,14 @@ static void write_params(const RopeTable *t, JsonWriter *w) {
 
 // The name of a column, with --compare that of a rule.
 static void format_name(const RopeTable *t, int k, int column, char out[64]) {
-    bool is_compared = t->options->compare && column >= N_KEYS;
+    bool is_compared = t->options->rope.compare && column >= N_KEYS;
     const char *rule = is_compared ? rope_rule_name(t->ropes[k].params.rule) : "";
     snprintf(out, 64, "%s%s%s", rule, is_compared ? "." : "", columns[column]);
 }
 
 // The value of a column in the row that compute_row() has computed for a rule.
 static void format_value(const RopeTable *t, int k, const double *row, int column, char out[32]) {
-    const char *format = t->options->is_json ? "\"%s\"" : "%s";
+    const char *format = t->options->output.is_json ? "\"%s\"" : "%s";
     if (column == BAND)
         snprintf(out, 32, format, band_name(&t->ropes[k], row[UNSCALED] / row[FREQUENCY]));
     else
@@ -214,7 +214,7 @@ static void format_value(const RopeTable *t, int k, const double *row, int colum
 // Writes a row as a JSON object or as CSV, or the CSV header.
 static void write_row(const RopeTable *t, int pos, int i, bool is_header, JsonWriter *w) {
     double values[MAX_RULES][N_COLUMNS];
-    bool is_json = t->options->is_json;
+    bool is_json = t->options->output.is_json;
     const char *separator = "";
 
     for (int k = 0; k < t->n_ropes; k++) compute_row(t, &t->ropes[k], pos, i, values[k]);
@@ -257,7 +257,7 @@ int command_rope(const Options *o) {
     choose_columns(&t);
 
     // Write the CSV header, or the JSON members before the rows.
-    if (o->is_json)
+    if (o->output.is_json)
         write_params(&t, &w);
     else
         write_row(&t, 0, 0, true, &w);
@@ -272,7 +272,7 @@ int command_rope(const Options *o) {
         }
     }
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         json_end_array(&w);
         text_print_json(&w);
     } else {

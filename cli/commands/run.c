@@ -1,7 +1,7 @@
 // run: completes one prompt. This is the simplest command. command_run() reads as the story of a
 // prompt:
 //
-//     text -> prompt_encode() -> token ids -> request_from_options() -> Request
+//     text -> prompt_encode() -> token ids -> request_from_settings() -> Request
 //          -> generate_step(), once per forward pass -> text, as soon as it is final
 //
 // All errors end the program with one line on stderr; nothing is printed on stdout before the
@@ -16,7 +16,6 @@
 #include "cli/prompt.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "cli/sampling.h"
 
 enum { MAX_COMPLETIONS = 64 }; // -N
 
@@ -54,11 +53,11 @@ static void print_json(const Generator *g, const Sequence *s, const Reply *repli
 }
 
 // Prints texts that were not streamed, each after a note and, with --echo, the prompt.
-static void print_completions(const Options *o, Str prompt, const Sequence *s, int n) {
+static void print_completions(const Pipeline *p, Str prompt, const Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
         Str text = buffer_str(&s[i].text);
-        note(o, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
-        if (o->has_echo) text_write(prompt.data, prompt.len);
+        note(p->options, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
+        if (p->settings.has_echo) text_write(prompt.data, prompt.len);
         text_write(text.data, text.len);
         if (!str_ends_with(text, "\n")) text_write("\n", 1);
     }
@@ -71,11 +70,47 @@ static bool emit_text(void *arg, const char *text, size_t n) {
     return true;
 }
 
+// Objects that live as long as the command.
+typedef struct {
+    Pipeline pipeline;
+    Generator generator;
+    Buffer prompt;
+    Ids ids;             // of the prompt
+    Request request;     // of the first completion
+    AnswerState *answer; // its constraint; NULL: none
+    Sequence completions[MAX_COMPLETIONS];
+    Reply replies[MAX_COMPLETIONS];
+} Run;
+
+// Text becomes tokens, tokens and settings become a request. Without a token limit the KV cache may
+// grow to the whole context, so the memory for that must be available.
+static bool make_request(Run *run, Error *err) {
+    const Pipeline *p = &run->pipeline;
+    const Options *o = p->options;
+    Str prompt = buffer_str(&run->prompt);
+    bool is_raw = o->prompt.is_raw;
+    Request *r = &run->request;
+
+    if (!text_may_fit(p, content_strip(prompt).len, err) ||
+        !prompt_encode(p, &p->settings, prompt, is_raw, &run->ids, err) ||
+        !request_from_settings(p, &p->settings, &run->ids, is_raw, r, err))
+        return false;
+    if (o->prompt.answer && !request_begin_answer(p, str_of(o->prompt.answer), &run->ids, r, err))
+        return false;
+
+    int n_positions = r->max_tokens >= 0 ? run->ids.len : r->max_context;
+    return kv_memory_check(&p->model, (size_t)n_positions, err) &&
+           answer_open(p, &p->settings, &(ConstraintSpec){0}, p->tpl.has_reasoning && !is_raw,
+                       &(ToolOffer){.tools = p->tools}, r, &run->answer, NULL, err);
+}
+
 // Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the
 // session of the first; the others fork it.
-static void generate_n(const Pipeline *p, Generator *g, const AnswerState *answer, Request *r,
-                       Sequence *s, int n) {
-    Sequence *batch[MAX_COMPLETIONS] = {s};
+static void generate_n(Run *run, int n) {
+    const Pipeline *p = &run->pipeline;
+    Generator *g = &run->generator;
+    Request *r = &run->request;
+    Sequence *s = run->completions, *batch[MAX_COMPLETIONS] = {s};
     prefill_with_progress(p->options, g, s, r, session_new(&p->model.kv));
 
     int n_shared = s->session->n_tokens; // fewer than the prompt after an interrupt
@@ -84,7 +119,7 @@ static void generate_n(const Pipeline *p, Generator *g, const AnswerState *answe
         Session *session = session_fork(s->session, n_shared);
         if (!session) die(EXIT_RUNTIME, "out of memory for %d completions; use a smaller -N", n);
         r->sample.seed++;
-        if (answer) answer_clone(answer, r);
+        if (run->answer) answer_clone(run->answer, r);
         batch[i] = &s[i];
         sequence_start(batch[i], g, r, session);
     }
@@ -93,82 +128,39 @@ static void generate_n(const Pipeline *p, Generator *g, const AnswerState *answe
     }
 }
 
-int command_run(const Options *given) {
-    static Options options;
-    static Pipeline p;
-    static Buffer prompt;
-    static Ids ids;
-    static Generator g;
-    static Sequence completions[MAX_COMPLETIONS], *s = completions;
-    static Reply replies[MAX_COMPLETIONS];
-    AnswerState *answer;
-    Request request;
-    Error err;
-    const Options *o = &options;
-
-    options = *given;
-    if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
-
-    // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
-    // in from disk by the first forward pass.
-    prompt_read(o, &prompt);
-    pipeline_open(&p, o);
-    prompt_check(o, &prompt);
-    template_warn_missing(o, &p.tpl);
-    sampling_complete(&options, &p);
-
-    // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
-    // may grow to the whole context, so the memory for that must be available.
-    if (!text_may_fit(&p, content_strip(buffer_str(&prompt)).len, &err) ||
-        !prompt_encode(&p, o, buffer_str(&prompt), o->is_raw, &ids, &err) ||
-        !request_from_options(&p, o, &ids, o->is_raw, &request, &err) ||
-        (o->answer && !request_begin_answer(&p, str_of(o->answer), &ids, &request, &err)) ||
-        !kv_memory_check(&p.model,
-                         (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context), &err) ||
-        !answer_open(&p, o, &(ConstraintSpec){0}, p.tpl.has_reasoning && !o->is_raw,
-                     &(ToolOffer){.tools = p.tools}, &request, &answer, NULL, &err))
-        die_error(&err);
-
-    // A single text is printed while it is generated. From here on no file is opened, so the
-    // process gives up the rights to do so. An interrupt stops the generation, not the program:
-    // what has been generated is still reported.
-    int n = o->n_choices ? o->n_choices : 1;
-    int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
-    request.emit = o->is_json || n > 1 ? NULL : emit_text;
-    generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
-
-    if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
-    if (o->has_echo && !o->is_json && n == 1) text_write(prompt.data, prompt.len);
-    close_file_access(o);
-    signals_defer(SIGINT);
-    generate_n(&p, &g, answer, &request, completions, n);
-
+// Prints the completions, unless the only one has been streamed, and notes how they ended. Returns
+// the exit code.
+static int report(Run *run, int n) {
+    const Pipeline *p = &run->pipeline;
+    const Options *o = p->options;
+    const Sequence *s = run->completions;
+    const Template *tpl = o->prompt.is_raw ? NULL : &p->tpl;
     int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
+
     for (int i = 0; i < n; i++) {
         // Errors during generation: memory, or logits that are not finite.
-        if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
+        if (s[i].finish == FINISH_ERROR) die_error(&s[i].error);
 
-        const Template *tpl = o->is_raw ? NULL : &p.tpl;
-        completion_parse(&replies[i], tpl, p.tokenizer, &completions[i],
-                         (ToolOffer){.tools = p.tools}, 0);
-        n_reasoning += replies[i].n_reasoning;
-        n_answer += replies[i].n_answer;
-        n_loops += completions[i].finish == FINISH_LOOP;
-        n_incomplete += completion_is_incomplete(&completions[i]);
+        completion_parse(&run->replies[i], tpl, p->tokenizer, &s[i], (ToolOffer){.tools = p->tools},
+                         0);
+        n_reasoning += run->replies[i].n_reasoning;
+        n_answer += run->replies[i].n_answer;
+        n_loops += s[i].finish == FINISH_LOOP;
+        n_incomplete += completion_is_incomplete(&s[i]);
     }
 
-    if (o->is_json)
-        print_json(&g, completions, replies, n);
+    if (o->output.is_json)
+        print_json(&run->generator, s, run->replies, n);
     else if (n > 1)
-        print_completions(o, buffer_str(&prompt), completions, n);
+        print_completions(p, buffer_str(&run->prompt), s, n);
     else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
 
-    if (n == 1) note_ending(o, &g, s);
+    if (n == 1) note_ending(o, &run->generator, s);
     warn_loops(n_loops, "text");
-    note_stats(o, &g, n_reasoning, n_answer, o->sample.seed);
+    note_stats(o, &run->generator, n_reasoning, n_answer, &p->settings.sample);
     for (int i = 0; i < n; i++)
-        if (completions[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
+        if (s[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
     // The warning is printed even with -q: no script may take an incomplete text for an answer.
     if (!n_incomplete) return EXIT_OK;
@@ -176,4 +168,37 @@ int command_run(const Options *given) {
     warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
          count_of(n_incomplete, "text"));
     return EXIT_INCOMPLETE;
+}
+
+int command_run(const Options *o) {
+    static Run run;
+    Pipeline *p = &run.pipeline;
+    Error err;
+
+    if (o->settings.n_logprobs && !o->output.is_json) die(EXIT_USAGE, "--logprobs: needs --json");
+
+    // The model, and the prompt that it completes. The weights are mapped, not read: they are paged
+    // in from disk by the first forward pass.
+    pipeline_open(p, o);
+    prompt_read(o, &run.prompt);
+    prompt_check(o, &run.prompt);
+    template_warn_missing(o, &p->tpl);
+    if (!make_request(&run, &err)) die_error(&err);
+
+    // A single text is printed while it is generated.
+    int n = o->output.n_choices ? o->output.n_choices : 1;
+    int chunk = run.ids.len < GENERATE_CHUNK ? run.ids.len : GENERATE_CHUNK;
+    bool is_streamed = n == 1 && !o->output.is_json;
+    if (is_streamed) run.request.emit = emit_text;
+    generator_open(p, &run.generator, o->model.chunk ? o->model.chunk : chunk, n);
+
+    if (!o->model.path) note(o, "the built-in story model answers; -m FILE.gguf opens another");
+    if (o->settings.has_echo && is_streamed) text_write(run.prompt.data, run.prompt.len);
+
+    // From here on no file is opened, so the process gives up the rights to do so. An interrupt
+    // stops the generation, not the program: what has been generated is still reported.
+    close_file_access(o);
+    signals_defer(SIGINT);
+    generate_n(&run, n);
+    return report(&run, n);
 }

@@ -10,7 +10,7 @@ static void print_choices(const Record *r) {
     const Options *o = r->pipeline->options;
     Buffer out = {0};
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         JsonWriter w = json_object(&out);
         score_record_write(&w, r);
         text_print_json(&w);
@@ -23,33 +23,33 @@ static void print_choices(const Record *r) {
 // Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
 // bit-identical for any batch and order.
 static int score_requests(const Options *o) {
-    static Buffer prompt;
-    static Str only;
-    static BatchTask task = {.parse = score_record_parse,
-                             .new_choice = score_record_item,
-                             .take = score_record_take,
-                             .write = score_record_write,
-                             .free = score_record_free,
-                             .takes_strings = true};
+    Buffer prompt = {0};
+    Str only;
+    BatchTask task = {.parse = score_record_parse,
+                      .new_choice = score_record_item,
+                      .take = score_record_take,
+                      .write = score_record_write,
+                      .free = score_record_free,
+                      .takes_strings = true};
     Options options = *o;
 
-    options.model_options.is_batch_invariant = true;
-    options.is_ordered = true;
-    options.no_lookup = true;
-    if (!o->input) options.input = o->file;
+    options.model.load.is_batch_invariant = true;
+    options.batch.is_ordered = true;
+    options.model.no_lookup = true;
+    if (!o->batch.input) options.batch.input = o->prompt.file;
 
-    if (o->choices) {
+    if (o->score.choices) {
         prompt_read(o, &prompt);
         prompt_check(o, &prompt);
         only = buffer_str(&prompt);
         task.only = &only;
         task.deliver = print_choices;
-        options.is_lines = true;
+        options.batch.is_lines = true;
     }
-    if (o->rerank) {
+    if (o->score.rerank) {
         task.open = score_rerank_open;
         task.parse = score_rerank_parse;
-        if (o->is_sorted) task.deliver = score_rerank_collect;
+        if (o->score.is_sorted) task.deliver = score_rerank_collect;
     }
 
     int code = batch_run(&options, &task);
@@ -57,22 +57,27 @@ static int score_requests(const Options *o) {
     return code;
 }
 
-int command_score(const Options *o) {
-    bool is_lines = o->is_jsonl && !o->perplexity && !o->rerank;
+// Dies on options that cannot be combined.
+static void check_options(const Options *o) {
+    const ScoreArgs *s = &o->score;
+    bool is_lines = o->prompt.is_jsonl && !s->perplexity && !s->rerank;
 
-    if (!!o->perplexity + !!o->choices + !!o->rerank + is_lines != 1 ||
-        (!o->choices && (o->n_args || o->prompt)))
+    if (!!s->perplexity + !!s->choices + !!s->rerank + is_lines != 1 ||
+        (!s->choices && (o->n_args || o->prompt.text)))
         die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY and "
                         "--perplexity FILE");
-    if (!is_lines && !o->rerank && (o->input || o->output || o->shard))
+    if (!is_lines && !s->rerank && (o->batch.input || o->output.path || o->batch.shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
 
-    if (o->is_sorted && (!o->rerank || (o->output && strcmp(o->output, "-") != 0)))
+    if (s->is_sorted && (!s->rerank || (o->output.path && strcmp(o->output.path, "-") != 0)))
         die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
 
-    if (o->instruction && !o->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+    if (s->instruction && !s->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
+}
 
-    if (!o->perplexity) return score_requests(o);
+int command_score(const Options *o) {
+    check_options(o);
+    if (!o->score.perplexity) return score_requests(o);
     score_perplexity(o);
     return EXIT_OK;
 }

@@ -17,7 +17,7 @@ void score_record_take(const Record *r) {
     }
 
     if (parent->n_logprobs < 0) return;
-    JsonWriter w = {.out = &parent->choices[r->index]};
+    JsonWriter w = {.out = &parent->answer.choices[r->index]};
     completion_write_logprobs(&w, NULL, r->pipeline->tokenizer, s->prompt_logprobs, s->n_scored,
                               parent->n_logprobs, false);
 }
@@ -69,7 +69,7 @@ static void write_choices(JsonWriter *w, const Record *parent) {
         json_write_number(w, "share", score_share(score, item));
         write_counts(w, item);
         if (parent->n_logprobs >= 0)
-            json_write_format(w, "logprobs", "%s", parent->choices[i].data);
+            json_write_format(w, "logprobs", "%s", parent->answer.choices[i].data);
         json_end_object(w);
     }
     json_end_array(w);
@@ -96,7 +96,7 @@ static void write_total(JsonWriter *w, const Record *parent) {
 
     // The arrays of all windows, without the brackets between them.
     for (int i = 0; i < score->n_items; i++) {
-        Str array = buffer_str(&parent->choices[i]);
+        Str array = buffer_str(&parent->answer.choices[i]);
         buffer_puts(&tokens, i ? "," : "");
         buffer_put(&tokens, (Str){array.data + 1, array.len - 2});
     }
@@ -105,7 +105,7 @@ static void write_total(JsonWriter *w, const Record *parent) {
 }
 
 void score_record_write(JsonWriter *w, const Record *parent) {
-    if (parent->options.rerank) {
+    if (parent->pipeline->options->score.rerank) {
         json_write_number(w, "score", score_share(parent->score, &parent->score->items[0]));
         json_write_number(w, "logprob_yes", parent->score->items[0].logprob);
         json_write_number(w, "logprob_no", parent->score->items[1].logprob);
@@ -113,7 +113,7 @@ void score_record_write(JsonWriter *w, const Record *parent) {
         write_choices(w, parent);
     else
         write_total(w, parent);
-    if (parent->n_truncated) json_write_int(w, "n_truncated", parent->n_truncated);
+    if (parent->answer.n_truncated) json_write_int(w, "n_truncated", parent->answer.n_truncated);
 }
 
 void score_record_put_table(Buffer *out, const Record *parent) {

@@ -137,7 +137,7 @@ static void read_tokens(Perplexity *p) {
     Buffer text = {0};
     Error err;
 
-    if (!file_read_text(o->perplexity, &text, &err)) die_error(&err);
+    if (!file_read_text(o->score.perplexity, &text, &err)) die_error(&err);
     close_file_access(o);
     encode_text(p->pipeline.tokenizer, buffer_str(&text), &p->ids);
     if (p->ids.len < p->n_ctx)
@@ -161,7 +161,7 @@ static void print_result(Perplexity *p) {
     double perplexity = exp(p->nll / (double)p->n_tokens);
     double sec = now_sec() - p->start;
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         JsonWriter w = json_object(&out);
         json_write_number(&w, "perplexity", perplexity);
         json_write_number(&w, "stderr", standard_error(p));
@@ -188,12 +188,12 @@ static void open_model(Perplexity *p, const Options *o) {
     pipeline_open(&p->pipeline, o);
     template_warn_missing(o, &p->pipeline.tpl);
 
-    int chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
+    int chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK;
     int max_logits = MAX_LOGITS_BYTES / 4 / m->config.vocab_size - GENERATE_LOOKAHEAD;
     if (max_logits < 1) max_logits = 1;
     if (max_logits > chunk) max_logits = chunk;
     generator_init(&p->generator, m, p->pipeline.tokenizer, chunk, max_logits);
-    p->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+    p->parallel = o->batch.parallel ? o->batch.parallel : DEFAULT_PARALLEL;
 }
 
 void score_perplexity(const Options *o) {
@@ -201,13 +201,14 @@ void score_perplexity(const Options *o) {
     open_model(&p, o);
 
     int max_context = p.pipeline.model.config.max_context;
-    if (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl")) p.source = TEXTS;
+    if (o->prompt.is_jsonl || str_ends_with(str_of(o->score.perplexity), ".jsonl"))
+        p.source = TEXTS;
     p.n_ctx = p.source == WINDOWS && max_context > DEFAULT_WINDOW ? DEFAULT_WINDOW : max_context;
-    if (o->ctx) p.n_ctx = o->ctx;
+    if (o->model.ctx) p.n_ctx = o->model.ctx;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
 
     if (p.source == TEXTS) {
-        lines_open(&p.lines, o->perplexity, MAX_LINE);
+        lines_open(&p.lines, o->score.perplexity, MAX_LINE);
         close_file_access(o);
     } else {
         read_tokens(&p);
@@ -216,6 +217,6 @@ void score_perplexity(const Options *o) {
 
     p.start = now_sec();
     run_all(&p, p.source == TEXTS ? 4 * p.parallel : p.parallel);
-    if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->perplexity);
+    if (!p.n_tokens) die(EXIT_RUNTIME, "%s: no tokens to score", o->score.perplexity);
     print_result(&p);
 }

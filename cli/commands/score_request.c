@@ -45,7 +45,7 @@ static void encode_joint(const Record *r, Str context, Str continuation, const I
 
     buffer_put(&joint, context);
     buffer_put(&joint, continuation);
-    prompt_encode(p, p->options, buffer_str(&joint), true, &item->ids, &err); // cannot fail
+    prompt_encode(p, &p->settings, buffer_str(&joint), true, &item->ids, &err); // cannot fail
     buffer_free(&joint);
 
     while (k < alone->len && k < item->ids.len - 1 && item->ids.data[k] == alone->data[k]) k++;
@@ -96,7 +96,7 @@ static void set_text(const Record *r, const Source *s, ScoreItem *item) {
 
 static int context_size(const Record *r) {
     const Pipeline *p = r->pipeline;
-    return p->options->ctx ? p->options->ctx : p->model.config.max_context;
+    return p->ctx ? p->ctx : p->model.config.max_context;
 }
 
 // Removes tokens from the beginning of the context until an item fits.
@@ -111,7 +111,7 @@ static bool truncate_item(Record *r, ScoreItem *item, Error *err) {
     item->ids.len -= n_over;
     item->first_scored -= n_over;
     memmove(item->ids.data, item->ids.data + n_over, (size_t)item->ids.len * sizeof(int));
-    if (n_over > r->n_truncated) r->n_truncated = n_over;
+    if (n_over > r->answer.n_truncated) r->answer.n_truncated = n_over;
     return true;
 }
 
@@ -138,7 +138,7 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
     for (int i = 0; i < n; i++)
         if (continuations[i].has_ids) n_text = text.len; // white space cannot move there
     if (!context->has_ids && n_text)
-        prompt_encode(r->pipeline, r->pipeline->options, (Str){text.data, n_text}, true,
+        prompt_encode(r->pipeline, &r->pipeline->settings, (Str){text.data, n_text}, true,
                       &context->ids, &unused); // cannot fail
 
     for (int i = 0; i < n; i++) {
@@ -200,14 +200,14 @@ static bool parse_context(Record *r, const Json *root, Source *out, Error *err) 
     const Pipeline *p = r->pipeline;
     const Json *context = json_get_value(root, "context");
     const Json *prompt = json_get_value(root, "prompt");
-    bool is_plain = r->options.is_raw || p->tpl.is_none;
+    bool is_plain = r->pipeline->options->prompt.is_raw || p->tpl.is_none;
 
     if (context) return parse_source(r, "context", context, out, err);
     if (prompt && (is_plain || prompt->kind != JSON_STRING))
         return parse_source(r, "prompt", prompt, out, err);
 
     *out = (Source){.has_ids = true};
-    bool ok = prompt ? prompt_encode(p, p->options, prompt->string, false, &r->prompt, err)
+    bool ok = prompt ? prompt_encode(p, &p->settings, prompt->string, false, &r->prompt, err)
                      : record_parse_messages(r, root, err);
     out->ids = r->prompt;
     r->prompt = (Ids){0};
@@ -299,7 +299,7 @@ static bool parse_command_line(Record *r, Str prompt, Error *err) {
     Source context;
     int n;
     Error why;
-    Str *items = json_list(&doc, r->pipeline->options->choices, &n, &why);
+    Str *items = json_list(&doc, r->pipeline->options->score.choices, &n, &why);
     if (!items) return error_set(err, why.code, "--choices: %s", why.text);
 
     bool ok = parse_context(r, &request, &context, err) && set_choices(r, &context, items, n, err);
@@ -316,7 +316,7 @@ bool score_record_parse(Record *r, const Json *root, Str text, Error *err) {
 }
 
 Record *score_record_item(Record *parent, int index) {
-    Record *r = record_new(parent->line, parent->form, parent->pipeline);
+    Record *r = record_new(parent->line.number, parent->line.form, parent->pipeline);
     r->parent = parent;
     r->index = index;
     begin_item(r);

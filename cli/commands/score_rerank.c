@@ -25,7 +25,7 @@ static Str rerank_template(const Pipeline *p) {
 void score_rerank_open(Pipeline *p) {
     Str text = rerank_template(p);
     tokenizer_reserve_special(p->tokenizer, text);
-    if (p->options->instruction && !str_contains(text, INSTRUCTION))
+    if (p->options->score.instruction && !str_contains(text, INSTRUCTION))
         die(EXIT_USAGE,
             "--instruction: the reranking template of the model contains no instruction");
 }
@@ -33,7 +33,7 @@ void score_rerank_open(Pipeline *p) {
 // Encodes the template with query, document and instruction in their places. Only the template
 // writes special tokens.
 static void encode_pair(const Pipeline *p, Str query, Str document, Ids *out) {
-    const char *instruction = p->options->instruction;
+    const char *instruction = p->options->score.instruction;
     const struct {
         const char *name;
         Str value;
@@ -70,7 +70,8 @@ bool score_rerank_parse(Record *r, const Json *root, Str text, Error *err) {
 
     if (!document || document->kind != JSON_STRING)
         return record_mismatch(err, "text", "a string", document);
-    encode_pair(r->pipeline, str_of(r->options.rerank), document->string, &context);
+    encode_pair(r->pipeline, str_of(r->pipeline->options->score.rerank), document->string,
+                &context);
     bool ok = score_record_set(r, &context, answers, 2, err);
     free(context.data);
     return ok;
@@ -87,8 +88,9 @@ static int n_ranked;
 
 void score_rerank_collect(const Record *r) {
     ranked = list_grow(ranked, n_ranked, sizeof *ranked);
-    ranked[n_ranked++] = (Ranked){r->has_failed ? -1 : score_share(r->score, &r->score->items[0]),
-                                  r->line, str_copy(buffer_str(&r->answer))};
+    ranked[n_ranked++] =
+        (Ranked){r->answer.has_failed ? -1 : score_share(r->score, &r->score->items[0]),
+                 r->line.number, str_copy(buffer_str(&r->answer.text))};
 }
 
 // Descending by score, then in the order of the input.

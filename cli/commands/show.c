@@ -174,8 +174,8 @@ static void print_model(const Model *m, const Options *o) {
     print_sampling(&m->file);
 
     // Print the memory: weights, KV cache, and the number of positions that fit.
-    int context = o->ctx ? o->ctx : c->max_context;
-    if (!o->ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
+    int context = o->model.ctx ? o->model.ctx : c->max_context;
+    if (!o->model.ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
     double kv = (double)kv_position_bytes(&m->kv);
     double weights = (double)model_weight_bytes(m);
     printf("%-14sweights %s (file pages)\n", "memory", scaled(size, weights, "B"));
@@ -201,13 +201,14 @@ static void print_model(const Model *m, const Options *o) {
                    : "last bits depend on the batch (--deterministic: same bits)");
 
     // Decoding reads the weights once per token, so memory bandwidth bounds its speed.
-    double gb = token.bytes * 1e-9, bandwidth = o->bandwidth;
+    double gb = token.bytes * 1e-9, bandwidth = o->show.bandwidth;
     if (bandwidth <= 0) {
         double probe = fmin(fmax(weights, MIN_PROBE), MAX_PROBE);
         bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
     }
     printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
-           scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
+           scaled(size, gb * 1e9, "B"), bandwidth,
+           o->show.bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
 static void write_tensors(const Gguf *g, JsonWriter *w) {
@@ -268,7 +269,7 @@ static void print_json(const Options *o, const Gguf *g, const Model *m, const ch
     json_write_int(&w, "threads", m->n_threads);
     json_write_bool(&w, "batch_invariant", m->is_batch_invariant);
     if (*checksum) json_write_string(&w, "checksum", str_of(checksum));
-    if (o->show_tensors) write_tensors(g, &w);
+    if (o->show.lists_tensors) write_tensors(g, &w);
     text_print_json(&w);
 }
 
@@ -279,35 +280,35 @@ static void check_weights(const Options *o, const Gguf *g, char checksum[CHECKSU
     if (!weights_check(g, team_default_threads(), checksum, &err)) die_error(&err);
 
     Str stored = gguf_get_text(g, CHECKSUM_KEY);
-    if (o->is_verify && !stored.data)
+    if (o->show.is_verify && !stored.data)
         die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);
-    if (o->is_verify && !str_is(stored, checksum))
+    if (o->show.is_verify && !str_is(stored, checksum))
         die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path, SHOWN(stored),
             checksum);
-    if (o->is_json) return;
+    if (o->output.is_json) return;
 
     const char *stored_as = stored.data ? "" : ", none stored";
-    if (o->is_verify) stored_as = ", as stored";
+    if (o->show.is_verify) stored_as = ", as stored";
     printf("%-14s%s, all weights finite%s\n", "checksum", checksum, stored_as);
 }
 
 int command_show(const Options *o) {
     static Gguf file;
     static Model model;
-    ModelOptions options = o->model_options;
+    ModelOptions options = o->model.load;
     char checksum[CHECKSUM_HEX] = "";
     Error err;
 
-    if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
+    if (!model_open_file(&file, o->n_args ? o->args[0] : o->model.path, &err)) die_error(&err);
 
     // The weights are checked before a model is built from them.
     bool is_model = file.n_tensors > 0;
-    if (is_model && (o->is_check || o->is_verify)) check_weights(o, &file, checksum);
+    if (is_model && (o->show.is_check || o->show.is_verify)) check_weights(o, &file, checksum);
     options.is_draft = true;
     if (is_model && !model_bind(&model, &file, &options, &err)) die_error(&err);
     const Gguf *g = is_model ? &model.file : &file;
 
-    if (o->is_json) {
+    if (o->output.is_json) {
         print_json(o, g, is_model ? &model : NULL, checksum);
         return EXIT_OK;
     }
@@ -316,6 +317,6 @@ int command_show(const Options *o) {
     else
         printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(g->path)));
     print_tokenizer(g);
-    if (o->show_tensors) print_tensors(g);
+    if (o->show.lists_tensors) print_tensors(g);
     return EXIT_OK;
 }

@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 #include "cli/prompt.h"
+#include "cli/resolve.h"
 
 #include <stdio.h>
 
@@ -23,7 +24,7 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     Error err;
     size_t n_truncated;
 
-    if (!file_read_text(o->chat_file, &text, &err)) die_error(&err);
+    if (!file_read_text(o->tokenize.chat_file, &text, &err)) die_error(&err);
     Str all = buffer_str(&text);
 
     // As in batch, the arguments of tool calls may be strings of JSON.
@@ -34,27 +35,28 @@ static void read_conversation(const Options *o, TemplateInput *in) {
         return;
     }
 
-    if (!transcript_parse(&d, all, o->chat_file, &n_truncated, &err)) die_error(&err);
+    if (!transcript_parse(&d, all, o->tokenize.chat_file, &n_truncated, &err)) die_error(&err);
     if (n_truncated || !d.n)
         die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}",
-            o->chat_file);
+            o->tokenize.chat_file);
     in->messages = d.messages;
     in->n_messages = d.n;
     in->wants_answer = !dialogue_has(&d, d.n - 1, "assistant");
 }
 
 // --chat: the ids of a conversation or, with --rendered, its text on stdout.
-static void encode_conversation(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids) {
+static void encode_conversation(const Options *o, const Settings *s, const Gguf *g, Tokenizer *t,
+                                Ids *ids) {
     static Template tpl;
     static Buffer text, mask;
-    TemplateInput in = {.reasoning = reasoning_from_options(o)};
+    TemplateInput in = {.reasoning = settings_reasoning(s)};
     Error err;
     template_from_options(o, g, t, &tpl);
     template_warn_missing(o, &tpl);
     read_conversation(o, &in);
     close_file_access(o);
     if (!template_render(&tpl, t, &in, &text, &mask, &err)) die_error(&err);
-    if (o->is_rendered)
+    if (o->tokenize.is_rendered)
         text_write(text.data, text.len);
     else
         template_tokenize(t, buffer_str(&text), mask.data, ids);
@@ -73,9 +75,9 @@ static void put_piece(Buffer *out, Str s) {
 
 static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
     Buffer out = {0};
-    if (o->count_only) {
+    if (o->tokenize.count_only) {
         buffer_printf(&out, "%d\n", ids->len);
-    } else if (o->ids_only) {
+    } else if (o->tokenize.ids_only) {
         for (int i = 0; i < ids->len; i++) buffer_printf(&out, i ? " %d" : "%d", ids->data[i]);
         buffer_puts(&out, "\n");
     } else {
@@ -94,7 +96,8 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     Buffer out = {0};
     bool drops_space = tokenizer_has_space_prefix(t);
     for (int i = 0; i < ids->len; i++)
-        buffer_put(&out, tokenizer_piece_in_text(t, ids->data[i], o->has_special, &drops_space));
+        buffer_put(&out,
+                   tokenizer_piece_in_text(t, ids->data[i], o->prompt.has_special, &drops_space));
     text_print(&out);
 }
 
@@ -134,25 +137,26 @@ static void check_text(const Options *o, const CompiledConstraint *constraint, c
 
     // The texts of a JSON Schema have all spellings of a number.
     spelled.len = ids.len = 0;
-    if (o->json_schema)
+    if (o->text.json_schema)
         constraint_spell_out(&spelled, text, NULL);
     else
         buffer_put(&spelled, text);
 
-    tokenizer_encode(t, buffer_str(&spelled), o->has_special, &ids);
+    tokenizer_encode(t, buffer_str(&spelled), o->prompt.has_special, &ids);
     Matcher *m = constraint_begin(constraint);
     bool accepted = is_accepted(m, t, &ids, &at);
     matcher_free(m);
 
     spelled.len = 0;
-    if (o->json_schema) constraint_spell_out(&spelled, text, &at);
+    if (o->text.json_schema) constraint_spell_out(&spelled, text, &at);
     printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids.len,
            at);
 }
 
 // --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
 // result of check_text().
-static void process_lines(const Options *o, const Tokenizer *t, bool has_constraint) {
+static void process_lines(const Options *o, const Settings *s, const Tokenizer *t,
+                          bool has_constraint) {
     static LineReader lines;
     static JsonDoc doc;
     static Ids ids;
@@ -163,10 +167,10 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     if (has_constraint) {
         ConstraintSpec spec = {.is_checked = true};
         cache = constraint_cache_new(t);
-        if (!constraint_open(cache, o, &spec, &constraint, &err)) die_error(&err);
+        if (!constraint_open(cache, o, s, &spec, &constraint, &err)) die_error(&err);
     }
 
-    lines_open(&lines, o->file, 1 << 30);
+    lines_open(&lines, o->prompt.file, 1 << 30);
     close_file_access(o);
 
     while (lines_next_json(&lines, &doc)) {
@@ -177,7 +181,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
         }
 
         ids.len = 0;
-        tokenizer_encode(t, text, o->has_special, &ids);
+        tokenizer_encode(t, text, o->prompt.has_special, &ids);
         putchar('[');
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
@@ -188,14 +192,18 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
 
 // Dies on options that cannot be combined.
 static void check_options(const Options *o, bool has_constraint) {
-    if (has_constraint && !o->is_jsonl) die(EXIT_USAGE, "tokenize: a constraint needs --jsonl");
-    if ((o->ids_only && !o->is_decode) + o->count_only + o->is_jsonl + o->is_decode > 1)
+    if (has_constraint && !o->prompt.is_jsonl)
+        die(EXIT_USAGE, "tokenize: a constraint needs --jsonl");
+    if ((o->tokenize.ids_only && !o->tokenize.is_decode) + o->tokenize.count_only +
+            o->prompt.is_jsonl + o->tokenize.is_decode >
+        1)
         die(EXIT_USAGE, "tokenize: --ids, --count, --jsonl and --decode exclude each other");
-    if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
+    if (o->prompt.is_jsonl && (o->tokenize.chat_file || o->prompt.text || o->n_args))
         die(EXIT_USAGE, "tokenize --jsonl: reads -f FILE or standard input only");
-    if (o->chat_file && (o->prompt || o->file || o->n_args))
+    if (o->tokenize.chat_file && (o->prompt.text || o->prompt.file || o->n_args))
         die(EXIT_USAGE, "tokenize --chat: cannot be combined with other text");
-    if (o->is_rendered && !o->chat_file) die(EXIT_USAGE, "tokenize --rendered: needs --chat FILE");
+    if (o->tokenize.is_rendered && !o->tokenize.chat_file)
+        die(EXIT_USAGE, "tokenize --rendered: needs --chat FILE");
 }
 
 int command_tokenize(const Options *o) {
@@ -204,32 +212,33 @@ int command_tokenize(const Options *o) {
     static Ids ids;
     static Tokenizer *t;
     Error err;
-    bool has_constraint = o->json_schema || o->grammar || o->regex;
-    bool has_text = !o->chat_file && !o->is_jsonl;
+    bool has_constraint = o->text.json_schema || o->text.grammar || o->text.regex;
+    bool has_text = !o->tokenize.chat_file && !o->prompt.is_jsonl;
 
     // The text is read before the model is opened, which may take longer.
     check_options(o, has_constraint);
+    Settings settings = settings_resolve(o, NULL, NULL);
     Options exact = *o;
-    exact.keep_newline = true; // every byte counts
+    exact.prompt.keep_newline = true; // every byte counts
     if (has_text) prompt_read(&exact, &text);
 
-    if (!model_open_file(&g, o->model, &err)) die_error(&err);
+    if (!model_open_file(&g, o->model.path, &err)) die_error(&err);
     t = tokenizer_open(&g, &err);
     if (!t) die_error(&err);
     if (has_text) close_file_access(o);
 
-    if (o->chat_file)
-        encode_conversation(o, &g, t, &ids);
-    else if (o->is_jsonl)
-        process_lines(o, t, has_constraint);
-    else if (o->is_decode)
+    if (o->tokenize.chat_file)
+        encode_conversation(o, &settings, &g, t, &ids);
+    else if (o->prompt.is_jsonl)
+        process_lines(o, &settings, t, has_constraint);
+    else if (o->tokenize.is_decode)
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
-        tokenizer_encode(t, buffer_str(&text), o->has_special, &ids);
+        tokenizer_encode(t, buffer_str(&text), o->prompt.has_special, &ids);
 
-    if (o->is_decode && has_text)
+    if (o->tokenize.is_decode && has_text)
         print_text(o, t, &ids);
-    else if (!o->is_jsonl && !o->is_rendered)
+    else if (!o->prompt.is_jsonl && !o->tokenize.is_rendered)
         print_ids(o, t, &ids);
 
     return EXIT_OK;

@@ -76,9 +76,9 @@ static const Symbol symbols[] = {
 static void open_pipeline(Pipeline *p, Options *o) {
     Str file = fuzz_valid_model(0);
     *o = options_default("batch", CMD_BATCH);
-    o->template_name = "llama3.1";
-    o->model = make_path("batch.gguf", file.data, file.len);
-    o->model_options.n_threads = 1;
+    o->prompt.template_name = "llama3.1";
+    o->model.path = make_path("batch.gguf", file.data, file.len);
+    o->model.load.n_threads = 1;
     pipeline_open(p, o);
 }
 
@@ -116,7 +116,7 @@ static Record *read_request(const Pipeline *p, Str line) {
         HOLDS(err.code && *err.text);
         fuzz_show(str_of(err.text));
         record_fail(r, "x", err.text);
-        HOLDS(json_parse(&answer, r->answer.data, r->answer.len - 1, &err));
+        HOLDS(json_parse(&answer, r->answer.text.data, r->answer.text.len - 1, &err));
         record_free(r);
         r = NULL;
     }

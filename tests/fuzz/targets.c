@@ -208,16 +208,17 @@ void fuzz_records(const uint8_t *data, size_t n) {
     if (!e.tokenizer) {
         Str file = fuzz_valid_model(0);
         o = options_default("batch", CMD_BATCH);
-        o.template_name = "chatml";
-        o.model = make_path("fuzz.gguf", file.data, file.len);
-        o.model_options.n_threads = 1;
+        o.prompt.template_name = "chatml";
+        o.model.path = make_path("fuzz.gguf", file.data, file.len);
+        o.model.load.n_threads = 1;
         pipeline_open(&e, &o);
     }
     if (!json_parse(&doc, (const char *)data, n, &err)) return;
     Record *r = record_new(1, FORM_SHORT, &e);
     if (record_parse_id(r, doc.root, &err) && !record_parse(r, doc.root, (Str){0}, &err))
         record_fail(r, "x", err.text);
-    if (r->answer.len) HOLDS(json_parse(&doc, r->answer.data, r->answer.len - 1, &err));
+    if (r->answer.text.len)
+        HOLDS(json_parse(&doc, r->answer.text.data, r->answer.text.len - 1, &err));
     record_free(r);
     if (json_parse(&doc, (const char *)data, n, &err)) result_parse(doc.root, &key, &kind);
     buffer_free(&key);
@@ -267,11 +268,11 @@ void fuzz_argv(const uint8_t *data, size_t n) {
     o.args = xalloc(65, sizeof *o.args);
     if (!options_parse(&o, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
     free(o.args);
-    free(o.stops);
-    free(o.biases);
-    free(o.sample.dry.breakers);
-    free(o.sample.bias);
-    free(o.model_options.adapters);
+    free(o.settings.stops);
+    free(o.text.biases);
+    free(o.settings.sample.dry.breakers);
+    free(o.settings.sample.bias);
+    free(o.model.load.adapters);
     buffer_free(&o.ignored);
     free(text);
 }
