@@ -240,6 +240,32 @@ static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_contin
 
 // Special tokens and text between them.
 
+// The state for a text of n bytes. Its cache has one or two entries per 16 bytes, between MIN_CACHE
+// and MAX_CACHE.
+static EncodeState encode_begin(const Tokenizer *t, size_t n, Ids *out) {
+    EncodeState e = {.t = t, .out = out, .cache_mask = MIN_CACHE - 1};
+    while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
+        e.cache_mask = 2 * e.cache_mask + 1;
+    e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
+    return e;
+}
+
+static void encode_end(EncodeState *e) {
+    arena_free(&e->texts);
+    free(e->parts);
+    free(e->heap);
+    free(e->cache);
+}
+
+// The end of the template bytes that begin at s, whose provenance is `mask`. Those before `known`
+// are template bytes.
+static const char *end_of_template(const char *mask, const char *s, const char *known,
+                                   const char *end) {
+    const char *at = known > s ? known : s;
+    while (at < end && mask[at - s]) at++;
+    return at;
+}
+
 // Encodes a text with its special tokens. Control and reserved tokens are recognized everywhere
 // (parse_special), or where the provenance mask is 1, or nowhere if that is NULL. User-defined
 // tokens are text that the vocabulary never splits, so they are recognized everywhere.
@@ -252,22 +278,15 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
     if (n == 0) return;
 
-    // The cache has one or two entries per 16 bytes of text, between MIN_CACHE and MAX_CACHE.
-    EncodeState e = {.t = t, .out = out, .cache_mask = MIN_CACHE - 1};
-    while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
-        e.cache_mask = 2 * e.cache_mask + 1;
-    e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
-
+    EncodeState e = encode_begin(t, n, out);
     const char *from = text, *end = text + n; // from: end of the last special token
     const char *template_end = parse_special ? end : text;
+    bool may_match = parse_special || provenance || t->special.has_user_defined;
 
-    const char *s = parse_special || provenance || t->has_user_defined ? text : end;
+    const char *s = may_match ? text : end;
     while (s < end) {
-        // Find the end of the template bytes that begin at s.
-        if (provenance) {
-            if (template_end < s) template_end = s;
-            while (template_end < end && provenance[template_end - text]) template_end++;
-        }
+        if (provenance)
+            template_end = end_of_template(provenance + (s - text), s, template_end, end);
 
         size_t n_template = template_end > s ? (size_t)(template_end - s) : 0;
         int id = vocabulary_match_special(t, s, (size_t)(end - s), n_template);
@@ -283,11 +302,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
     }
 
     encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
-
-    arena_free(&e.texts);
-    free(e.parts);
-    free(e.heap);
-    free(e.cache);
+    encode_end(&e);
 }
 
 void tokenizer_encode(const Tokenizer *t, Str text, bool parse_special, Ids *out) {
@@ -353,17 +368,17 @@ bool tokenizer_is_special(const Tokenizer *t, int id) {
 }
 
 bool tokenizer_is_stop(const Tokenizer *t, int id) {
-    for (int i = 0; i < t->n_stops; i++)
-        if (t->stops[i] == id) return true;
+    for (int i = 0; i < t->stop.n; i++)
+        if (t->stop.ids[i] == id) return true;
     return false;
 }
 
 const int *tokenizer_stops(const Tokenizer *t, int *n) {
-    *n = t->n_stops;
-    return t->stops;
+    *n = t->stop.n;
+    return t->stop.ids;
 }
 
-const char *tokenizer_stop_origin(const Tokenizer *t, int i) { return t->stop_origins[i]; }
+const char *tokenizer_stop_origin(const Tokenizer *t, int i) { return t->stop.origins[i]; }
 
 int tokenizer_special_id(const Tokenizer *t, const char *name) {
     return vocabulary_find_special(t, str_of(name));

@@ -84,31 +84,38 @@ static void note_content(const char *path, Str content) {
     contents[n_contents++].hash = blake2b_64(content.data, content.len);
 }
 
+// Reads a file up to its end, or until more than max_bytes have been read. False with errno.
+static bool read_to_end(int fd, size_t max_bytes, Buffer *out) {
+    size_t start = out->len;
+    while (out->len - start <= max_bytes) {
+        if (fd == STDIN_FILENO) warn_if_waiting();
+        ssize_t n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
+        if (n == 0) break;
+        if (n > 0)
+            out->len += (size_t)n;
+        else if (errno != EINTR && !file_wait(fd, POLLIN))
+            return false;
+    }
+    return true;
+}
+
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_file(err, path);
 
     struct stat st;
     bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    bool is_too_long = false;
-    size_t start = out->len;
-    ssize_t n;
+    size_t start = out->len, max_bytes = is_file ? SIZE_MAX : MAX_STREAM_BYTES;
 
-    do {
-        if (fd == STDIN_FILENO) warn_if_waiting();
-        n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
-        if (n > 0) out->len += (size_t)n;
-        is_too_long = !is_file && out->len - start > MAX_STREAM_BYTES;
-    } while ((n > 0 && !is_too_long) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
-
-    if (n < 0) error_file(err, fd == STDIN_FILENO ? "standard input" : path);
+    bool ok = read_to_end(fd, max_bytes, out);
+    if (!ok) error_file(err, fd == STDIN_FILENO ? "standard input" : path);
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
-    if (is_too_long)
+    if (out->len - start > max_bytes)
         return error_set(err, EXIT_RUNTIME, "%s: a pipe or device with more than %d MiB", path,
                          MAX_STREAM_BYTES >> 20);
-    if (n == 0) note_content(path, (Str){out->data + start, out->len - start});
-    return n == 0;
+    if (ok) note_content(path, (Str){out->data + start, out->len - start});
+    return ok;
 }
 
 uint64_t file_hash(const char *path) {

@@ -318,9 +318,31 @@ const Json *json_get_string(const Json *obj, const char *key) {
     return j && j->kind == JSON_STRING ? j : NULL;
 }
 
+// Appends an item to a list of *n. False if it is empty.
+static bool list_add(Str **items, int *n, Str item) {
+    *items = list_grow(*items, *n, sizeof **items);
+    (*items)[(*n)++] = item;
+    return item.len;
+}
+
+static bool list_array(const Json *array, Str **items, int *n) {
+    for (const Json *v = array->child; v; v = v->next)
+        if (v->kind != JSON_STRING || !list_add(items, n, v->string)) return false;
+    return true;
+}
+
+static bool list_words(const char *text, Str **items, int *n) {
+    for (const char *s = text;;) {
+        Str item = {s, strcspn(s, ",")};
+        if (!list_add(items, n, item)) return false;
+        if (!s[item.len]) return true;
+        s += item.len + 1;
+    }
+}
+
 Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
     Str *items = NULL;
-    bool is_array = text[strspn(text, " ")] == '[', ok = true;
+    bool is_array = text[strspn(text, " ")] == '[';
     *n = 0;
 
     if (is_array && !json_parse(doc, text, strlen(text), err)) {
@@ -329,18 +351,7 @@ Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
         return NULL;
     }
 
-    // Either v or s is the next item.
-    const Json *v = is_array ? doc->root->child : NULL;
-    const char *s = is_array ? NULL : text;
-    while (v || s) {
-        Str item = v ? v->string : (Str){s, strcspn(s, ",")};
-        ok = ok && item.len && (!v || v->kind == JSON_STRING);
-        items = list_grow(items, *n, sizeof *items);
-        items[(*n)++] = item;
-        if (s) s = s[item.len] ? s + item.len + 1 : NULL;
-        if (v) v = v->next;
-    }
-
+    bool ok = is_array ? list_array(doc->root, &items, n) : list_words(text, &items, n);
     if (ok && *n) return items;
     error_set(err, EXIT_USAGE, "expected A,B,... or a JSON array of strings, found \"%s\"", text);
     free(items);

@@ -196,6 +196,8 @@ int double_digits(double x) {
     return n;
 }
 
+static int less_of(int a, int b) { return a < b ? a : b; }
+
 // Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of adjacent
 // characters that turn a into b. MAX for longer words.
 static int edit_distance(const char *a, const char *b) {
@@ -204,16 +206,17 @@ static int edit_distance(const char *a, const char *b) {
     int d[MAX + 1][MAX + 1]; // d[i][j]: distance of the first i bytes of a and j bytes of b
     if (na > MAX || nb > MAX) return MAX;
 
-    for (size_t i = 0; i <= na; i++) {
-        for (size_t j = 0; j <= nb; j++) {
+    for (size_t i = 0; i <= na; i++) d[i][0] = (int)i;
+    for (size_t j = 0; j <= nb; j++) d[0][j] = (int)j;
+
+    for (size_t i = 1; i <= na; i++) {
+        for (size_t j = 1; j <= nb; j++) {
             // Replace or keep a character, remove one, insert one, or swap two.
-            int best = i && j ? d[i - 1][j - 1] + (a[i - 1] != b[j - 1]) : (int)(i + j);
-            if (i && d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (j && d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = less_of(best, d[i - 1][j] + 1);
+            best = less_of(best, d[i][j - 1] + 1);
+            bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            d[i][j] = is_swap ? less_of(best, d[i - 2][j - 2] + 1) : best;
         }
     }
 

@@ -435,11 +435,38 @@ bool answer_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
     return prompt_ends_with(t, prompt, n, think_open);
 }
 
+// Finds the tokens that contain an opener. A control token usually is one.
+static void find_whole_openers(AnswerState *a) {
+    const Tokenizer *t = a->tokenizer;
+    for (int i = 0; i < a->spec.n_openers; i++)
+        for (int id = 0; id < tokenizer_n_vocab(t); id++)
+            if (str_find(tokenizer_piece(t, id, true), a->spec.openers[i]) != SIZE_MAX)
+                ids_push(&a->whole, id);
+}
+
+// The phase after the first n tokens of a prompt, in which the text begins.
+static Phase phase_after(const AnswerState *a, const int *prompt, int n) {
+    const AnswerSpec *spec = &a->spec;
+    if (!spec->no_think && answer_begins_in_reasoning(a->tokenizer, prompt, n))
+        return PHASE_REASONING;
+    if (spec->may_think && !prompt_ends_with(a->tokenizer, prompt, n, think_close))
+        return PHASE_START;
+    return is_free(a) ? PHASE_BARE : PHASE_TEXT;
+}
+
+// Reads the beginning of the answer: the tokens of the prompt from number n on. The template may
+// have put a space before it.
+static void read_beginning(AnswerState *a, const Request *r, int n) {
+    const AnswerStart *start = &r->start;
+    Str first = start->n_tokens ? tokenizer_piece(a->tokenizer, r->prompt[n], false) : start->word;
+    if (start->text.len && *first.data != *start->text.data) a->drops_space = true;
+    for (int i = n; i < r->n_prompt; i++) a->has_misbegun |= !accept_token(a, r->prompt[i]);
+}
+
 AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledConstraint *constraint,
                         Request *r) {
     AnswerState *a = xalloc(1, sizeof *a);
-    const AnswerStart *start = &r->start;
-    int n_prompt = r->n_prompt - start->n_tokens; // without the beginning of the answer
+    int n_prompt = r->n_prompt - r->start.n_tokens; // without the beginning of the answer
     *a = (AnswerState){.hook = {force_tokens, count_fitting, mask_logits, accept_token,
                                 replace_stop, is_unconstrained, a},
                        .tokenizer = t,
@@ -447,30 +474,16 @@ AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledCons
                        .constraint = constraint,
                        .matcher = constraint ? constraint_begin(constraint) : NULL,
                        .drops_space = n_prompt <= 1 && tokenizer_has_space_prefix(t),
-                       .start = start->text,
+                       .start = r->start.text,
                        .last_token = -1,
                        .budget = -1};
     r->constraint = &a->hook;
 
-    // The tokens that contain an opener. A control token usually is one.
-    for (int i = 0; i < spec->n_openers; i++)
-        for (int id = 0; id < tokenizer_n_vocab(t); id++)
-            if (str_find(tokenizer_piece(t, id, true), spec->openers[i]) != SIZE_MAX)
-                ids_push(&a->whole, id);
-
+    find_whole_openers(a);
     if (spec->budget) a->budget = spec->budget < 0 ? automatic_budget(t, r) : spec->budget;
-    a->phase = is_free(a) ? PHASE_BARE : PHASE_TEXT;
-    if (!spec->no_think && answer_begins_in_reasoning(t, r->prompt, n_prompt))
-        a->phase = PHASE_REASONING;
-    else if (spec->may_think && !prompt_ends_with(t, r->prompt, n_prompt, think_close))
-        a->phase = PHASE_START;
-    a->first_phase = a->phase;
+    a->phase = a->first_phase = phase_after(a, r->prompt, n_prompt);
     move_on(a);
-
-    // Read the beginning of the answer. The template may have put a space before it.
-    Str first = start->n_tokens ? tokenizer_piece(t, r->prompt[n_prompt], false) : start->word;
-    if (start->text.len && *first.data != *start->text.data) a->drops_space = true;
-    for (int i = n_prompt; i < r->n_prompt; i++) a->has_misbegun |= !accept_token(a, r->prompt[i]);
+    read_beginning(a, r, n_prompt);
     return a;
 }
 

@@ -318,15 +318,39 @@ void sampler_free(Sampler *s) {
 
 void sampler_sync(Sampler *s, const Sampler *other) { s->n_draws = other->n_draws; }
 
+// The most likely token; -1 if a logit is NaN or +Inf or all logits are -Inf.
+static int greedy_token(const Sampler *s, const float *logits) {
+    int id = logits_argmax(logits, s->n_vocab);
+    return id >= 0 && logits[id] > -INFINITY ? id : -1;
+}
+
+// Turns the logits of n candidates into weights, and returns their sum.
+static double weigh_candidates(Sampler *s, int n, float best, float inv_temp) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
+        s->keys[i] = make_key(weight, key_id(s->keys[i]));
+        sum += (double)weight;
+    }
+    return sum;
+}
+
+// Draws one of n candidates with a probability proportional to its weight. sum: of all weights.
+static int draw_candidate(Sampler *s, int n, double sum) {
+    double r = draw_uniform(s) * sum;
+    for (int i = 0; i < n - 1; i++) {
+        r -= (double)key_value(s->keys[i]);
+        if (r < 0) return key_id(s->keys[i]);
+    }
+    return key_id(s->keys[n - 1]);
+}
+
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;
 
     // Bias, penalties, and greedy decoding.
     if (s->adjusted) logits = adjust_logits(s, logits, recent, n_recent);
-    if (!(o->temp > 1e-30f)) {
-        int id = logits_argmax(logits, s->n_vocab);
-        return id >= 0 && logits[id] > -INFINITY ? id : -1;
-    }
+    if (!(o->temp > 1e-30f)) return greedy_token(s, logits);
 
     float best = max_logit(logits, s->n_vocab), inv_temp = 1 / o->temp;
     if (!(best > -INFINITY)) return -1;
@@ -344,15 +368,10 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         depth = fmin(depth, 0.01 - log((1 - (double)o->top_p) * total / s->n_vocab));
     }
 
-    // Top-k and min-p. The logits of the candidates then become weights.
+    // Top-k and min-p.
     float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
     int n = collect_candidates(s, logits, threshold);
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
-        s->keys[i] = make_key(weight, key_id(s->keys[i]));
-        sum += (double)weight;
-    }
+    double sum = weigh_candidates(s, n, best, inv_temp);
 
     // Top-p.
     if (o->top_p < 1 && n > 1) {
@@ -361,9 +380,5 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         for (int i = 0; i < n; i++) sum += (double)key_value(s->keys[i]);
     }
 
-    // Draw a token with a probability proportional to its weight.
-    double r = draw_uniform(s) * sum;
-    int i = 0;
-    while (i < n - 1 && (r -= (double)key_value(s->keys[i])) >= 0) i++;
-    return key_id(s->keys[i]);
+    return draw_candidate(s, n, sum);
 }

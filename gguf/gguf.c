@@ -129,30 +129,27 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     return true;
 }
 
-// Parses one entry of the tensor table. The data section begins after the table, at an address that
-// is not known yet. Until place_tensors(), t->data holds the offset.
-static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, size_t alignment,
-                         size_t *n_weights) {
-    uint64_t offset, n_dims, type;
-    size_t n = 1;
+// Parses the shape of a tensor, of *n weights. The total number of weights in the file is limited
+// as well.
+static bool parse_shape(GgufCursor *c, GgufTensor *t, size_t *n, size_t *n_weights) {
+    uint64_t n_dims;
     bool fits = true;
-
-    c->item = (Str){0};
-    if (!read_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
-    c->item = t->name;
-
-    // The shape. The total number of weights in the file is limited as well.
+    *n = 1;
     if (!read_uint(c, 4, "n_dims", 1, 4, &n_dims)) return false;
     t->n_dims = (int)n_dims;
+
     for (int i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < t->n_dims && !read_uint(c, 8, "dimensions", 1, SIZE_MAX, &t->dims[i])) return false;
-        fits = fits && size_mul(n, (size_t)t->dims[i], &n);
+        fits = fits && size_mul(*n, (size_t)t->dims[i], n);
     }
-    if (!fits || !size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
-        return reject(c, c->at - 8, "dimensions", "more weights than memory can hold");
+    if (fits && size_add(*n_weights, *n, n_weights) && *n_weights <= SIZE_MAX / 2) return true;
+    return reject(c, c->at - 8, "dimensions", "more weights than memory can hold");
+}
 
-    // The type. A row must consist of whole blocks.
+// Parses the type of a tensor of n weights. A row must consist of whole blocks.
+static bool parse_type(GgufCursor *c, const Gguf *metadata, GgufTensor *t, size_t n) {
+    uint64_t type;
     if (!read_uint(c, 4, "type", 0, UINT32_MAX, &type)) return false;
     t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
@@ -162,8 +159,22 @@ static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, siz
     if (t->dims[0] % (unsigned)info->block)
         return reject(c, c->at - 4, "type", "%s needs rows of a multiple of %d weights, found %zu",
                       info->name, info->block, (size_t)t->dims[0]);
-    if (!size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes))
-        return reject(c, c->at - 4, "type", "the tensor is too large");
+    return size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes) ||
+           reject(c, c->at - 4, "type", "the tensor is too large");
+}
+
+// Parses one entry of the tensor table. The data section begins after the table, at an address that
+// is not known yet. Until place_tensors(), t->data holds the offset.
+static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, size_t alignment,
+                         size_t *n_weights) {
+    uint64_t offset;
+    size_t n;
+
+    c->item = (Str){0};
+    if (!read_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
+    c->item = t->name;
+
+    if (!parse_shape(c, t, &n, n_weights) || !parse_type(c, metadata, t, n)) return false;
 
     if (!read_uint(c, 8, "offset", 0, UINTPTR_MAX, &offset)) return false;
     if (offset % alignment)

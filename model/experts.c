@@ -14,27 +14,32 @@ static bool has_valid_groups(const ExpertConfig *c) {
            c->n_used <= c->n_groups_used * (c->n_experts / c->n_groups);
 }
 
-bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_dim, Error *err) {
-    enum { MAX_WIDTH = 1 << 20, MAX_LAYER = 1 << 12 };
-    const ExpertTraits *t = &f->experts;
-    int dim = 0, shared_dim = 0, n_shared = 1, gate = 1;
-    double scale = 1;
+enum { MAX_WIDTH = 1 << 20, MAX_LAYER = 1 << 12 };
 
-    *c = (ExpertConfig){.layer_step = 1, .is_normalized = t->is_normalized};
+// Numbers of the metadata from which fields of ExpertConfig follow.
+typedef struct {
+    int dim, shared_dim; // 0: there is no such key
+    int n_shared;        // shared experts of that width
+    int gate;            // 1: softmax, 2: sigmoid
+} ExpertKeys;
+
+static bool read_n_experts(ExpertConfig *c, const Gguf *g, const ExpertTraits *t, Error *err) {
     if (t->presence == EXPERTS_NONE) return true;
-    if (t->presence == EXPERTS_REQUIRED
-            ? !family_count(g, "expert_count", 1, MAX_EXPERTS, &c->n_experts, err)
-            : !family_optional_count(g, "expert_count", 0, MAX_EXPERTS, &c->n_experts, err))
-        return false;
-    if (!c->n_experts) return true;
+    if (t->presence == EXPERTS_REQUIRED)
+        return family_count(g, "expert_count", 1, MAX_EXPERTS, &c->n_experts, err);
+    return family_optional_count(g, "expert_count", 0, MAX_EXPERTS, &c->n_experts, err);
+}
 
+// Reads the counts. A family has a list of those that it requires; others are optional.
+static bool read_counts(ExpertConfig *c, ExpertKeys *k, const Gguf *g, const ExpertTraits *t,
+                        Error *err) {
     const struct {
         const char *name;
         int min, max, *value;
     } keys[] = {
-        {"expert_feed_forward_length", 0, MAX_WIDTH, &dim},
-        {"expert_shared_feed_forward_length", 0, MAX_WIDTH, &shared_dim},
-        {"expert_gating_func", 1, 2, &gate},
+        {"expert_feed_forward_length", 0, MAX_WIDTH, &k->dim},
+        {"expert_shared_feed_forward_length", 0, MAX_WIDTH, &k->shared_dim},
+        {"expert_gating_func", 1, 2, &k->gate},
         {"leading_dense_block_count", 0, MAX_LAYER, &c->n_dense_layers},
         {"interleave_moe_layer_step", 1, MAX_LAYER, &c->layer_step},
         {"expert_group_count", 0, MAX_EXPERTS, &c->n_groups},
@@ -47,24 +52,49 @@ bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_di
             return false;
     }
 
-    bool is_counted = t->shared_dim == SHARED_DIM_COUNTED;
-    if (!family_count(g, "expert_used_count", 1, c->n_experts, &c->n_used, err) ||
-        (is_counted && !family_count(g, "expert_shared_count", 1, MAX_EXPERTS, &n_shared, err)) ||
-        !gguf_get_bool(g, family_key(g, "expert_weights_norm").text, &c->is_normalized, err) ||
+    return family_count(g, "expert_used_count", 1, c->n_experts, &c->n_used, err) &&
+           (t->shared_dim != SHARED_DIM_COUNTED ||
+            family_count(g, "expert_shared_count", 1, MAX_EXPERTS, &k->n_shared, err));
+}
+
+static bool read_weighting(ExpertConfig *c, const Gguf *g, Error *err) {
+    double scale = 1;
+    if (!gguf_get_bool(g, family_key(g, "expert_weights_norm").text, &c->is_normalized, err) ||
         !family_number(g, "expert_weights_scale", true, &scale, err))
         return false;
-    c->is_sigmoid = gate == 2;
     c->weight_scale = (float)scale;
+    return true;
+}
 
-    // Widths without a key follow from others.
-    if (!dim) dim = t->dim == EXPERT_DIM_FFN ? hidden_dim : hidden_dim / c->n_used;
+// Sets the widths. Those without a key follow from others.
+static bool set_widths(ExpertConfig *c, const ExpertKeys *k, const Gguf *g, const ExpertTraits *t,
+                       int hidden_dim, Error *err) {
+    c->dim = k->dim;
+    if (!c->dim) c->dim = t->dim == EXPERT_DIM_FFN ? hidden_dim : hidden_dim / c->n_used;
+
+    int shared_dim = k->shared_dim;
     if (!shared_dim && t->shared_dim == SHARED_DIM_FFN) shared_dim = hidden_dim;
-    if (!shared_dim && is_counted) shared_dim = dim;
-    c->dim = dim;
-    if (dim < 1 || shared_dim > MAX_WIDTH / n_shared)
-        return gguf_refuse(g, err, "invalid width of the experts: %d, %d shared of %d", dim,
-                           n_shared, shared_dim);
-    c->shared_dim = shared_dim * n_shared;
+    if (!shared_dim && t->shared_dim == SHARED_DIM_COUNTED) shared_dim = c->dim;
+
+    if (c->dim < 1 || shared_dim > MAX_WIDTH / k->n_shared)
+        return gguf_refuse(g, err, "invalid width of the experts: %d, %d shared of %d", c->dim,
+                           k->n_shared, shared_dim);
+    c->shared_dim = shared_dim * k->n_shared;
+    return true;
+}
+
+bool experts_read(ExpertConfig *c, const Gguf *g, const Family *f, int hidden_dim, Error *err) {
+    const ExpertTraits *t = &f->experts;
+    ExpertKeys keys = {.n_shared = 1, .gate = 1};
+
+    *c = (ExpertConfig){.layer_step = 1, .is_normalized = t->is_normalized};
+    if (!read_n_experts(c, g, t, err)) return false;
+    if (!c->n_experts) return true;
+
+    if (!read_counts(c, &keys, g, t, err) || !read_weighting(c, g, err) ||
+        !set_widths(c, &keys, g, t, hidden_dim, err))
+        return false;
+    c->is_sigmoid = keys.gate == 2;
 
     return c->n_groups <= 1 || has_valid_groups(c) ||
            gguf_refuse(g, err, "%d of %d expert groups are not a valid choice of %d of %d experts",

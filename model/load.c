@@ -34,12 +34,45 @@ typedef struct {
 
 // Metadata: the hyper-parameters have the keys "ARCHITECTURE.NAME".
 
+// Reads the shape of the attention heads.
+static bool read_heads(const Loader *l) {
+    const Gguf *g = &l->m->file;
+    Config *c = &l->m->config;
+    int value_length = 0;
+
+    c->n_kv_heads = c->n_heads;
+    if (!family_optional_count(g, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads,
+                               l->err) ||
+        !family_optional_count(g, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim, l->err) ||
+        !family_optional_count(g, "attention.value_length", 1, MAX_DIM, &value_length, l->err))
+        return false;
+
+    // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
+    if (c->n_heads % c->n_kv_heads)
+        return refuse(l, "%s: expected a divisor of %d, found %d",
+                      family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
+
+    // The default head dimension is the width of the residual stream divided by the number of
+    // heads. Values must be as wide as keys.
+    if (c->head_dim == 0 && c->dim % c->n_heads)
+        return refuse(l, "%s: expected a divisor of %d, found %d",
+                      family_key(g, "attention.head_count").text, c->dim, c->n_heads);
+    if (c->head_dim == 0) c->head_dim = c->dim / c->n_heads;
+    if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
+        return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
+                      c->head_dim);
+
+    return !value_length || value_length == c->head_dim ||
+           refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
+                  c->head_dim, value_length);
+}
+
 static bool read_config(const Loader *l, const ModelOptions *o) {
     const Gguf *g = &l->m->file;
     Config *c = &l->m->config;
     FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
     Family *f = &l->m->family;
-    int n_extra = 0, value_length = 0;
+    int n_extra = 0;
     double eps;
 
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
@@ -59,36 +92,11 @@ static bool read_config(const Loader *l, const ModelOptions *o) {
     if (!(eps > 0 && eps < 1)) return refuse(l, "%s: expected 0 to 1, found %g", eps_key.text, eps);
     c->norm_eps = (float)eps;
 
-    // Optional numbers.
-    c->n_kv_heads = c->n_heads;
-    if (!family_optional_count(g, "nextn_predict_layers", 0, c->n_layers - 1, &n_extra, l->err) ||
-        !family_optional_count(g, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads,
-                               l->err) ||
-        !family_optional_count(g, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim, l->err) ||
-        !family_optional_count(g, "attention.value_length", 1, MAX_DIM, &value_length, l->err))
-        return false;
-
     // The last blocks may predict the token after the next one; they are not computed.
+    if (!family_optional_count(g, "nextn_predict_layers", 0, c->n_layers - 1, &n_extra, l->err) ||
+        !read_heads(l))
+        return false;
     c->n_layers -= n_extra;
-
-    // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
-    if (c->n_heads % c->n_kv_heads)
-        return refuse(l, "%s: expected a divisor of %d, found %d",
-                      family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
-
-    // The default head dimension is the width of the residual stream divided by the number of
-    // heads. Values must be as wide as keys.
-    if (c->head_dim == 0 && c->dim % c->n_heads)
-        return refuse(l, "%s: expected a divisor of %d, found %d",
-                      family_key(g, "attention.head_count").text, c->dim, c->n_heads);
-    if (c->head_dim == 0) c->head_dim = c->dim / c->n_heads;
-    if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
-        return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
-                      c->head_dim);
-
-    if (value_length && value_length != c->head_dim)
-        return refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
-                      c->head_dim, value_length);
 
     c->max_context = family_context(f, g, c->max_context);
     return true;

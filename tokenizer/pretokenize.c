@@ -41,11 +41,16 @@ static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 // 's|'t|'re|'ve|'m|'ll|'d: number of matching bytes after the apostrophe, or 0. Ignoring case
 // includes the long s (U+017F).
 static int match_contraction(const char *s, size_t n, bool ignores_case) {
+    static const char pairs[][2] = {{'r', 'e'}, {'v', 'e'}, {'l', 'l'}};
+    char fold = ignores_case ? 0x20 : 0;
     if (n == 0) return 0;
-    char fold = ignores_case ? 0x20 : 0, a = s[0] | fold, b = n > 1 ? s[1] | fold : 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 1;
-    if (ignores_case && n > 1 && !memcmp(s, "\xc5\xbf", 2)) return 2;
-    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
+    if (memchr("stmd", s[0] | fold, 4)) return 1;
+    if (n == 1) return 0;
+    if (ignores_case && !memcmp(s, "\xc5\xbf", 2)) return 2;
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if ((s[0] | fold) == pairs[i][0] && (s[1] | fold) == pairs[i][1]) return 2;
+    return 0;
 }
 
 // \s*R+|\s+(?!\S)|\s+ (the first alternative only with has_newlines): white space up to its last

@@ -32,32 +32,39 @@ static bool is_reachable(const Tokenizer *t, int id, Str s) {
     return is_same && memcmp(s.data, "<|", 2);
 }
 
+// Reserves a user-defined token that looks like a special token.
+static void reserve_user_defined(Tokenizer *t, const SpecialToken *special) {
+    Str s = special->text;
+    uint8_t *type = &t->type[special->id];
+    if (*type != TOKEN_USER_DEFINED || s.len <= 2) return;
+    bool has_brackets = strchr("<[", s.data[0]) && strchr(">]", s.data[s.len - 1]);
+    if (has_brackets && is_special_name(s)) *type = TOKEN_RESERVED;
+}
+
+// Reserves the token of a name in the template, such as <think>, that is ordinary or user-defined.
+static void reserve_name(Tokenizer *t, Str name) {
+    int special = vocabulary_find_special(t, name);
+    if (special >= 0) {
+        uint8_t *type = &t->type[special];
+        if (*type == TOKEN_USER_DEFINED) *type = TOKEN_RESERVED;
+        return;
+    }
+
+    int ordinary = vocabulary_find(t, name.data, name.len);
+    if (ordinary >= 0 && !is_reachable(t, ordinary, name)) vocabulary_reserve_token(t, ordinary);
+}
+
 // Some files list the special tokens of their chat template as user-defined or even as ordinary
 // tokens, which a user could type. Therefore every substring of the template that has the form of a
 // special token is looked up in the vocabulary.
 void tokenizer_reserve_special(Tokenizer *t, Str text) {
-    // User-defined tokens of the vocabulary that look like special tokens.
-    for (int i = 0; i < t->n_specials; i++) {
-        Str s = t->specials[i].text;
-        uint8_t *type = &t->type[t->specials[i].id];
-        if (*type == TOKEN_USER_DEFINED && s.len > 2 && (s.data[0] == '<' || s.data[0] == '[') &&
-            strchr(">]", s.data[s.len - 1]) && is_special_name(s))
-            *type = TOKEN_RESERVED;
-    }
+    for (int i = 0; i < t->special.n; i++) reserve_user_defined(t, &t->special.tokens[i]);
 
-    // Names in the template, such as <think>, that are ordinary or user-defined tokens.
     for (size_t i = 0; i < text.len; i++) {
         if (!is_ascii_punctuation(text.data[i])) continue;
         for (size_t n = 3; n <= MAX_NAME && n <= text.len - i; n++) {
             Str s = {text.data + i, n};
-            if (!is_ascii_punctuation(s.data[n - 1]) || !is_special_name(s)) continue;
-
-            int special = vocabulary_find_special(t, s);
-            int ordinary = special < 0 ? vocabulary_find(t, s.data, n) : -1;
-            if (special >= 0 && t->type[special] == TOKEN_USER_DEFINED)
-                t->type[special] = TOKEN_RESERVED;
-            if (ordinary >= 0 && !is_reachable(t, ordinary, s))
-                vocabulary_reserve_token(t, ordinary);
+            if (is_ascii_punctuation(s.data[n - 1]) && is_special_name(s)) reserve_name(t, s);
         }
     }
 

@@ -1,12 +1,12 @@
 // Loads a vocabulary from the metadata of a GGUF file, and finds its tokens.
 //
 //     tokenizer.ggml. ...            fields                           function
-//     model, pre                     is_sentencepiece, pretokenizer   vocabulary_load
+//     model, pre                     is_sentencepiece, pretokenizer   load_model, load_pretokenizer
 //     token_type                     type                             load_types
-//     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
+//     bos_token_id, eos_token_id ... bos, eos, unknown, stop          load_ids
 //     scores                         rank (SentencePiece)             load_scores
 //     tokens                         bytes, start, byte_id            load_token
-//                                    slots, specials                  fill_tables
+//                                    table, special                   fill_tables
 //     add_bos_token ...              adds_bos, has_space_prefix       load_defaults
 //     merges                         merges (byte-level BPE)          load_merges
 //
@@ -134,20 +134,20 @@ static bool add_ordinary(Tokenizer *t, int id, Error *err) {
     Str s = token_text(t, id);
     uint64_t h = token_hash(t, s.data, s.len);
     int other = vocabulary_find_hashed(t, h, s.data, s.len);
-    size_t slot = h & t->slot_mask;
+    size_t slot = h & t->table.slot_mask;
     if (other >= 0) return duplicate_token(t, other, id, err);
-    while (t->slots[slot]) slot = (slot + 1) & t->slot_mask;
-    t->slots[slot] = ((uint32_t)(h >> 32) & t->tag_mask) | ((uint32_t)id + 1);
+    while (t->table.slots[slot]) slot = (slot + 1) & t->table.slot_mask;
+    t->table.slots[slot] = ((uint32_t)(h >> 32) & t->table.tag_mask) | ((uint32_t)id + 1);
     return true;
 }
 
 // Inserts a special token at index `at`.
 static void add_special(Tokenizer *t, int at, int id) {
-    SpecialToken *s = t->specials + at;
-    memmove(s + 1, s, (size_t)(t->n_specials++ - at) * sizeof *s);
+    SpecialToken *s = t->special.tokens + at;
+    memmove(s + 1, s, (size_t)(t->special.n++ - at) * sizeof *s);
     *s = (SpecialToken){.text = token_text(t, id), .id = id};
-    t->is_special_start[(unsigned char)s->text.data[0]] = true;
-    t->has_user_defined |= t->type[id] == TOKEN_USER_DEFINED;
+    t->special.is_first_byte[(unsigned char)s->text.data[0]] = true;
+    t->special.has_user_defined |= t->type[id] == TOKEN_USER_DEFINED;
 }
 
 // Sets the prefixes of all special tokens. In sorted order, the longest prefix of a token is the
@@ -162,13 +162,13 @@ static void add_special(Tokenizer *t, int at, int id) {
 // user_defined_prefix skips all tokens that are not user-defined. Without it, a hostile text could
 // make every search follow hundreds of prefixes that it is not allowed to match.
 static void link_prefixes(Tokenizer *t) {
-    for (int i = 0; i < t->n_specials; i++) {
-        Str s = t->specials[i].text;
+    SpecialToken *tokens = t->special.tokens;
+    for (int i = 0; i < t->special.n; i++) {
         int k = i - 1;
-        while (k >= 0 && !str_has_prefix(s, t->specials[k].text)) k = t->specials[k].prefix;
-        t->specials[i].prefix = k;
-        bool is_found = k < 0 || t->type[t->specials[k].id] == TOKEN_USER_DEFINED;
-        t->specials[i].user_defined_prefix = is_found ? k : t->specials[k].user_defined_prefix;
+        while (k >= 0 && !str_has_prefix(tokens[i].text, tokens[k].text)) k = tokens[k].prefix;
+        tokens[i].prefix = k;
+        bool is_found = k < 0 || t->type[tokens[k].id] == TOKEN_USER_DEFINED;
+        tokens[i].user_defined_prefix = is_found ? k : tokens[k].user_defined_prefix;
     }
 }
 
@@ -181,32 +181,36 @@ static int compare_specials(const void *a, const void *b) {
 // Adds every token to the hash table or to the list of special tokens. Byte tokens need neither,
 // because byte_id finds them; empty tokens match nothing.
 static bool fill_tables(Tokenizer *t, Error *err) {
-    int n_specials = 0;
-    for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
+    SpecialTokens *special = &t->special;
+    TokenTable *table = &t->table;
+    int n_special = 0;
+    for (int i = 0; i < t->n; i++) n_special += is_special_type(t->type[i]);
 
-    t->specials =
-        arena_alloc(&t->memory, (size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
+    special->tokens = arena_alloc(&t->memory, (size_t)n_special + VOCABULARY_MAX_RESERVED,
+                                  sizeof *special->tokens);
 
-    t->slot_mask = 15; // at most half of the slots are used, so that searches are short
-    while (t->slot_mask + 1 < 2 * (size_t)(t->n - n_specials)) t->slot_mask = 2 * t->slot_mask + 1;
-    t->slots = arena_alloc(&t->memory, t->slot_mask + 1, sizeof *t->slots);
-    for (t->tag_mask = ~0u; ~t->tag_mask < (uint32_t)t->n;) t->tag_mask <<= 1;
+    table->slot_mask = 15; // at most half of the slots are used, so that searches are short
+    while (table->slot_mask + 1 < 2 * (size_t)(t->n - n_special))
+        table->slot_mask = 2 * table->slot_mask + 1;
+    table->slots = arena_alloc(&t->memory, table->slot_mask + 1, sizeof *table->slots);
+    for (table->tag_mask = ~0u; ~table->tag_mask < (uint32_t)t->n;) table->tag_mask <<= 1;
 
     for (int id = 0; id < t->n; id++) {
         if (t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
             t->start[id + 1] == t->start[id])
             continue;
         if (is_special_type(t->type[id]))
-            add_special(t, t->n_specials, id);
+            add_special(t, special->n, id);
         else if (!add_ordinary(t, id, err))
             return false;
     }
 
     // Sort the special tokens for count_specials_upto(), and refuse duplicates.
-    qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
-    for (int i = 1; i < t->n_specials; i++)
-        if (str_eq(t->specials[i - 1].text, t->specials[i].text))
-            return duplicate_token(t, t->specials[i - 1].id, t->specials[i].id, err);
+    qsort(special->tokens, (size_t)special->n, sizeof *special->tokens, compare_specials);
+    for (int i = 1; i < special->n; i++) {
+        const SpecialToken *a = &special->tokens[i - 1], *b = &special->tokens[i];
+        if (str_eq(a->text, b->text)) return duplicate_token(t, a->id, b->id, err);
+    }
     link_prefixes(t);
     return true;
 }
@@ -215,10 +219,10 @@ static bool fill_tables(Tokenizer *t, Error *err) {
 
 // Number of special tokens whose text is s or sorts before it.
 static int count_specials_upto(const Tokenizer *t, Str s) {
-    int low = 0, high = t->n_specials;
+    int low = 0, high = t->special.n;
     while (low < high) {
         int middle = low + (high - low) / 2;
-        if (str_compare(t->specials[middle].text, s) <= 0)
+        if (str_compare(t->special.tokens[middle].text, s) <= 0)
             low = middle + 1;
         else
             high = middle;
@@ -228,21 +232,21 @@ static int count_specials_upto(const Tokenizer *t, Str s) {
 
 int vocabulary_find_special(const Tokenizer *t, Str s) {
     int i = count_specials_upto(t, s) - 1;
-    return i >= 0 && str_eq(t->specials[i].text, s) ? t->specials[i].id : -1;
+    return i >= 0 && str_eq(t->special.tokens[i].text, s) ? t->special.tokens[i].id : -1;
 }
 
 // Let `last` be the greatest special token, in byte order, that is not greater than s. Every
 // special token that is a prefix of s is `last` or a prefix of `last`, so one binary search finds
 // all of them, the longest first.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
-    if (!t->is_special_start[(unsigned char)*s]) return -1;
+    if (!t->special.is_first_byte[(unsigned char)*s]) return -1;
     if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;
 
     // Try `last` and then its prefixes, the longest first.
     Str text = {s, n};
     int i = count_specials_upto(t, text) - 1;
     while (i >= 0) {
-        const SpecialToken *special = &t->specials[i];
+        const SpecialToken *special = &t->special.tokens[i];
         bool may_match =
             special->text.len <= n_template || t->type[special->id] == TOKEN_USER_DEFINED;
         if (may_match && str_has_prefix(text, special->text)) return special->id;
@@ -256,11 +260,12 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
 // may pass it.
 void vocabulary_reserve_token(Tokenizer *t, int id) {
     Str s = token_text(t, id);
-    if (t->n_reserved == VOCABULARY_MAX_RESERVED) return;
-    t->n_reserved++;
-    size_t slot = token_hash(t, s.data, s.len) & t->slot_mask;
-    while ((int)(t->slots[slot] & ~t->tag_mask) != id + 1) slot = (slot + 1) & t->slot_mask;
-    t->slots[slot] ^= t->tag_mask; // differs from the token's hash in every bit
+    if (t->special.n_reserved == VOCABULARY_MAX_RESERVED) return;
+    t->special.n_reserved++;
+    size_t slot = token_hash(t, s.data, s.len) & t->table.slot_mask;
+    while ((int)(t->table.slots[slot] & ~t->table.tag_mask) != id + 1)
+        slot = (slot + 1) & t->table.slot_mask;
+    t->table.slots[slot] ^= t->table.tag_mask; // differs from the token's hash in every bit
     t->type[id] = TOKEN_RESERVED;
     add_special(t, count_specials_upto(t, s), id);
     link_prefixes(t);
@@ -340,11 +345,11 @@ static void set_control(Tokenizer *t, int id) {
 // A stop token is a control token: it is not part of the text.
 void tokenizer_add_stop(Tokenizer *t, int id, const char *origin) {
     set_control(t, id);
-    for (int i = 0; i < t->n_stops; i++)
-        if (t->stops[i] == id) return;
-    if (id < 0 || t->n_stops == VOCABULARY_MAX_STOPS) return;
-    t->stop_origins[t->n_stops] = origin;
-    t->stops[t->n_stops++] = id;
+    for (int i = 0; i < t->stop.n; i++)
+        if (t->stop.ids[i] == id) return;
+    if (id < 0 || t->stop.n == VOCABULARY_MAX_STOPS) return;
+    t->stop.origins[t->stop.n] = origin;
+    t->stop.ids[t->stop.n++] = id;
 }
 
 // Files often name only one of several stop tokens, or a wrong one. Llama 3.1's EOS is <|eot_id|>
@@ -524,42 +529,54 @@ static bool load_pretokenizer(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
-// their bytes.
-bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
-    int16_t byte_of[N_BYTE_LETTERS];
+// Loads the kind of the vocabulary.
+static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
     Str model;
-
-    byte_letters_init(byte_of);
     if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
     t->is_sentencepiece = str_is(model, "llama");
+    return t->is_sentencepiece || str_is(model, "gpt2") ||
+           vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(model));
+}
 
-    if (!t->is_sentencepiece && !str_is(model, "gpt2"))
-        return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
-                                SHOWN(model));
-
+// Finds the list of tokens, and allocates what its length determines. NULL with err.
+static const GgufValue *begin_tokens(Tokenizer *t, const Gguf *g, Error *err) {
     const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
-    if (!tokens) return false;
-    if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
-        return vocabulary_error(
+    if (!tokens) return NULL;
+    if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX) {
+        vocabulary_error(
             t, err,
             "tokens: expected 1 to 2^30 tokens of up to 2 GB, found %zu tokens of %zu bytes",
             (size_t)tokens->count, tokens->bytes);
+        return NULL;
+    }
 
     size_t n = (size_t)tokens->count;
     t->n = (int)n;
     t->type = arena_alloc(&t->memory, n, 1);
     t->start = arena_alloc(&t->memory, n + 1, sizeof *t->start);
     t->bytes = arena_alloc(&t->memory, tokens->bytes - 8 * n + 1, 1); // decoding never adds bytes
+    return tokens;
+}
 
-    if (!load_types(t, g, err) || !load_ids(t, g, err) ||
-        (t->is_sentencepiece && !load_scores(t, g, err)))
-        return false;
-
+static bool load_tokens(Tokenizer *t, const GgufValue *tokens, const int16_t *byte_of, Error *err) {
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
+    return true;
+}
 
-    return (t->is_sentencepiece || load_pretokenizer(t, g, err)) && fill_tables(t, err) &&
-           load_defaults(t, g, err) && (t->is_sentencepiece || load_merges(t, g, byte_of, err));
+// The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
+// their bytes.
+bool vocabulary_load(Tokenizer *t, const Gguf *g, Error *err) {
+    int16_t byte_of[N_BYTE_LETTERS];
+    byte_letters_init(byte_of);
+    if (!load_model(t, g, err)) return false;
+
+    const GgufValue *tokens = begin_tokens(t, g, err);
+    if (!tokens || !load_types(t, g, err) || !load_ids(t, g, err)) return false;
+    if (t->is_sentencepiece)
+        return load_scores(t, g, err) && load_tokens(t, tokens, byte_of, err) &&
+               fill_tables(t, err) && load_defaults(t, g, err);
+    return load_tokens(t, tokens, byte_of, err) && load_pretokenizer(t, g, err) &&
+           fill_tables(t, err) && load_defaults(t, g, err) && load_merges(t, g, byte_of, err);
 }

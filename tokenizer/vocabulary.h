@@ -41,6 +41,31 @@ typedef struct {
     int user_defined_prefix; // index of the longest such token that is user-defined, or -1
 } SpecialToken;
 
+// Ordinary tokens by their bytes: a hash table with open addressing. A slot holds, from the highest
+// bit down,
+//
+//     | bits of the hash | id + 1 |     0: free
+//
+// with as many low bits as the largest id needs. The hash bits reject most wrong slots without a
+// comparison of the token's bytes.
+typedef struct {
+    uint32_t *slots;
+    uint32_t tag_mask; // the hash bits of a slot
+    size_t slot_mask;  // number of slots - 1
+} TokenTable;
+
+typedef struct {
+    SpecialToken *tokens; // (n) in the order of str_compare
+    int n, n_reserved;
+    bool is_first_byte[256]; // bytes that a special token begins with
+    bool has_user_defined;   // there are user-defined tokens
+} SpecialTokens;
+
+typedef struct {
+    int ids[VOCABULARY_MAX_STOPS], n;
+    const char *origins[VOCABULARY_MAX_STOPS]; // (n) see tokenizer_stop_origin()
+} StopTokens;
+
 struct Tokenizer {
     Arena memory;                     // of all tables
     const char *path;                 // of the file, for messages
@@ -58,27 +83,14 @@ struct Tokenizer {
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest token
 
-    // Ordinary tokens by their bytes: a hash table with open addressing. A slot holds, from the
-    // highest bit down,
-    //
-    //     | bits of the hash | id + 1 |     0: free
-    //
-    // with as many low bits as the largest id needs. The hash bits reject most wrong slots without
-    // a comparison of the token's bytes.
-    uint32_t *slots;
-    uint32_t tag_mask; // the hash bits of a slot
-    size_t slot_mask;  // number of slots - 1
+    TokenTable table;
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
     int *first_merge;  // (n) first rule that makes the token (then MergeRule.next), or -1
 
-    SpecialToken *specials; // (n_specials) in the order of str_compare
-    int n_specials, n_reserved;
-    bool is_special_start[256]; // bytes that a special token begins with
-    bool has_user_defined;      // there are user-defined tokens
-    int bos, eos, unknown;      // -1: none
-    int stops[VOCABULARY_MAX_STOPS], n_stops;
-    const char *stop_origins[VOCABULARY_MAX_STOPS]; // (n_stops) see tokenizer_stop_origin()
+    SpecialTokens special;
+    int bos, eos, unknown; // -1: none
+    StopTokens stop;
 };
 
 // Hash of a token's bytes. Seeded with an address, so that no file can provoke collisions.
@@ -88,10 +100,10 @@ static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
 
 // The ordinary token with these bytes and their hash h, or -1.
 static inline int vocabulary_find_hashed(const Tokenizer *t, uint64_t h, const char *s, size_t n) {
-    for (size_t i = h & t->slot_mask; t->slots[i]; i = (i + 1) & t->slot_mask) {
-        uint32_t slot = t->slots[i];
-        if ((slot ^ h >> 32) & t->tag_mask) continue;
-        int id = (int)(slot & ~t->tag_mask) - 1;
+    for (size_t i = h & t->table.slot_mask; t->table.slots[i]; i = (i + 1) & t->table.slot_mask) {
+        uint32_t slot = t->table.slots[i];
+        if ((slot ^ h >> 32) & t->table.tag_mask) continue;
+        int id = (int)(slot & ~t->table.tag_mask) - 1;
         if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
             return id;
     }

@@ -59,8 +59,9 @@ static float *read_strips(const Tensor *b, float scale) {
     return strips;
 }
 
-// True if all values of a tensor, times `scale`, are finite.
-static bool is_finite(const Tensor *t, float scale) {
+// Refuses a tensor with a value that, times `scale`, is not finite.
+static bool check_finite(const Gguf *g, const char *name, const Tensor *t, float scale,
+                         Error *err) {
     size_t cols = (size_t)t->cols;
     float *row = xalloc(cols, sizeof *row);
     bool finite = isfinite(scale);
@@ -69,7 +70,8 @@ static bool is_finite(const Tensor *t, float scale) {
         for (size_t i = 0; i < cols; i++) finite &= isfinite(scale * row[i]) != 0;
     }
     free(row);
-    return finite;
+    return finite ||
+           gguf_refuse(g, err, "tensor %s: a value times %g is not finite", name, (double)scale);
 }
 
 bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
@@ -99,10 +101,8 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
         return false;
 
     float scale = (float)(a->scale / n) * w->scale;
-    bool is_a_finite = is_finite(&pair->a, 1);
-    if (!is_a_finite || !is_finite(&b, scale))
-        return gguf_refuse(g, err, "tensor %s: a value times %g is not finite",
-                           is_a_finite ? name_b : name_a, is_a_finite ? (double)scale : 1);
+    if (!check_finite(g, name_a, &pair->a, 1, err) || !check_finite(g, name_b, &b, scale, err))
+        return false;
 
     pair->b = read_strips(&b, scale);
     pair->next = w->lora;

@@ -40,22 +40,22 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
     }
 }
 
-// Adds B hidden (n, rank) to out (n, stride), for rows [first, end) of B. `first` is the first row
-// of a strip. All strips are computed for STRIP_TOKENS tokens before the next tokens: the tokens'
+// Adds B hidden (n, rank) to out (n, stride), for n_rows rows of B from the first of a strip on.
+// All strips are computed for STRIP_TOKENS tokens before the next tokens: the tokens'
 // rows of `out` are often a power of two bytes apart, so many of them would evict each other from
 // the cache. The constant arguments let the compiler unroll add_strip.
 MULTIVERSION static void add_strips(float *out, size_t stride, const float *b, const float *hidden,
-                                    int rank, int n, int first, int end) {
+                                    int rank, int n, int n_rows) {
     for (int t = 0, nt; t < n; t += nt) {
         nt = n - t < STRIP_TOKENS ? 1 : STRIP_TOKENS;
         const float *h = hidden + (size_t)t * (size_t)rank;
-        for (int r = first; r < end; r += LORA_STRIP) {
+        for (int r = 0; r < n_rows; r += LORA_STRIP) {
             float *to = out + (size_t)t * stride + r;
             const LoraLanes *strip = (const LoraLanes *)(b + (size_t)r * (size_t)rank);
             if (nt == 1)
-                add_strip(to, stride, strip, h, rank, 1, min_int(LORA_STRIP, end - r));
-            else if (end - r < LORA_STRIP)
-                add_strip(to, stride, strip, h, rank, STRIP_TOKENS, end - r);
+                add_strip(to, stride, strip, h, rank, 1, min_int(LORA_STRIP, n_rows - r));
+            else if (n_rows - r < LORA_STRIP)
+                add_strip(to, stride, strip, h, rank, STRIP_TOKENS, n_rows - r);
             else
                 add_strip(to, stride, strip, h, rank, STRIP_TOKENS, LORA_STRIP);
         }
@@ -120,11 +120,13 @@ void lora_matmuls(const LoraScratch *s, const MatmulScratch *matmul, const Produ
         pair = all + n_products;
         for (const Product *p = products; p < products + n_products; p++) {
             int n_own = div_up(p->w->rows, CHUNK);
-            int first = chunk * CHUNK;
-            for (const LowRank *l = p->w->lora; l; l = l->next, pair++)
-                if (chunk >= 0 && chunk < n_own)
-                    add_strips(p->out, (size_t)p->w->rows, l->b, pair->out, l->a.rows, n, first,
-                               min_int(p->w->rows, first + CHUNK));
+            for (const LowRank *l = p->w->lora; l; l = l->next, pair++) {
+                if (chunk < 0 || chunk >= n_own) continue;
+                int rank = l->a.rows;
+                size_t first = (size_t)chunk * CHUNK;
+                add_strips(p->out + first, (size_t)p->w->rows, l->b + first * (size_t)rank,
+                           pair->out, rank, n, min_int(CHUNK, p->w->rows - (int)first));
+            }
             chunk -= n_own;
         }
     }
@@ -138,8 +140,7 @@ void lora_embed(float *out, const Tensor *w, const int *tokens, int n) {
             quant_decode_row(l->a.type,
                              (const char *)l->a.data + (size_t)tokens[i] * l->a.row_bytes, hidden,
                              (size_t)l->a.cols);
-            add_strips(out + (size_t)i * (size_t)w->cols, 0, l->b, hidden, l->a.cols, 1, 0,
-                       w->cols);
+            add_strips(out + (size_t)i * (size_t)w->cols, 0, l->b, hidden, l->a.cols, 1, w->cols);
         }
     team_end_op(OP_EMBED);
 }
