@@ -162,9 +162,9 @@ static int run_sweep(void *arg) {
     JsonWriter w = {.out = &out};
     Error err;
 
-    if (!model_open(&m, o->model, &o->model_options, &err)) die_error(&err);
+    if (!model_open(&m, o->model.path, &o->model.load, &err)) die_error(&err);
 
-    if (!o->is_json) {
+    if (!o->output.is_json) {
         printf("%s kernels, %d threads\n", kernel.name, m.n_threads);
         sweep_types(&m, NULL);
         return EXIT_OK;
@@ -189,9 +189,9 @@ int main(int argc, char **argv) {
 
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, argc - 1, argv + 1, &err)) die_error(&err);
-    if (o.wants_help || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");
+    if (o.help.wants_usage || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");
     bench_prepare(&o);
     if (!kernels_init(NULL)) die(EXIT_USAGE, "LLAMA31_ISA: unknown value");
-    int n_threads = o.model_options.n_threads;
+    int n_threads = o.model.load.n_threads;
     return team_serve(n_threads > 0 ? n_threads : team_default_threads(), run_sweep, &o);
 }
