@@ -447,55 +447,68 @@ bool setting_set(Settings *s, const Option *option, const char *label, const cha
     return set_value(NULL, s, option, label, text, err);
 }
 
-// Sets an option that was typed. The name of another option is not taken for a file.
-static bool set_typed(Options *o, const Option *option, const char *typed, const char *value,
-                      bool is_next, Error *err) {
-    bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
-    if (!module_check(option->module, typed, err)) return false;
-    if (is_file && is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
-    if (option->kind != OPTION_FLAG && !value)
-        return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
+// An option of the command line: NAME VALUE or --NAME=VALUE.
+typedef struct {
+    char name[61];        // as typed; no name is longer
+    const char *value;    // NULL: none
+    bool has_equals;      // the value follows "="
+    bool is_next;         // the value is the next argument
+    bool is_ignored;      // accepted without effect
+    const Option *option; // NULL: unknown
+} TypedArgument;
 
-    o->is_given[option - option_table] = true;
-    return option_set(o, option, typed, value, err);
+// An unknown name may be the spelling of another program, which is translated, ignored with its
+// value, or refused: false with err.
+static bool translate(Options *o, TypedArgument *a, char **argv, Error *err) {
+    TypedOption meant = {
+        .name = a->name, .value = a->value, .kv_type = o->model.load.kv_type, .args = argv};
+    Spelling spelling = spelling_translate(&meant, err);
+    if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;
+    if (spelling == SPELLING_VALUE && a->has_equals)
+        return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", a->name, meant.name);
+
+    a->value = meant.value;
+    a->is_ignored = spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE;
+    if (spelling == SPELLING_VALUE || spelling == SPELLING_IGNORED) a->is_next = false;
+    if (a->is_ignored)
+        buffer_printf(&o->ignored, " %s", a->name);
+    else
+        a->option = option_find(o, o->flag, meant.name, NULL);
+    return true;
 }
 
-// Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
-// table may be another spelling, which is translated, ignored with its value, or refused.
+// Sets the option. The name of another option is not taken for a file.
+static bool set_typed(Options *o, const TypedArgument *a, Error *err) {
+    const Option *option = a->option;
+    const char *value = a->value;
+    bool is_file = option->kind >= OPTION_INPUT && option->kind <= OPTION_DIRECTORY;
+
+    if (!module_check(option->module, a->name, err)) return false;
+    if (is_file && a->is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
+    if (option->kind != OPTION_FLAG && !value)
+        return error_set(err, EXIT_USAGE, "%s: missing value (%s)", a->name, option->value);
+
+    o->is_given[option - option_table] = true;
+    return option_set(o, option, a->name, value, err);
+}
+
+// Parses the option at argv[*i] and advances *i to its last argument.
 static bool parse_option(Options *o, char **argv, int *i, Error *err) {
-    // The value is the next argument or follows "=": NAME VALUE or --NAME=VALUE.
     const char *equals = strncmp(argv[*i], "--", 2) ? NULL : strchr(argv[*i], '=');
-    char typed[64]; // no name is longer
-    snprintf(typed, sizeof typed, "%s", argv[*i]);
-    if (equals) typed[strcspn(typed, "=")] = 0;
+    TypedArgument a = {.value = equals ? equals + 1 : argv[*i + 1],
+                       .has_equals = equals,
+                       .is_next = !equals && argv[*i + 1]};
+    snprintf(a.name, sizeof a.name, "%s", argv[*i]);
+    if (equals) a.name[strcspn(a.name, "=")] = 0;
 
-    const char *value = equals ? equals + 1 : argv[*i + 1];
-    bool is_next = !equals; // the value is the next argument
-    const Option *option = option_find(o, o->flag, typed, NULL);
+    a.option = option_find(o, o->flag, a.name, NULL);
+    if (!a.option && !translate(o, &a, argv + *i, err)) return false;
+    if (!a.option && !a.is_ignored) return option_find(o, o->flag, a.name, err);
 
-    // An unknown name may be a spelling of llama.cpp.
-    if (!option) {
-        TypedOption meant = {
-            .name = typed, .value = value, .kv_type = o->model.load.kv_type, .args = argv + *i};
-        Spelling spelling = spelling_translate(&meant, err);
-        value = meant.value;
-        if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;
-        if (spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE) {
-            buffer_printf(&o->ignored, " %s", typed);
-            *i += spelling == SPELLING_IGNORED_VALUE && !equals && value;
-            return true;
-        }
-        if (spelling == SPELLING_VALUE && equals)
-            return error_set(err, EXIT_USAGE, "%s: takes no value; use %s", typed, meant.name);
-        is_next = !equals && spelling != SPELLING_VALUE;
-        option = option_find(o, o->flag, meant.name, NULL);
-    }
-
-    if (!option) return option_find(o, o->flag, typed, err);
-    bool is_flag = option->kind == OPTION_FLAG;
-    if (is_flag && !equals) value = NULL;
-    *i += !is_flag && is_next;
-    return set_typed(o, option, typed, value, is_next, err);
+    bool is_flag = a.option && a.option->kind == OPTION_FLAG;
+    if (is_flag && !a.has_equals) a.value = NULL;
+    *i += a.is_next && !is_flag;
+    return a.is_ignored || set_typed(o, &a, err);
 }
 
 // Puts '@' before a --grammar without "::=" and a --json-schema that ends in ".json": file names.
