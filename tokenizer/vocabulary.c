@@ -182,7 +182,7 @@ static int compare_specials(const void *a, const void *b) {
 // because byte_id finds them; empty tokens match nothing.
 static bool fill_tables(Tokenizer *t, Error *err) {
     SpecialTokens *special = &t->special;
-    TokenTable *table = &t->table;
+    OrdinaryTokens *table = &t->table;
     int n_special = 0;
     for (int i = 0; i < t->n; i++) n_special += is_special_type(t->type[i]);
 

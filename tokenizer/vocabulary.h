@@ -52,7 +52,7 @@ typedef struct {
     uint32_t *slots;
     uint32_t tag_mask; // the hash bits of a slot
     size_t slot_mask;  // number of slots - 1
-} TokenTable;
+} OrdinaryTokens;
 
 typedef struct {
     SpecialToken *tokens; // (n) in the order of str_compare
@@ -83,7 +83,7 @@ struct Tokenizer {
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest token
 
-    TokenTable table;
+    OrdinaryTokens table;
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
     int *first_merge;  // (n) first rule that makes the token (then MergeRule.next), or -1
