@@ -25,7 +25,7 @@ bool constraint_open(ConstraintCache *cache, const Options *o, const Settings *s
     JsonDoc doc = {0}; // of the choices
     *out = NULL;
 
-    spec.is_ordered = !s->constraint.any_order && !spec.is_checked;
+    spec.is_ordered = !s->constraint.any_order;
     spec.is_closed = !s->constraint.extra_properties;
     if (!is_own && !use_own_source(&s->constraint, &spec, &doc, err)) return false;
 

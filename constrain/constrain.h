@@ -14,12 +14,9 @@
 // keywords and formats are appended to `unknown` (may be NULL).
 enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
-    // Accepts texts that are valid but never generated: every escape in a string, -0, 1.0 as an
-    // integer, and every plain spelling of a listed number.
-    SCHEMA_CHECKED = 2,
     // An object whose schema has "properties" has only properties that the schema describes, see
     // is_closed() in schema_object.c.
-    SCHEMA_CLOSED = 4
+    SCHEMA_CLOSED = 2
 };
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);

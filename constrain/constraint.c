@@ -1,7 +1,6 @@
 // See constraint.h.
 #include "constrain/constraint.h"
 #include "constrain/constrain.h"
-#include "constrain/number.h"
 #include "base/clock.h"
 
 struct CompiledConstraint {
@@ -44,8 +43,8 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
 // Appends the cache key of a constraint: its modes, the lengths of its lists and texts, and its
 // sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    buffer_printf(key, "%d%d%d %zu %zu %zu %d ", s->is_ordered, s->is_checked, s->is_closed,
-                  s->schema_text.len, s->grammar.len, s->regex.len, s->n_choices);
+    buffer_printf(key, "%d%d %zu %zu %zu %d ", s->is_ordered, s->is_closed, s->schema_text.len,
+                  s->grammar.len, s->regex.len, s->n_choices);
 
     if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
     buffer_put(key, s->schema_text);
@@ -55,8 +54,7 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
 }
 
 static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
-    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0) | (s->is_checked ? SCHEMA_CHECKED : 0) |
-                     (s->is_closed ? SCHEMA_CLOSED : 0);
+    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0u) | (s->is_closed ? SCHEMA_CLOSED : 0u);
     if (s->schema) return grammar_schema(s->schema, modes, unknown, err);
     if (s->schema_text.data) return grammar_schema_text(s->schema_text, modes, unknown, err);
     if (s->grammar.data) return grammar_gbnf(s->grammar, err);
@@ -170,5 +168,3 @@ Matcher *constraint_begin(const CompiledConstraint *c) {
 }
 
 double constraint_compile_sec(const CompiledConstraint *c) { return c->compile_sec; }
-
-void constraint_spell_out(Buffer *out, Str text, size_t *at) { number_spell_out(out, text, at); }

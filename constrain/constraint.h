@@ -20,8 +20,7 @@ typedef struct {
     const Str *choices; // (n_choices)
     int n_choices;
     bool is_ordered; // properties come in the schema's order
-    bool is_checked; // checks a text that was not generated (SCHEMA_CHECKED in constrain.h)
-    bool is_closed;  // objects have only described properties (SCHEMA_CLOSED)
+    bool is_closed;  // objects have only described properties (SCHEMA_CLOSED in constrain.h)
 } ConstraintSpec;
 
 // The number of sources of a spec.
@@ -48,6 +47,14 @@ void constraint_release(CompiledConstraint *c);               // c may be NULL
 // A matcher at the beginning of a text. It must be freed before the constraint is released.
 Matcher *constraint_begin(const CompiledConstraint *c);
 double constraint_compile_sec(const CompiledConstraint *c); // duration of the compilation
-// Appends the text of a JSON Schema in which numbers with an exponent have the spelling that the
-// constraint reads (number.h). *at (NULL: none), an offset in the result, becomes one in `text`.
-void constraint_spell_out(Buffer *out, Str text, size_t *at);
+
+// Validates JSON texts by a JSON Schema, as the standard defines it: order, white space and
+// spellings do not matter, and objects are open. Of equal names in an object, the last one counts.
+typedef struct SchemaValidator SchemaValidator;
+// NULL with err (exit 2) if the schema is invalid. A keyword that is not supported is an error of
+// the compilation, so a schema that constraint_compile() refuses is not validated.
+SchemaValidator *validator_new(Str schema, Error *err);
+void validator_free(SchemaValidator *v);
+// True if the text is valid. Otherwise err has the place of the first failure and what is expected
+// there, such as "#/a: expected integer".
+bool validator_check(SchemaValidator *v, Str text, Error *err);

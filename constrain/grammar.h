@@ -92,7 +92,6 @@ typedef struct Grammar {
     int n_defs, n_values, n_tries;
     int root;        // value of the whole text
     bool is_ordered; // properties come in the schema's order
-    bool is_checked; // strings may have all escapes of JSON
     Arena arena;     // lists of the definitions
 } Grammar;
 

@@ -80,55 +80,63 @@ static void fail_impossible(SchemaCompiler *c) {
         cause = find_cause(c->grammar, place, &name);
     }
 
-    c->place = place > 0 ? ((const SchemaAssertion *)intern_key(&c->values, place))->json : NULL;
+    const SchemaAssertion *first = place > 0 ? intern_key(&c->values, place) : NULL;
+    c->target.place = first ? first->json : NULL;
     schema_fail(c, NULL, NULL,
                 name.len ? "no value fits property \"%.*s\"; %s" : "no value fits%.*s; %s",
                 SHOWN(name), cause > 0 ? "it contains itself" : "the schema contradicts itself");
 }
 
-Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
+void schema_open(SchemaCompiler *c, const Json *schema, Error *err) {
     Grammar *g = xalloc(1, sizeof *g);
-    SchemaCompiler c = {.grammar = g,
-                        .root = schema,
-                        .draft = find_draft(schema),
-                        .is_checked = modes & SCHEMA_CHECKED,
-                        .is_closed = modes & SCHEMA_CLOSED,
-                        .parts = parts,
-                        .emit = emit,
-                        .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
-                        .err = err,
-                        .unknown = unknown};
+    *c = (SchemaCompiler){.root = schema,
+                          .draft = find_draft(schema),
+                          .parts = parts,
+                          .err = err,
+                          .grammar = g,
+                          .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c->why}},
+                          .emit = emit};
 
-    // Register the keywords.
     for (int i = 0; parts[i]; i++)
-        for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++)
-            add_keywords(&c, row);
+        for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++) add_keywords(c, row);
+
+    schema_index(c, schema, schema);
+}
+
+Grammar *schema_close(SchemaCompiler *c) {
+    arena_free(&c->arena);
+    intern_free(&c->languages.keys);
+    free(c->languages.defs);
+    intern_free(&c->values);
+    intern_free(&c->keywords);
+    intern_free(&c->index.schemas);
+    intern_free(&c->index.targets);
+    intern_free(&c->index.contents);
+
+    if (!c->failed) return c->grammar;
+    grammar_free(c->grammar);
+    return NULL;
+}
+
+Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
+    SchemaCompiler c;
+    schema_open(&c, schema, err);
+    c.is_closed = modes & SCHEMA_CLOSED;
+    c.unknown = unknown;
 
     // Value 0 has no alternatives and is not compiled. Compiling a value may add more values.
+    Grammar *g = c.grammar;
     g->is_ordered = modes & SCHEMA_ORDERED;
-    g->is_checked = modes & SCHEMA_CHECKED;
     intern_add(&c.values, "none", 1, NULL);
     grammar_add_value(g);
-    if (schema_index(&c, schema, schema))
-        g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
+    if (!c.failed) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
 
-    c.place = NULL;
+    c.target.place = NULL;
     if (!c.failed && !grammar_finish(g, &c.languages.budget))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
     if (!c.failed && !g->values[g->root].is_possible) fail_impossible(&c);
-
-    arena_free(&c.arena);
-    intern_free(&c.languages.keys);
-    free(c.languages.defs);
-    intern_free(&c.values);
-    intern_free(&c.keywords);
-    intern_free(&c.indexed);
-    intern_free(&c.targets);
-    intern_free(&c.contents);
-    if (!c.failed) return g;
-    grammar_free(g);
-    return NULL;
+    return schema_close(&c);
 }
 
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err) {

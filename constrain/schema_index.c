@@ -63,14 +63,14 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 }
 
 SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema) {
-    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
-    return (SchemaInfo *)c->indexed.values[i];
+    int i = intern_add(&c->index.schemas, &schema, sizeof schema, NULL);
+    return (SchemaInfo *)c->index.schemas.values[i];
 }
 
 // Indexes a schema inside a resource, and all schemas inside it.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     bool is_new, ok = true;
-    int i = intern_add(&c->indexed, &schema, sizeof schema, &is_new);
+    int i = intern_add(&c->index.schemas, &schema, sizeof schema, &is_new);
     if (!is_new || schema->kind == JSON_BOOL) return true;
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
@@ -78,7 +78,7 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     if (is_resource(c, schema)) resource = schema;
     SchemaInfo *info = arena_alloc(&c->arena, 1, sizeof *info);
     *info = (SchemaInfo){resource, schema, TYPE_ANY, false};
-    c->indexed.values[i] = info;
+    c->index.schemas.values[i] = info;
 
     // The content is what the schema says without annotations, except for "then" and "else".
     Buffer content = {0};
@@ -91,9 +91,9 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
         json_write_value(&(JsonWriter){.out = &content}, NULL, k, NULL);
     }
 
-    int same = intern_add(&c->contents, content.data, content.len, &is_new);
-    if (is_new) c->contents.values[same] = schema;
-    info->same = c->contents.values[same];
+    int same = intern_add(&c->index.contents, content.data, content.len, &is_new);
+    if (is_new) c->index.contents.values[same] = schema;
+    info->same = c->index.contents.values[same];
     buffer_free(&content);
     return ok;
 }
@@ -143,8 +143,8 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str ref) 
 }
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
-    int known = intern_add(&c->targets, &ref, sizeof ref, NULL);
-    if (c->targets.values[known]) return c->targets.values[known];
+    int known = intern_add(&c->index.targets, &ref, sizeof ref, NULL);
+    if (c->index.targets.values[known]) return c->index.targets.values[known];
 
     const Json *resource = schema_info(c, schema)->resource;
     const Json *found = follow_pointer(c, resource, ref->string);
@@ -156,6 +156,6 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
                     SHOWN(ref->string));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
-    if (found && schema_index(c, found, resource)) c->targets.values[known] = found;
-    return c->targets.values[known];
+    if (found && schema_index(c, found, resource)) c->index.targets.values[known] = found;
+    return c->index.targets.values[known];
 }

@@ -83,7 +83,6 @@ static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {
     r.has_integers = f->types & TYPE_INTEGER;
     r.has_fractions = f->types & TYPE_FRACTION;
     r.is_strict = c->draft == 4;
-    r.is_checked = c->is_checked;
 
     // Multiples and excluded values restrict the notation of the numbers.
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {

@@ -195,7 +195,7 @@ static const SchemaKeyword keywords[] = {
     {"maxProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
-     .first = 6},
+     .is_opaque = true, .first = 6},
     {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
      .check = check_dependencies},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
@@ -358,7 +358,7 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     // Compile the schema for strings only. Compile it for all types, too, so that unsupported
     // keywords are errors.
     f.types = TYPE_STRING;
-    c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
+    c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts, outer.place};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion, 1);

@@ -4,16 +4,19 @@
 // The cases are the rows of tests/constrain_cases.jsonl. A row has a source: "schema" (JSON, or a
 // string with the text of a schema), "regex" or "grammar". It also has
 //     "accepts", "refuses": texts that match, and texts that do not; or
-//     "says": the pattern (test_matches) of the error for an invalid source.
-// "mode" is the mode in which a schema is compiled: "checked" (default), "generated" or "ordered".
-// A schema with "says" and without "mode" must be refused in "checked" and in "generated". In a row
-// with "keywords", each of "wrong_values" must be refused as the value of each keyword.
+//     "fails": texts for which a schema does not hold, each with the pattern (test_matches) of the
+//     reason; or
+//     "says": the pattern of the error for an invalid source.
+// A schema also holds for the texts that it "accepts", and does not hold for those that it
+// "refuses". It holds for texts in "valid", but does not generate them. "mode" is the mode in which
+// a schema is compiled: "ordered" or "closed"; otherwise properties have any order, and objects are
+// open. In a row with "keywords", each of "wrong_values" must be refused as the value of each
+// keyword.
 #include "base/files.h"
 #include "base/json.h"
 #include "base/signals.h"
 #include "constrain/constrain.h"
 #include "constrain/constraint.h"
-#include "constrain/number.h"
 #include "constrain/regex.h"
 #include "tests/make_gguf.h"
 #include "tests/test.h"
@@ -206,24 +209,36 @@ static Grammar *case_grammar(const Case *c, unsigned modes, Error *err) {
 
 static unsigned case_modes(const Case *c) {
     const Json *mode = json_get(c->row, "mode");
-    if (!mode || json_is(mode, "checked")) return SCHEMA_CHECKED;
+    if (!mode) return 0;
     if (json_is(mode, "ordered")) return SCHEMA_ORDERED;
-    if (json_is(mode, "closed")) return SCHEMA_CHECKED | SCHEMA_CLOSED;
-    CHECK(json_is(mode, "generated"), "%.*s: unknown mode", SHOWN(c->line));
-    return 0;
+    CHECK(json_is(mode, "closed"), "%.*s: unknown mode", SHOWN(c->line));
+    return SCHEMA_CLOSED;
 }
 
-// True if a grammar accepts a text of a case. To check, numbers are spelled out first.
-static bool accepts_case(const Case *c, const Grammar *g, Str text) {
-    Buffer spelled = {0};
-    if (!strcmp(c->kind, "schema") && case_modes(c) & SCHEMA_CHECKED)
-        number_spell_out(&spelled, text, NULL);
-    else
-        buffer_put(&spelled, text);
+// The validator of a case; NULL unless its source is a schema.
+static SchemaValidator *case_validator(const Case *c) {
+    Buffer schema = {0};
+    Error err;
+    if (strcmp(c->kind, "schema") != 0) return NULL;
+    json_write_value(&(JsonWriter){.out = &schema}, NULL, c->source, NULL);
+    SchemaValidator *v = validator_new(buffer_str(&schema), &err);
+    CHECK(v, "%.*s: %s", SHOWN(c->line), err.text);
+    buffer_free(&schema);
+    return v;
+}
 
-    bool is_accepted = accepts(g, buffer_str(&spelled));
-    buffer_free(&spelled);
-    return is_accepted;
+// Returns the number of texts of a list.
+static int check_list(const Case *c, const Grammar *g, SchemaValidator *v, const char *list,
+                      bool is_accepted, bool is_valid) {
+    const Json *texts = json_get(c->row, list);
+    Error why = {0};
+    for (const Json *text = texts ? texts->child : NULL; text; text = text->next) {
+        CHECK(accepts(g, text->string) == is_accepted, "%.*s: %s: %.*s", SHOWN(c->line), list,
+              SHOWN(text->string));
+        CHECK(!v || validator_check(v, text->string, &why) == is_valid, "%.*s: %s: %.*s: %s",
+              SHOWN(c->line), list, SHOWN(text->string), why.text);
+    }
+    return texts ? texts->n_items : 0;
 }
 
 static void check_texts(const Case *c) {
@@ -232,21 +247,32 @@ static void check_texts(const Case *c) {
     CHECK(g, "%.*s: %s", SHOWN(c->line), err.text);
     if (!g) return;
 
-    const Json *good = json_get(c->row, "accepts");
-    const Json *bad = json_get(c->row, "refuses");
-    CHECK(good && bad && good->n_items + bad->n_items, "%.*s: no texts", SHOWN(c->line));
-    for (const Json *text = good ? good->child : NULL; text; text = text->next)
-        CHECK(accepts_case(c, g, text->string), "%.*s: %.*s refused", SHOWN(c->line),
-              SHOWN(text->string));
-    for (const Json *text = bad ? bad->child : NULL; text; text = text->next)
-        CHECK(!accepts_case(c, g, text->string), "%.*s: %.*s accepted", SHOWN(c->line),
-              SHOWN(text->string));
+    SchemaValidator *v = case_validator(c);
+    int n = check_list(c, g, v, "accepts", true, true);
+    n += check_list(c, g, v, "valid", false, true);
+    n += check_list(c, g, v, "refuses", false, false);
+    CHECK(n > 0, "%.*s: no texts", SHOWN(c->line));
+    if (v) validator_free(v);
     grammar_free(g);
 }
 
-static void check_refusal_in(const Case *c, unsigned modes) {
+static void check_failures(const Case *c) {
+    SchemaValidator *v = case_validator(c);
+    const Json *texts = json_get(c->row, "fails");
+    for (const Json *text = texts->child; v && text; text = text->next) {
+        Error why = {0};
+        Buffer pattern = {0};
+        buffer_put(&pattern, text->string);
+        CHECK(!validator_check(v, text->key, &why), "%.*s: valid", SHOWN(text->key));
+        CHECK(test_matches(why.text, pattern.data), "%.*s: %s", SHOWN(text->key), why.text);
+        buffer_free(&pattern);
+    }
+    if (v) validator_free(v);
+}
+
+static void check_refusal(const Case *c) {
     Error err = {0};
-    Grammar *g = case_grammar(c, modes, &err);
+    Grammar *g = case_grammar(c, case_modes(c), &err);
     const Json *says = json_get_string(c->row, "says");
     Buffer pattern = {0};
     if (says) buffer_put(&pattern, says->string);
@@ -256,15 +282,10 @@ static void check_refusal_in(const Case *c, unsigned modes) {
     buffer_free(&pattern);
 }
 
-static void check_refusal(const Case *c) {
-    check_refusal_in(c, case_modes(c));
-    bool is_in_both = !json_get(c->row, "mode") && !strcmp(c->kind, "schema");
-    if (is_in_both) check_refusal_in(c, 0);
-}
-
 static void regexes(void) { for_each_case("regex", "accepts", check_texts); }
 static void grammars(void) { for_each_case("grammar", "accepts", check_texts); }
 static void schemas(void) { for_each_case("schema", "accepts", check_texts); }
+static void failures(void) { for_each_case("schema", "fails", check_failures); }
 
 static void regex_errors(void) {
     Error err = {0};
@@ -318,7 +339,7 @@ static void choices(void) {
           err.text);
 }
 
-// Formats with the length limits of their RFCs, and with those of generated texts.
+// Formats with the length limits of their RFCs, for valid texts, and with those of generated texts.
 static void format_lengths(void) {
     static const struct {
         const char *format, *begin, *middle, *end; // middle is repeated
@@ -333,8 +354,8 @@ static void format_lengths(void) {
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 6; k++) {
-            bool is_checked = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
-            int max = is_checked ? cases[i].max_length : cases[i].max_generated;
+            bool is_validated = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
+            int max = is_validated ? cases[i].max_length : cases[i].max_generated;
             int n_escapes = cases[i].begin[0] == '\\' ? 2 : 0;
             Buffer schema = {0}, text = {0};
             buffer_printf(&schema, "{\"type\":\"string\",%s{\"format\":\"%s\"}%s}",
@@ -351,9 +372,14 @@ static void format_lengths(void) {
             buffer_printf(&text, "%s\"", cases[i].end);
 
             bool fits = (is_long && max < 4096) == is_negated;
-            Grammar *g = schema_of(schema.data, is_checked ? SCHEMA_CHECKED : 0);
-            CHECK(g && accepts(g, buffer_str(&text)) == fits, "%s: %s", schema.data, text.data);
+            Error err;
+            Grammar *g = schema_of(schema.data, 0);
+            SchemaValidator *v = validator_new(buffer_str(&schema), &err);
+            bool found = is_validated ? validator_check(v, buffer_str(&text), &err)
+                                      : accepts(g, buffer_str(&text));
+            CHECK(found == fits, "%s: %s", schema.data, text.data);
 
+            validator_free(v);
             grammar_free(g);
             buffer_free(&schema);
             buffer_free(&text);
@@ -430,7 +456,7 @@ static uint64_t mask_seed;
 static void check_schema_masks(const Case *c) {
     if (json_get(c->row, "mode")) return;
     Error err;
-    Grammar *g = case_grammar(c, SCHEMA_CHECKED, &err);
+    Grammar *g = case_grammar(c, 0, &err);
     CHECK(g, "%.*s: %s", SHOWN(c->line), err.text);
     Buffer what = {0};
     buffer_put(&what, c->line);
@@ -544,7 +570,7 @@ static void many_readings(void) {
                       i ? "," : "", i, i);
     buffer_puts(&schema, "]}");
 
-    Grammar *g = schema_of(schema.data, SCHEMA_CHECKED);
+    Grammar *g = schema_of(schema.data, 0);
     for (size_t i = 0; g && i < sizeof texts / sizeof *texts; i++)
         CHECK(accepts(g, str_of(texts[i])), "%s is refused", texts[i]);
     CHECK(g && !accepts(g, str_of("{\"k\":1,\"e20\":1}")), "another name is accepted");
@@ -674,6 +700,7 @@ void test_constrain(void) {
     test_case("constrain_grammar_errors", grammar_errors);
     test_case("constrain_choices", choices);
     test_case("constrain_schemas", schemas);
+    test_case("constrain_failures", failures);
     test_case("constrain_format_lengths", format_lengths);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_wrong_values", wrong_values);
