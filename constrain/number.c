@@ -313,29 +313,31 @@ static void put_scientific(Buffer *out, const Decimal *d) {
     buffer_printf(out, "e%s%02d", exponent < 0 ? "-" : "\\+", abs(exponent));
 }
 
+// Appends an expression for the magnitude of a decimal without an exponent, after split_digits().
+static void put_plain(Buffer *out, const Decimal *d, bool all_spellings) {
+    const char *zeros = all_spellings ? "0*" : "";
+    const char *fraction = all_spellings ? "(\\.0+)?" : "";
+    if (d->part.len)
+        buffer_printf(out, "%s\\.%s%s", d->whole.data, d->part.data, zeros);
+    else
+        buffer_printf(out, "%s%s", d->whole.data, fraction);
+}
+
 bool number_put_pattern(Buffer *out, const Json *x, bool all_spellings) {
     Decimal d = decimal_of(x);
     bool ok = split_digits(&d);
     bool is_plain = has_plain_spelling(&d);
-    const char *zeros = all_spellings ? "0*" : "";
 
-    buffer_puts(out, out->len ? "|" : "");
+    if (out->len) buffer_puts(out, "|");
     buffer_puts(out, d.is_negative ? "-(" REGEX_NONE : "(" REGEX_NONE);
-
-    // Without an exponent.
-    if (!d.digits.len)
-        buffer_puts(out, all_spellings ? "|-?0(\\.0+)?" : "|0");
-    else if (ok && (all_spellings || is_plain) && d.part.len)
-        buffer_printf(out, "|%s\\.%s%s", d.whole.data, d.part.data, zeros);
-    else if (ok && (all_spellings || is_plain))
-        buffer_printf(out, "|%s%s", d.whole.data, all_spellings ? "(\\.0+)?" : "");
-
-    // With an exponent.
-    if (ok && d.digits.len && !is_plain) {
+    if (ok && (all_spellings || is_plain)) {
+        buffer_puts(out, d.digits.len || !all_spellings ? "|" : "|-?");
+        put_plain(out, &d, all_spellings);
+    }
+    if (ok && !is_plain) {
         buffer_puts(out, "|");
         put_scientific(out, &d);
     }
-
     buffer_puts(out, ")");
 
     decimal_free(&d);

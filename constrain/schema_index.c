@@ -19,46 +19,49 @@ static bool is_resource(const SchemaCompiler *c, const Json *schema) {
     return id && !is_hidden && id->string.len && id->string.data[0] != '#';
 }
 
+// What a value must be.
+typedef struct {
+    unsigned kinds; // bits of JsonKind; 0: any
+    const char *what;
+    KeywordValue items; // what the items or members must be
+} ValueRule;
+
+static const ValueRule value_rules[] = {
+    [VALUE_STRING] = {1 << JSON_STRING, "a string", VALUE_ANY},
+    [VALUE_BOOL] = {1 << JSON_BOOL, "true or false", VALUE_ANY},
+    [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number", VALUE_ANY},
+    [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number", VALUE_ANY},
+    [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number", VALUE_ANY},
+    [VALUE_LIST] = {1 << JSON_ARRAY, "a list", VALUE_ANY},
+    [VALUE_NAME] = {1 << JSON_STRING, "a list of names", VALUE_ANY},
+    [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+    [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+    [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
+    [VALUE_ITEMS] = {0, NULL, VALUE_SCHEMA},
+    [VALUE_SCHEMA_OR_NAMES] = {0, "a list of names", VALUE_NAME},
+    [VALUE_SCHEMA_MAP] = {1 << JSON_OBJECT, "an object of schemas", VALUE_SCHEMA},
+    [VALUE_NAMES_MAP] = {1 << JSON_OBJECT, "an object of lists of names", VALUE_NAMES},
+    [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
+                            VALUE_SCHEMA_OR_NAMES},
+};
+
 // Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
 static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
                         KeywordValue expected, const Json *resource) {
-    static const struct {
-        unsigned kinds; // bits of JsonKind; 0: any
-        const char *what;
-        KeywordValue items; // what the items or members must be
-    } rules[] = {
-        [VALUE_STRING] = {1 << JSON_STRING, "a string", VALUE_ANY},
-        [VALUE_BOOL] = {1 << JSON_BOOL, "true or false", VALUE_ANY},
-        [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number", VALUE_ANY},
-        [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number", VALUE_ANY},
-        [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number", VALUE_ANY},
-        [VALUE_LIST] = {1 << JSON_ARRAY, "a list", VALUE_ANY},
-        [VALUE_NAME] = {1 << JSON_STRING, "a list of names", VALUE_ANY},
-        [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
-        [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
-        [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
-        [VALUE_ITEMS] = {0, NULL, VALUE_SCHEMA},
-        [VALUE_SCHEMA_OR_NAMES] = {0, "a list of names", VALUE_NAME},
-        [VALUE_SCHEMA_MAP] = {1 << JSON_OBJECT, "an object of schemas", VALUE_SCHEMA},
-        [VALUE_NAMES_MAP] = {1 << JSON_OBJECT, "an object of lists of names", VALUE_NAMES},
-        [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
-                                VALUE_SCHEMA_OR_NAMES},
-    };
-
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
     if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
         return schema_index(c, value, resource);
 
-    bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
+    const ValueRule *rule = &value_rules[expected];
+    bool fits = !rule->kinds || rule->kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
     if (expected == VALUE_SCHEMAS) fits = fits && value->n_items;
     if (!fits)
         return schema_fail(c, u->schema, NULL, "\"%.*s\": expected %s", SHOWN(u->value->key),
-                           rules[expected].what);
+                           rule->what);
 
-    KeywordValue items = rules[expected].items;
-    for (const Json *v = items ? value->child : NULL; v; v = v->next)
-        if (!index_value(c, u, v, items, resource)) return false;
+    for (const Json *v = rule->items ? value->child : NULL; v; v = v->next)
+        if (!index_value(c, u, v, rule->items, resource)) return false;
     return true;
 }
 
