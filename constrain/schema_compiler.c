@@ -46,7 +46,7 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     if (c->quiet) return false;
     if (!schema) schema = c->target.place;
     buffer_puts(&text, "JSON Schema, #");
-    if (schema && !schema_put_pointer(&text, c->root, schema)) buffer_puts(&text, "/...");
+    if (schema) schema_put_pointer(&text, c->root, schema);
     buffer_printf(&text, "%s%s: ", keyword ? "/" : "", keyword ? keyword : "");
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);

@@ -112,7 +112,8 @@ struct SchemaCompiler {
 
     Grammar *grammar;
     Languages languages;
-    InternTable values; // the set of assertions of each value of the grammar
+    int never;          // the value without alternatives; the values of the schema follow it
+    InternTable values; // the set of assertions of each value from `never` on, which has none
     CompileTarget target;
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     int expand_depth, type_depth;                          // of schema_expand(), find_types()
@@ -174,11 +175,10 @@ struct SchemaKeyword {
     bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
 };
 
-// Begins a compilation with an empty grammar, and indexes the schema. c is zero-initialized and
-// keeps its address. Check c->failed.
-void schema_open(SchemaCompiler *c, const Json *schema, Error *err);
-// Frees everything except for the grammar, which is returned; NULL if the compilation has failed.
-Grammar *schema_close(SchemaCompiler *c);
+// Begins a compilation that adds to a grammar, and indexes the schema. c keeps its address. Check
+// c->failed.
+void schema_open(SchemaCompiler *c, Grammar *g, const Json *schema, Error *err);
+void schema_close(SchemaCompiler *c); // frees everything except for the grammar
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);

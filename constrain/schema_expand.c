@@ -59,7 +59,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     // Remove assertions that always hold.
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
-        if (!resolve(c, &a)) return 0;
+        if (!resolve(c, &a)) return c->never;
         if (a.kind <= ASSERT_NOT) {
             bool is_true = schema_is_trivial(c, a.json);
             bool is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
@@ -71,17 +71,17 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
         assertions[n_kept++].json = a.json;
     }
 
-    if (is_never) return 0;
+    if (is_never) return c->never;
 
     // Sort them, and remove duplicates.
     size_t n_distinct =
         list_unique(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
 
     // Equal sets share a value.
-    int value = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
-    if (value >= MAX_VALUES) return schema_too_complex(c, MAX_VALUES, "places");
-    if (is_new) grammar_add_value(c->grammar); // gets the same number
-    return value;
+    int place = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
+    if (place >= MAX_VALUES) schema_too_complex(c, MAX_VALUES, "places");
+    if (is_new) grammar_add_value(c->grammar);
+    return c->never + place;
 }
 
 // Conjunctions.
@@ -249,9 +249,9 @@ void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, co
 
 void schema_compile_value(SchemaCompiler *c, int value) {
     Conjunction f = conjunction_new();
-    size_t len = c->values.len[value];
+    size_t len = c->values.len[value - c->never];
     SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
-    memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
+    memcpy(assertions, intern_key(&c->values, value - c->never), len); // the key moves later
     c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0,
                                 len ? assertions->json : NULL};
 

@@ -71,8 +71,8 @@ struct Conjunction {
 
 enum { ANY_VALUE = -1 };
 
-// The number of the grammar's value for n assertions, which are reordered. 0: no value satisfies
-// them.
+// The number of the grammar's value for n assertions, which are reordered; c->never if no value
+// satisfies them.
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
 // Adds the alternatives of a value.
 void schema_compile_value(SchemaCompiler *c, int value);

@@ -5,24 +5,27 @@
 
 struct SchemaValidator {
     JsonDoc schema, text;
-    SchemaCompiler compiler; // its grammar has only the automata of patterns and formats
+    SchemaCompiler compiler;
+    Grammar *grammar; // only the automata of patterns and formats
 };
 
 SchemaValidator *validator_new(Str schema, Error *err) {
     SchemaValidator *v = xalloc(1, sizeof *v);
     Error why;
+    v->grammar = xalloc(1, sizeof *v->grammar);
     v->text.keeps_last = true;
     if (!json_parse(&v->schema, schema.data, schema.len, &why))
         error_set(err, EXIT_USAGE, "JSON Schema: %s", why.text);
     else
-        schema_open(&v->compiler, v->schema.root, err);
+        schema_open(&v->compiler, v->grammar, v->schema.root, err);
     if (v->schema.root && !v->compiler.failed) return v;
     validator_free(v);
     return NULL;
 }
 
 void validator_free(SchemaValidator *v) {
-    if (v->compiler.grammar) grammar_free(schema_close(&v->compiler));
+    schema_close(&v->compiler);
+    grammar_free(v->grammar);
     json_free(&v->schema);
     json_free(&v->text);
     free(v);

@@ -484,6 +484,82 @@ static void masks(void) {
     grammar_free(g);
 }
 
+// Calls of tools. Each schema is a document of its own, with its own references and draft. A tool
+// whose schema is invalid or fits no object has any object as its arguments.
+static void tool_calls(void) {
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"n\\\"\"}},"
+        "{\"function\":{\"name\":\"a\",\"parameters\":{\"properties\":{\"x\":{\"$ref\":\"#/$defs/"
+        "d\"}},"
+        "\"required\":[\"x\"],\"$defs\":{\"d\":{\"type\":\"null\"}},\"minlength\":1}}},"
+        "{\"function\":{\"name\":\"b\",\"parameters\":{\"type\":[\"object\",\"null\"],"
+        "\"properties\":{"
+        "\"x\":{\"$ref\":\"#/$defs/d\"},\"y\":{\"$ref\":\"#\"}},\"$defs\":{\"d\":{\"const\":1}}}}},"
+        "{\"function\":{\"name\":\"old\",\"parameters\":{\"properties\":{\"x\":{\"const\":1}},"
+        "\"$schema\":\"http://json-schema.org/draft-04/schema#\"}}},"
+        "{\"function\":{\"name\":\"bad\",\"parameters\":{\"properties\":{\"x\":{\"contains\":{}}}}}"
+        "},"
+        "{\"function\":{\"name\":\"none\",\"parameters\":{\"type\":\"string\"}}}]";
+    static const struct {
+        const char *text;
+        bool is_accepted;
+    } cases[] = {
+        {"{\"name\":\"n\\\"\",\"parameters\":{\"x\":[]}}", true},
+        {"{\"name\": \"a\", \"parameters\": {\"x\": null}}", true},
+        {"{\"name\":\"a\",\"parameters\":{\"x\":1}}", false},
+        {"{\"name\":\"a\",\"parameters\":{}}", false},
+        {"{\"name\":\"a\"}", false},
+        {"{\"parameters\":{\"x\":null},\"name\":\"a\"}", false},
+        {"{\"name\":\"b\",\"parameters\":{\"x\":1,\"y\":null}}", true},
+        {"{\"name\":\"b\",\"parameters\":{\"x\":null}}", false},
+        {"{\"name\":\"b\",\"parameters\":null}", false},
+        {"{\"name\":\"b\",\"parameters\":{\"z\":1}}", false},
+        {"{\"name\":\"old\",\"parameters\":{\"x\":2}}", true}, // draft 4 has no \"const\"
+        {"{\"name\":\"bad\",\"parameters\":{\"q\":{}}}", true},
+        {"{\"name\":\"bad\",\"parameters\":[]}", false},
+        {"{\"name\":\"none\",\"parameters\":{}}", true},
+        {"{\"name\":\"none\",\"parameters\":\"\"}", false},
+        {"{\"name\":\"c\",\"parameters\":{}}", false},
+    };
+    ConstraintNotes notes = {0};
+    Error err;
+    CallSpec spec = {.tools = str_of(tools), .key = "parameters"};
+
+    Grammar *g = grammar_calls(&spec, SCHEMA_CLOSED, &notes, &err);
+    CHECK(g, "%s", err.text);
+    for (size_t i = 0; g && i < sizeof cases / sizeof *cases; i++)
+        CHECK(accepts(g, str_of(cases[i].text)) == cases[i].is_accepted, "%s", cases[i].text);
+    for (int k = 0; g && k < 5; k++) check_random_text(g, "calls", &mask_seed);
+    grammar_free(g);
+
+    CHECK(notes.ignored.len &&
+              !strcmp(notes.ignored.data, "tool a: JSON Schema: ignored: #/minlength; "
+                                          "tool old: JSON Schema: ignored: #/properties/x/const"),
+          "%s", notes.ignored.data);
+    CHECK(notes.problems.len &&
+              test_matches(
+                  notes.problems.data,
+                  "tool bad: ... #/properties/x: \"contains\" ... tool none: ... #: no value fits"),
+          "%s", notes.problems.data);
+
+    // An array of calls of one tool.
+    spec = (CallSpec){str_of(tools), str_of("b"), "arguments", true};
+    g = grammar_calls(&spec, 0, &notes, &err);
+    CHECK(g && accepts(g, str_of("[{\"name\":\"b\",\"arguments\":{}},{\"name\":\"b\","
+                                 "\"arguments\":{\"z\":1}}]")),
+          "a list of calls is refused");
+    CHECK(g && !accepts(g, str_of("[]")), "an empty list is accepted");
+    CHECK(g && !accepts(g, str_of("[{\"name\":\"a\",\"arguments\":{\"x\":null}}]")), "tool a");
+    grammar_free(g);
+
+    spec.only = str_of("c");
+    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "tool c");
+    spec.tools = (Str){0};
+    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "no tools");
+    buffer_free(&notes.ignored);
+    buffer_free(&notes.problems);
+}
+
 // Appends up to 4 alternatives of up to 4 items: characters and rules of random_masks().
 static void put_random_rule(Buffer *out, uint64_t *seed) {
     static const char *const items[] = {"\"a\" ", "\"b\" ", "[a-c\\u00e9] ", "r ", "s ", "\"\" "};
@@ -680,9 +756,13 @@ static void many_constraints(void) {
             text[i % 14] = 'b';
             text[i % 14 + 1] = 0;
 
-            CompiledConstraint *c;
-            ConstraintSpec spec = {.regex = str_of(pattern)};
-            if (!constraint_compile(cache, &spec, &c, NULL, &err)) die_error(&err);
+            CompiledConstraint *c, *again;
+            ConstraintSpec spec = {.kind = CONSTRAINT_REGEX, .text = str_of(pattern)};
+            if (!constraint_compile(cache, &spec, &c, &err) ||
+                !constraint_compile(cache, &spec, &again, &err))
+                die_error(&err);
+            CHECK(c == again, "%s is compiled twice", pattern);
+            constraint_release(again);
             Matcher *good = constraint_begin(c), *bad = constraint_begin(c);
             bool fits = matcher_accept(good, str_of(text)) == strlen(text) && matcher_is_end(good);
             CHECK(fits == (i < 14), "%s: %s", pattern, text);
@@ -705,6 +785,7 @@ void test_constrain(void) {
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_wrong_values", wrong_values);
     test_case("constrain_unknown_keywords", unknown_keywords);
+    test_case("constrain_tool_calls", tool_calls);
     test_case("constrain_masks", masks);
     test_case("constrain_random_masks", random_masks);
     test_case("constrain_many_readings", many_readings);

@@ -580,6 +580,7 @@ def incomplete_texts(cli):
 @test
 def incomplete_answers(cli):
     """In batch as well: each record says so, in both forms, and failed records have precedence; --resume counts again."""
+    cli.model = None
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["abc"],
             "properties": {"abc": {"type": "string", "minLength": 50}}, "additionalProperties": False}}}
     messages, forms = [{"role": "user", "content": "x"}], {

@@ -138,13 +138,17 @@ typedef struct {
 } TextChecker;
 
 static void checker_open(TextChecker *c, const Options *o, const Settings *s, const Tokenizer *t) {
+    const ConstraintSpec *spec = &s->constraint;
     Error err;
     *c = (TextChecker){.tokenizer = t, .has_special = o->prompt.has_special};
-    if (!constraint_open(constraint_cache_new(t), o, s, &(ConstraintSpec){0}, &c->constraint, &err))
-        die_error(&err);
-    if (s->constraint.json_schema)
-        c->validator = validator_new(str_of(s->constraint.json_schema), &err);
-    if (s->constraint.json_schema && !c->validator) die_error(&err);
+    if (!constraint_open(constraint_cache_new(t), s, spec, &c->constraint, &err)) die_error(&err);
+
+    const Buffer *ignored = &constraint_notes(c->constraint)->ignored;
+    if (ignored->len) note(o, "%s", ignored->data);
+
+    if (spec->kind != CONSTRAINT_SCHEMA_TEXT) return;
+    c->validator = validator_new(spec->text, &err);
+    if (!c->validator) die_error(&err);
 }
 
 // Prints the verdicts about a text: {"valid", "error", "accepted", "n_tokens", "at"}, the first two
