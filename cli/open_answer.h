@@ -1,4 +1,4 @@
-// The answer that options and requests ask for: answer_open() combines its reasoning, its
+// The answer that settings and requests ask for: answer_open() combines its reasoning, its
 // constraint and the calls of its tools.
 #pragma once
 
@@ -6,19 +6,25 @@
 #include "cli/open_model.h"
 #include "generate/answer.h"
 
-// Compiles the constraint of `own` or, if it has no source, that of the settings. *out is NULL
-// without any. Prints what a JSON Schema has that is ignored: unknown keywords and formats. False
-// with err (exit 2) if it is invalid.
-bool constraint_open(ConstraintCache *cache, const Options *o, const Settings *s,
-                     const ConstraintSpec *own, CompiledConstraint **out, Error *err);
+// Compiles the constraint of `own` or, if its kind is NONE, that of the settings. *out is NULL
+// without any. False with err (exit 2) if it is invalid.
+bool constraint_open(ConstraintCache *cache, const Settings *s, const ConstraintSpec *own,
+                     CompiledConstraint **out, Error *err);
 
-// Sets the constraint of a request: the reasoning of the settings, and the constraint of `own` or
-// of the settings (constraint_open) or, if the offer is forced, a call. Without a constraint, the
-// calls of the offered tools are constrained in the form of the template, or excluded.
-// has_reasoning: the template knows <think>. *out is NULL if any answer is allowed.
+// What an answer depends on, besides its request.
+typedef struct {
+    const Settings *settings;
+    ConstraintSpec constraint; // of the request; kind NONE: that of the settings
+    ToolOffer offer;
+    bool has_reasoning; // the template knows <think>
+    Buffer *notes;      // receives what is not enforced; may be NULL
+} AnswerInput;
+
+// Sets the constraint of a request: a call if the offer is forced, or else the constraint of the
+// input. Without a constraint, the calls of the offered tools are constrained in the form of the
+// template, or excluded. *out is NULL if any answer is allowed.
 //
-// Prints notes: where the constraint begins, calls or arguments that are not enforced. The latter
-// are also appended to `notes` (may be NULL). False with err as constraint_open().
-bool answer_open(const Pipeline *p, const Settings *s, const ConstraintSpec *own,
-                 bool has_reasoning, const ToolOffer *offer, Request *r, AnswerState **out,
-                 Buffer *notes, Error *err);
+// Prints notes: where the constraint begins, what a JSON Schema has that is ignored, calls or
+// arguments that are not enforced. False with err as constraint_open().
+bool answer_open(const Pipeline *p, const AnswerInput *in, Request *r, AnswerState **out,
+                 Error *err);

@@ -58,6 +58,7 @@ void pipeline_open(Pipeline *p, const Options *o) {
     p->system = system_prompt_read(o, &p->tpl);
     p->tools = tools_read(o, &p->tpl);
     p->constraints = constraint_cache_new(p->tokenizer);
+    p->noted = xalloc(1, sizeof *p->noted);
     p->settings = settings_resolve(o, &p->model, p->tokenizer);
     if (o->prompt.has_special && !o->prompt.is_raw && !p->tpl.is_none)
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");

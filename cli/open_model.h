@@ -8,9 +8,10 @@
 #include "chat/template.h"
 #include "constrain/constraint.h"
 #include "tokenizer.h"
+#include "base/intern.h"
 
-// Immutable once open, except for the constraint cache, the seed that batch takes over, and the
-// context size that chat chooses.
+// Immutable once open, except for the constraint cache, the notes, the seed that batch takes over,
+// and the context size that chat chooses.
 typedef struct {
     const Options *options;
     Settings settings; // of the command line; a request may have others
@@ -21,6 +22,7 @@ typedef struct {
     Str system; // system prompt; data NULL: none
     Str tools;  // JSON array; data NULL: none
     ConstraintCache *constraints;
+    InternTable *noted; // texts of the notes that are printed once
 } Pipeline;
 
 void pipeline_open(Pipeline *p, const Options *o);

@@ -1,5 +1,5 @@
 // See resolve.h.
-// Order: files, template variables, defaults of the model, biases, settings_resolve().
+// Order: files, template variables, constraint, defaults of the model, biases, settings_resolve().
 #include "cli/resolve.h"
 #include "base/files.h"
 #include "cli/output.h"
@@ -47,6 +47,32 @@ static void use_variables(Settings *s, const char *text) {
     if (!json_parse(&doc, text, strlen(text), &err) || !settings_set_variables(s, doc.root, &err))
         die(EXIT_USAGE, "--chat-template-kwargs: %s", err.text);
     json_free(&doc);
+}
+
+// --json-schema, --grammar, --regex or --choices.
+static void use_constraint(ConstraintSpec *spec, const TextArgs *args) {
+    static JsonDoc choices;
+    const struct {
+        ConstraintKind kind;
+        const char *text;
+    } sources[] = {{CONSTRAINT_SCHEMA_TEXT, text_resolve(args->json_schema)},
+                   {CONSTRAINT_GRAMMAR, text_resolve(args->grammar)},
+                   {CONSTRAINT_REGEX, args->regex},
+                   {CONSTRAINT_CHOICES, args->choices}};
+    Error err;
+
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        if (!sources[i].text) continue;
+        if (spec->kind)
+            die(EXIT_USAGE, "more than one constraint; use one of a JSON Schema, a grammar, a "
+                            "regular expression and choices");
+        spec->kind = sources[i].kind;
+        spec->text = str_of(sources[i].text);
+    }
+
+    if (spec->kind != CONSTRAINT_CHOICES) return;
+    spec->choices.at = json_list(&choices, args->choices, &spec->choices.n, &err);
+    if (!spec->choices.at) die(err.code, "--choices: %s", err.text);
 }
 
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
@@ -112,10 +138,7 @@ Settings settings_resolve(const Options *o, const Model *m, const Tokenizer *t) 
     Error err;
 
     use_variables(&s, o->text.template_kwargs);
-    s.constraint.json_schema = text_resolve(o->text.json_schema);
-    s.constraint.grammar = text_resolve(o->text.grammar);
-    s.constraint.regex = o->text.regex;
-    s.constraint.choices = o->text.choices;
+    use_constraint(&s.constraint, &o->text);
     if (!m) return s;
 
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)

@@ -6,17 +6,12 @@
 #pragma once
 
 #include "chat/template.h"
+#include "constrain/constraint_spec.h"
 #include "generate/sample.h"
 
 #include <limits.h>
 
 enum { BUDGET_AUTO = -2 }; // reasoning_budget: leaves a quarter of n_predict for the answer
-
-// At most one of the texts is set. They belong to the process.
-typedef struct {
-    const char *json_schema, *grammar, *regex, *choices;
-    bool any_order, extra_properties;
-} ConstraintSettings;
 
 typedef struct {
     int n_predict;  // INT_MIN: not given, -1: until the context is full
@@ -34,7 +29,7 @@ typedef struct {
     int reasoning_budget;          // tokens; INT_MIN: not given, -1: no limit, BUDGET_AUTO
     const char *reasoning_message; // fed before </think> when the budget ends the reasoning
     Str variables;                 // of the template, a JSON object; data NULL: none
-    ConstraintSettings constraint;
+    ConstraintSpec constraint;     // its source belongs to the process
 } Settings;
 
 // A copy with lists of its own, for settings_free().

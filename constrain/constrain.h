@@ -1,10 +1,10 @@
-// Compilers of constraints. Each compiles a JSON Schema, a GBNF grammar, a regular expression or a
-// list of choices to a Grammar, from which a matcher computes token masks (mask.h).
+// Compilers of constraints. Each compiles a JSON Schema, a GBNF grammar, a regular expression, a
+// list of choices or a set of tools to a Grammar, from which a matcher computes token masks
+// (mask.h).
 #pragma once
 
+#include "constrain/constraint_spec.h"
 #include "constrain/grammar.h"
-#include "constrain/mask.h"
-#include "base/json.h"
 
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 
@@ -14,14 +14,15 @@
 // keywords and formats are appended to `unknown` (may be NULL).
 enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
-    // Accepts texts that are valid but never generated: every escape in a string, -0, 1.0 as an
-    // integer, and every plain spelling of a listed number.
-    SCHEMA_CHECKED = 2,
     // An object whose schema has "properties" has only properties that the schema describes, see
     // is_closed() in schema_object.c.
-    SCHEMA_CLOSED = 4
+    SCHEMA_CLOSED = 2,
+    SCHEMA_OBJECT = 4 // the text is an object
 };
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
+// Adds the texts of a schema to a grammar, whose is_ordered is that of all schemas. Returns their
+// value, or NONE with err.
+int grammar_add_schema(Grammar *g, const Json *schema, unsigned modes, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);
 // The texts of the rule `root` of a GBNF grammar. Errors name line, column and rule.
 Grammar *grammar_gbnf(Str text, Error *err);
@@ -29,3 +30,6 @@ Grammar *grammar_gbnf(Str text, Error *err);
 Grammar *grammar_regex(Str pattern, Error *err);
 // Exactly the n texts of a list.
 Grammar *grammar_choices(const Str *choices, int n, Error *err);
+// Calls of tools. The name comes before the arguments, in any mode. A tool whose schema cannot be
+// compiled has any JSON object as its arguments, and a problem names it.
+Grammar *grammar_calls(const CallSpec *spec, unsigned modes, ConstraintNotes *notes, Error *err);

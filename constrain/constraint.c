@@ -1,7 +1,6 @@
 // See constraint.h.
 #include "constrain/constraint.h"
 #include "constrain/constrain.h"
-#include "constrain/number.h"
 #include "base/clock.h"
 
 struct CompiledConstraint {
@@ -9,6 +8,7 @@ struct CompiledConstraint {
     Grammar *grammar;
     Matcher *tables; // holds the tables that all matchers of the grammar share
     size_t n_bytes;  // of key and grammar
+    ConstraintNotes notes;
     double compile_sec;
     int n_users;              // references to this constraint
     CompiledConstraint *next; // next in the order of requests, the most recent one first
@@ -41,27 +41,54 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the cache key of a constraint: its modes, the lengths of its lists and texts, and its
-// sources.
+// Appends the cache key of a constraint: its kind, its modes, and its source. Specs with equal keys
+// have equal sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
-    buffer_printf(key, "%d%d%d %zu %zu %zu %d ", s->is_ordered, s->is_checked, s->is_closed,
-                  s->schema_text.len, s->grammar.len, s->regex.len, s->n_choices);
+    buffer_printf(key, "%d%d%d ", (int)s->kind, s->any_order, s->extra_properties);
 
-    if (s->schema) json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
-    buffer_put(key, s->schema_text);
-    buffer_put(key, s->grammar);
-    buffer_put(key, s->regex);
-    for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
+    switch (s->kind) {
+    case CONSTRAINT_NONE: break;
+    case CONSTRAINT_SCHEMA:
+        json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
+        break;
+    case CONSTRAINT_SCHEMA_TEXT:
+    case CONSTRAINT_GRAMMAR:
+    case CONSTRAINT_REGEX: buffer_put(key, s->text); break;
+    case CONSTRAINT_CHOICES:
+        for (int i = 0; i < s->choices.n; i++) json_quote(key, s->choices.at[i]);
+        break;
+    case CONSTRAINT_CALLS:
+        buffer_printf(key, "%d %s ", s->calls.is_list, s->calls.key);
+        if (s->calls.only.data) json_quote(key, s->calls.only);
+        buffer_put(key, s->calls.tools);
+        break;
+    }
 }
 
-static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
-    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0) | (s->is_checked ? SCHEMA_CHECKED : 0) |
-                     (s->is_closed ? SCHEMA_CLOSED : 0);
-    if (s->schema) return grammar_schema(s->schema, modes, unknown, err);
-    if (s->schema_text.data) return grammar_schema_text(s->schema_text, modes, unknown, err);
-    if (s->grammar.data) return grammar_gbnf(s->grammar, err);
-    return s->regex.data ? grammar_regex(s->regex, err)
-                         : grammar_choices(s->choices, s->n_choices, err);
+static Grammar *compile(const ConstraintSpec *s, ConstraintNotes *notes, Error *err) {
+    unsigned modes =
+        (s->any_order ? 0u : SCHEMA_ORDERED) | (s->extra_properties ? 0u : SCHEMA_CLOSED);
+    Buffer unknown = {0};
+    Grammar *g = NULL;
+
+    switch (s->kind) {
+    case CONSTRAINT_NONE: break;
+    case CONSTRAINT_SCHEMA: g = grammar_schema(s->schema, modes, &unknown, err); break;
+    case CONSTRAINT_SCHEMA_TEXT: g = grammar_schema_text(s->text, modes, &unknown, err); break;
+    case CONSTRAINT_GRAMMAR: g = grammar_gbnf(s->text, err); break;
+    case CONSTRAINT_REGEX: g = grammar_regex(s->text, err); break;
+    case CONSTRAINT_CHOICES: g = grammar_choices(s->choices.at, s->choices.n, err); break;
+    case CONSTRAINT_CALLS: g = grammar_calls(&s->calls, modes, notes, err); break;
+    }
+
+    if (unknown.len) buffer_printf(&notes->ignored, "JSON Schema: ignored: %s", unknown.data);
+    buffer_free(&unknown);
+    return g;
+}
+
+static void notes_free(ConstraintNotes *notes) {
+    buffer_free(&notes->ignored);
+    buffer_free(&notes->problems);
 }
 
 // While the cache is above its limits, frees the least recently requested constraint without users.
@@ -84,6 +111,7 @@ static bool keep_within_limits(ConstraintCache *cache) {
             matcher_free(old->tables);
             grammar_free(old->grammar);
             buffer_free(&old->key);
+            notes_free(&old->notes);
             free(old);
             continue;
         }
@@ -100,7 +128,8 @@ static bool keep_within_limits(ConstraintCache *cache) {
 // Finds or compiles the constraint of a spec and makes it the newest of the cache. Returns NULL and
 // sets err if it cannot be compiled.
 static CompiledConstraint *find_compiled(ConstraintCache *cache, const ConstraintSpec *s,
-                                         Buffer *unknown, Error *err) {
+                                         Error *err) {
+    ConstraintNotes notes = {0};
     Buffer key = {0};
     put_key(&key, s);
 
@@ -113,9 +142,10 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         buffer_free(&key);
     } else {
         double start = now_sec();
-        Grammar *grammar = compile(s, unknown, err);
+        Grammar *grammar = compile(s, &notes, err);
         if (!grammar) {
             buffer_free(&key);
+            notes_free(&notes);
             return NULL;
         }
 
@@ -123,6 +153,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         *found = (CompiledConstraint){.key = key,
                                       .grammar = grammar,
                                       .n_bytes = key.len + grammar_bytes(grammar),
+                                      .notes = notes,
                                       .compile_sec = now_sec() - start};
         found->tables = matcher_new(grammar, find_tokens(cache), NULL);
     }
@@ -133,16 +164,11 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
 }
 
 bool constraint_compile(ConstraintCache *cache, const ConstraintSpec *spec,
-                        CompiledConstraint **out, Buffer *unknown, Error *err) {
-    int n = constraint_n_sources(spec);
+                        CompiledConstraint **out, Error *err) {
     *out = NULL;
-    if (n > 1)
-        return error_set(err, EXIT_USAGE,
-                         "more than one constraint; use one of a JSON Schema, a grammar, a regular "
-                         "expression and choices");
-    if (n == 0) return true;
+    if (spec->kind == CONSTRAINT_NONE) return true;
 
-    CompiledConstraint *found = find_compiled(cache, spec, unknown, err);
+    CompiledConstraint *found = find_compiled(cache, spec, err);
     if (!found) return false;
 
     // Check the limits after the constraint has its new user.
@@ -171,4 +197,4 @@ Matcher *constraint_begin(const CompiledConstraint *c) {
 
 double constraint_compile_sec(const CompiledConstraint *c) { return c->compile_sec; }
 
-void constraint_spell_out(Buffer *out, Str text, size_t *at) { number_spell_out(out, text, at); }
+const ConstraintNotes *constraint_notes(const CompiledConstraint *c) { return &c->notes; }

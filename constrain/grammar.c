@@ -1,12 +1,22 @@
 // See grammar.h.
-// Order: building, tries, then grammar_finish(): possible values, object names.
+// Order: building, tries, objects and linking, then grammar_finish(): possible values, object
+// names.
 #include "constrain/grammar.h"
+
+GrammarMark grammar_mark(const Grammar *g) {
+    return (GrammarMark){g->n_defs, g->n_values, g->n_tries};
+}
+
+void grammar_truncate(Grammar *g, GrammarMark to) {
+    for (; g->n_defs > to.n_defs; g->n_defs--)
+        if (g->defs[g->n_defs - 1].kind == DEF_TEXT) dfa_free(&g->defs[g->n_defs - 1].dfa);
+    for (; g->n_values > to.n_values; g->n_values--) free(g->values[g->n_values - 1].alts);
+    g->n_tries = to.n_tries;
+}
 
 void grammar_free(Grammar *g) {
     if (!g) return;
-    for (int i = 0; i < g->n_defs; i++)
-        if (g->defs[i].kind == DEF_TEXT) dfa_free(&g->defs[i].dfa);
-    for (int i = 0; i < g->n_values; i++) free(g->values[i].alts);
+    grammar_truncate(g, (GrammarMark){0});
     free(g->defs);
     free(g->values);
     free(g->tries);
@@ -106,6 +116,27 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
     return i < end && g->tries[i].code == code ? i : NONE;
 }
 
+// Objects.
+
+int grammar_add_object(Grammar *g, ObjectDef o, const PropertyDef *properties, int n) {
+    Str *names = xalloc((size_t)n + 1, sizeof *names);
+    o.n_names = n;
+    o.properties = arena_alloc(&g->arena, (size_t)n, sizeof *o.properties);
+
+    for (int i = 0; i < n; i++) {
+        PropertyDef *p = &o.properties[i];
+        *p = properties[i];
+        p->name.data =
+            memcpy(arena_alloc(&g->arena, 1, p->name.len + 1), p->name.data, p->name.len);
+        names[i] = p->name;
+        o.n_required += p->is_required;
+    }
+
+    o.trie = n ? trie_add(g, names, n) : NONE;
+    free(names);
+    return grammar_add(g, (Def){DEF_OBJECT, .object = o});
+}
+
 // Finishing.
 //
 // A value is possible (some text matches) if one of its alternatives is possible. An object or
@@ -155,31 +186,36 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
                      o->min);
 }
 
-bool grammar_finish(Grammar *g, Budget *budget) {
-    // Find the possible values.
+// Removes impossible alternatives.
+static void finish_value(const Grammar *g, ValueDef *v) {
+    int n = 0;
+    for (int k = 0; k < v->n_alts; k++)
+        if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
+    v->n_alts = n;
+}
+
+// Sets ValueDef.is_possible of all values from `first` on.
+static bool find_possible(Grammar *g, int first, Budget *budget) {
     for (bool changed = true; changed;) {
         changed = false;
-        if (!budget_spend(budget, 5L * g->n_values + 20))
+        if (!budget_spend(budget, 5L * (g->n_values - first) + 20))
             return error_set(budget->err, EXIT_USAGE, "too complex");
-        for (int i = g->n_values; i-- > 0;)
+        for (int i = g->n_values; i-- > first;)
             for (int k = 0; k < g->values[i].n_alts && !g->values[i].is_possible; k++)
                 if (alt_is_possible(g, g->values[i].alts[k]))
                     g->values[i].is_possible = changed = true;
     }
+    return true;
+}
 
-    if (!g->values[g->root].is_possible) return true; // the caller asks for the reason
+bool grammar_finish(Grammar *g, GrammarMark from, int root, Budget *budget) {
+    if (!find_possible(g, from.n_values, budget)) return false;
+    if (!g->values[root].is_possible) return true; // the caller asks for the reason
 
-    // Remove impossible alternatives.
-    for (int i = 0; i < g->n_values; i++) {
-        ValueDef *v = &g->values[i];
-        int n = 0;
-        for (int k = 0; k < v->n_alts; k++)
-            if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
-        v->n_alts = n;
-    }
+    for (int i = from.n_values; i < g->n_values; i++) finish_value(g, &g->values[i]);
 
     // Remove impossible names, and end arrays before an impossible item.
-    for (int i = 0; i < g->n_defs; i++) {
+    for (int i = from.n_defs; i < g->n_defs; i++) {
         Def *def = &g->defs[i];
         if (def->kind == DEF_OBJECT && !finish_object(g, &def->object, budget)) return false;
         if (def->kind != DEF_ARRAY) continue;

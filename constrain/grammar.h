@@ -92,12 +92,18 @@ typedef struct Grammar {
     int n_defs, n_values, n_tries;
     int root;        // value of the whole text
     bool is_ordered; // properties come in the schema's order
-    bool is_checked; // strings may have all escapes of JSON
     Arena arena;     // lists of the definitions
 } Grammar;
 
+// The size of a grammar at some time.
+typedef struct {
+    int n_defs, n_values, n_tries;
+} GrammarMark;
+
 void grammar_free(Grammar *g);
-size_t grammar_bytes(const Grammar *g); // approximate memory use
+GrammarMark grammar_mark(const Grammar *g);
+void grammar_truncate(Grammar *g, GrammarMark to); // removes what has been added since
+size_t grammar_bytes(const Grammar *g);            // approximate memory use
 // Adds a definition and returns its index. Takes ownership of a DFA. All other lists of the
 // definition must be allocated in the arena.
 int grammar_add(Grammar *g, Def def);
@@ -105,6 +111,9 @@ int grammar_add_dfa(Grammar *g, Dfa d);
 int grammar_add_value(Grammar *g);
 // Adds an alternative to a value, unless the value already has it.
 void grammar_add_alt(Grammar *g, int value, int def);
+// Adds an object with n listed properties, which are sorted by name. Sets the fields of `o` that
+// describe them.
+int grammar_add_object(Grammar *g, ObjectDef o, const PropertyDef *properties, int n);
 // A grammar for the texts of one DFA. Takes ownership of the DFA.
 Grammar *grammar_of_dfa(Dfa d);
 
@@ -115,7 +124,8 @@ int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 // The child of a node, or NONE.
 int trie_child(const Grammar *g, int node, uint32_t code);
 
-// Completes a grammar after all definitions have been added. Removes alternatives that no text
-// matches, so that the machine never enters a dead end; none if the root is impossible. False with
-// err if the budget is exceeded or the machine does not support an object.
-bool grammar_finish(Grammar *g, Budget *budget);
+// Completes what has been added since `from`, to which nothing before refers yet. Removes
+// alternatives that no text matches, so that the machine never enters a dead end; none if the value
+// `root` is impossible. False with err if the budget is exceeded or the machine does not support an
+// object.
+bool grammar_finish(Grammar *g, GrammarMark from, int root, Budget *budget);

@@ -51,12 +51,11 @@ uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
 
 // hex_codes: characters that may be written as \uXXXX. These are characters without a shorter form,
 // so that printable ASCII text can be written in only one way. escaped_codes: characters that may
-// be written with any escape. The second rows are for all_escapes; their other ranges are {0, 0}.
+// be written with any escape.
 enum { N_ESCAPED = 4 };
-static const CodeRange hex_codes[][N_ESCAPED] = {{{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}},
-                                                 {{0, CODE_MAX}}},
-                       escaped_codes[][N_ESCAPED] = {
-                           {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}}, {{0, CODE_MAX}}};
+static const CodeRange hex_codes[N_ESCAPED] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}};
+static const CodeRange escaped_codes[N_ESCAPED] = {
+    {0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
 
 // Stores the parts of [lo, hi] that are in a list. Returns their number.
 static int clip(uint32_t lo, uint32_t hi, const CodeRange *list, CodeRange *out) {
@@ -68,16 +67,14 @@ static int clip(uint32_t lo, uint32_t hi, const CodeRange *list, CodeRange *out)
     return n;
 }
 
-static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, bool all_escapes,
-                         uint32_t *code) {
+static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, uint32_t *code) {
     CodeRange unused[N_ESCAPED];
     uint32_t more = bits << 4 | digit;
     switch (p) {
     case P_HEX_3:
         if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // low without high surrogate
         if (more >= 0xd800 && more < 0xdc00) return make_partial(P_HIGH, more & 0x3ff);
-        return clip(more, more, hex_codes[all_escapes], unused) ? complete(more, code)
-                                                                : CHAR_INVALID;
+        return clip(more, more, hex_codes, unused) ? complete(more, code) : CHAR_INVALID;
     case P_LOW_0: return digit == 13 ? make_partial(P_LOW_1, bits) : CHAR_INVALID; // DC00 to DFFF
     case P_LOW_1:
         return digit >= 12 ? make_partial(P_LOW_2, bits << 2 | (digit & 3)) : CHAR_INVALID;
@@ -86,8 +83,8 @@ static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, bool all_esca
     }
 }
 
-uint32_t char_step_json(uint32_t partial, int b, bool all_escapes, uint32_t *code) {
-    static const char names[] = "\"\\bfnrt/", meanings[] = "\"\\\b\f\n\r\t/";
+uint32_t char_step_json(uint32_t partial, int b, uint32_t *code) {
+    static const char names[] = "\"\\bfnrt", meanings[] = "\"\\\b\f\n\r\t";
     Partial p = (Partial)(partial >> 24);
     uint32_t bits = partial & 0xffffff;
 
@@ -96,7 +93,7 @@ uint32_t char_step_json(uint32_t partial, int b, bool all_escapes, uint32_t *cod
     if (p < P_ESCAPE) return char_step_utf8(partial, b, code);
 
     if (p == P_ESCAPE) {
-        const char *name = b && (b != '/' || all_escapes) ? strchr(names, b) : NULL;
+        const char *name = b ? strchr(names, b) : NULL;
         if (b == 'u') return make_partial(P_HEX_0, 0);
         return name ? complete((unsigned char)meanings[name - names], code) : CHAR_INVALID;
     }
@@ -105,14 +102,13 @@ uint32_t char_step_json(uint32_t partial, int b, bool all_escapes, uint32_t *cod
     if (p == P_HIGH_BACKSLASH) return b == 'u' ? make_partial(P_LOW_0, bits) : CHAR_INVALID;
 
     int digit = hex_digit(b);
-    return digit < 0 ? CHAR_INVALID : step_hex(p, bits, (uint32_t)digit, all_escapes, code);
+    return digit < 0 ? CHAR_INVALID : step_hex(p, bits, (uint32_t)digit, code);
 }
 
-int char_ranges(uint32_t partial, bool all_escapes, CodeRange out[CHAR_MAX_RANGES]) {
+int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     Partial p = (Partial)(partial >> 24);
-    const CodeRange *hex = hex_codes[all_escapes];
     if (p == P_ESCAPE || p == P_HEX_0)
-        return clip(0, CODE_MAX, p == P_ESCAPE ? escaped_codes[all_escapes] : hex, out);
+        return clip(0, CODE_MAX, p == P_ESCAPE ? escaped_codes : hex_codes, out);
 
     static const unsigned char bits_missing[] = {
         [P_UTF8_1] = 6, [P_UTF8_2] = 12, [P_UTF8_3] = 18, [P_HEX_1] = 12,
@@ -140,7 +136,7 @@ int char_ranges(uint32_t partial, bool all_escapes, CodeRange out[CHAR_MAX_RANGE
     // The digits after \u can begin a character of hex_codes, or the high surrogate of a pair.
     int n = 0;
     if (lo < 0xd800 || lo > 0xdfff)
-        n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex, out);
+        n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);
 
     uint32_t high_lo = lo > 0xd800 ? lo : 0xd800;
     uint32_t high_hi = hi < 0xdbff ? hi : 0xdbff;

@@ -12,11 +12,11 @@ enum { CHAR_COMPLETE = 0, CHAR_INVALID = 0xff };
 
 // The partial character after one more byte. CHAR_COMPLETE: the character is complete, *code is
 // set. CHAR_INVALID: no character begins with these bytes. char_step_json() reads the inside of a
-// JSON string; the caller handles the closing quote. all_escapes: a character may be written with
-// every escape of JSON; otherwise only those without a shorter spelling are escaped.
+// JSON string; the caller handles the closing quote. An escape is read only for characters without
+// a shorter spelling.
 uint32_t char_step_utf8(uint32_t partial, int byte, uint32_t *code);
-uint32_t char_step_json(uint32_t partial, int byte, bool all_escapes, uint32_t *code);
+uint32_t char_step_json(uint32_t partial, int byte, uint32_t *code);
 
 // The code points that a partial character can become. Returns the number of ranges.
 enum { CHAR_MAX_RANGES = 5 };
-int char_ranges(uint32_t partial, bool all_escapes, CodeRange out[CHAR_MAX_RANGES]);
+int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]);

@@ -131,10 +131,9 @@ static bool has_step(const Machine *m, const State *s, CodeRange r) {
 // the state, provided that some completion can come next.
 static bool read_char(Machine *m, State *s, int b, uint32_t *code) {
     CodeRange r[CHAR_MAX_RANGES];
-    bool is_checked = m->grammar->is_checked;
     s->partial = s->kind == IN_TEXT ? char_step_utf8(s->partial, b, code)
-                                    : char_step_json(s->partial, b, is_checked, code);
-    int n = s->partial && s->partial != CHAR_INVALID ? char_ranges(s->partial, is_checked, r) : 0;
+                                    : char_step_json(s->partial, b, code);
+    int n = s->partial && s->partial != CHAR_INVALID ? char_ranges(s->partial, r) : 0;
     while (n > 0 && !has_step(m, s, r[n - 1])) n--;
     if (n > 0) put(m, *s);
     return !s->partial;

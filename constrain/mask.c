@@ -278,18 +278,19 @@ static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
         if (nodes[k].token != NONE) clear_bit(out, nodes[k].token);
 }
 
-// Changes the mask of the configuration `other` into the mask of `config`, for the tokens in the
-// trie nodes [begin, end). Both configurations are walked together; where the two reach the same
-// configuration, their masks agree. If `other` is DEAD, whose mask is empty, this sets the bits of
-// all tokens that the machine can read from `config`. The walk uses the levels of s->path from
-// `base` on. Returns the number of `config`, which a flush may have changed.
+// Changes the mask of the configuration start.other into the mask of start.config, for the tokens
+// in the trie nodes [begin, start.end). Both configurations are walked together; where the two
+// reach the same configuration, their masks agree. If start.other is DEAD, whose mask is empty,
+// this sets the bits of all tokens that the machine can read from start.config. The walk uses the
+// levels of s->path from `base` on. Returns the number of start.config, which a flush may have
+// changed.
 static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
-                     uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
+                     WalkLevel start, uint64_t *out) {
     WalkLevel *level = &s->path[base];
-    *level = (WalkLevel){config, other, end};
+    *level = start;
 
     uint32_t i = begin;
-    while (i < end && s->budget.left > 0) {
+    while (i < start.end && s->budget.left > 0) {
         const ByteNode *node = &nodes[i];
         while (i >= level->end) level--;
 
@@ -350,7 +351,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
         clear_subtree(t->nodes, i, out);
         if (next != DEAD) {
             if (node->token != NONE) set_bit(out, node->token);
-            walk(s, depth + 1, t->nodes, i + 1, end, next, DEAD, out);
+            walk(s, depth + 1, t->nodes, i + 1, (WalkLevel){next, DEAD, end}, out);
         }
         i = end;
     }
@@ -369,7 +370,7 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
 
     for (uint32_t i = 0; i < v->tails.n; i += nodes[i].size)
         if (!only_quotes || nodes[i].byte == '"')
-            config = walk(s, 0, nodes, i, i + nodes[i].size, config, DEAD, fits);
+            config = walk(s, 0, nodes, i, (WalkLevel){config, DEAD, i + nodes[i].size}, fits);
 
     for (int t = 0; t < v->n_tails; t++) {
         if (!get_bit(fits, t)) continue;
@@ -448,7 +449,7 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
         loop = mask_loop(s, loop, others, out);
     else
         memset(out, 0, v->n_words * sizeof *out);
-    walk(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
+    walk(s, 0, t->nodes, 0, (WalkLevel){s->pinned, loop, t->n}, out);
 }
 
 // Matchers.
@@ -539,7 +540,8 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
         if (nodes[i].byte != ' ') continue;
         clear_subtree(nodes, i, m->own_mask);
-        walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
+        walk(m->tables, 0, nodes, i + 1, (WalkLevel){m->config, DEAD, i + nodes[i].size},
+             m->own_mask);
     }
     return m->tables->budget.left > 0 ? m->own_mask : NULL;
 }

@@ -232,9 +232,7 @@ int number_language(Languages *l, const NumberRange *r) {
     bool is_long = false;
     for (int i = 0; i < 2; i++) is_long |= r->bounds[i] && fabs(r->bounds[i]->number) >= 1e19;
 
-    if (!r->has_fractions && r->is_checked)
-        pattern = integers;
-    else if (!r->has_fractions)
+    if (!r->has_fractions)
         pattern = is_long ? "0|-?[1-9][0-9]{0,59}" : "0|-?[1-9][0-9]{0,18}";
     else if (r->notation == NUMBER_ANY && r->has_integers)
         pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
@@ -243,7 +241,7 @@ int number_language(Languages *l, const NumberRange *r) {
     if (!r->has_integers) language = language_narrow(l, language, DFA_SUBTRACT, str_of(integers));
     if (r->notation == NUMBER_PLAIN)
         language = language_narrow(l, language, DFA_INTERSECT, str_of("-?" DIGITS PART "?"));
-    if (r->has_fractions && !r->is_checked) // -0
+    if (r->has_fractions) // -0
         language = language_narrow(l, language, DFA_SUBTRACT, str_of("-" ZERO "([eE].*)?"));
 
     for (int i = 0; i < 2; i++)
@@ -306,92 +304,42 @@ int number_multiples(Languages *l, const Json *m) {
 // False if json.dumps writes an exponent, or would if the number were not an integer.
 static bool has_plain_spelling(const Decimal *d) { return d->point > -4 && d->point <= 60; }
 
-// Appends the magnitude of a decimal in the notation of json.dumps: 1.5e-07. `escape` precedes the
-// characters that are special in regular expressions.
-static void put_scientific(Buffer *out, const Decimal *d, const char *escape) {
+// Appends an expression for the magnitude of a decimal in the notation of json.dumps: 1.5e-07.
+static void put_scientific(Buffer *out, const Decimal *d) {
     int exponent = (int)d->point - 1;
     Str rest = {d->digits.data + 1, d->digits.len - 1};
     buffer_append(out, d->digits.data, 1);
-    if (rest.len) buffer_printf(out, "%s.%.*s", escape, (int)rest.len, rest.data);
-    buffer_printf(out, "e%s%s%02d", exponent < 0 ? "" : escape, exponent < 0 ? "-" : "+",
-                  exponent < 0 ? -exponent : exponent);
+    if (rest.len) buffer_printf(out, "\\.%.*s", (int)rest.len, rest.data);
+    buffer_printf(out, "e%s%02d", exponent < 0 ? "-" : "\\+", abs(exponent));
 }
 
-bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
+// Appends an expression for the magnitude of a decimal without an exponent, after split_digits().
+static void put_plain(Buffer *out, const Decimal *d, bool all_spellings) {
+    const char *zeros = all_spellings ? "0*" : "";
+    const char *fraction = all_spellings ? "(\\.0+)?" : "";
+    if (d->part.len)
+        buffer_printf(out, "%s\\.%s%s", d->whole.data, d->part.data, zeros);
+    else
+        buffer_printf(out, "%s%s", d->whole.data, fraction);
+}
+
+bool number_put_pattern(Buffer *out, const Json *x, bool all_spellings) {
     Decimal d = decimal_of(x);
     bool ok = split_digits(&d);
     bool is_plain = has_plain_spelling(&d);
-    const char *zeros = is_checked ? "0*" : "";
 
-    buffer_puts(out, out->len ? "|" : "");
+    if (out->len) buffer_puts(out, "|");
     buffer_puts(out, d.is_negative ? "-(" REGEX_NONE : "(" REGEX_NONE);
-
-    // Without an exponent.
-    if (!d.digits.len)
-        buffer_puts(out, is_checked ? "|-?0(\\.0+)?" : "|0");
-    else if (ok && (is_checked || is_plain) && d.part.len)
-        buffer_printf(out, "|%s\\.%s%s", d.whole.data, d.part.data, zeros);
-    else if (ok && (is_checked || is_plain))
-        buffer_printf(out, "|%s%s", d.whole.data, is_checked ? "(\\.0+)?" : "");
-
-    // With an exponent.
-    if (ok && d.digits.len && !is_plain) {
-        buffer_puts(out, "|");
-        put_scientific(out, &d, "\\");
+    if (ok && (all_spellings || is_plain)) {
+        buffer_puts(out, d.digits.len || !all_spellings ? "|" : "|-?");
+        put_plain(out, &d, all_spellings);
     }
-
+    if (ok && !is_plain) {
+        buffer_puts(out, "|");
+        put_scientific(out, &d);
+    }
     buffer_puts(out, ")");
 
     decimal_free(&d);
     return ok;
-}
-
-// Appends a number with an exponent. The point in 100.0 distinguishes it from an integer, as draft
-// 4 does.
-static void spell_out_number(Buffer *out, const Json *x) {
-    enum { MAX_SCIENTIFIC = 17 }; // digits
-    Decimal d = decimal_of(x);
-
-    if (has_plain_spelling(&d) && split_digits(&d)) {
-        const char *sign = *x->string.data == '-' ? "-" : "";
-        buffer_printf(out, "%s%s.%s", sign, d.whole.data, d.part.len ? d.part.data : "0");
-    } else if (d.digits.len <= MAX_SCIENTIFIC && d.point <= MAX_POINT && d.point >= -MAX_POINT) {
-        buffer_puts(out, d.is_negative ? "-" : "");
-        put_scientific(out, &d, "");
-    } else {
-        buffer_put(out, x->string);
-    }
-
-    decimal_free(&d);
-}
-
-void number_spell_out(Buffer *out, Str text, size_t *at) {
-    static const char number_chars[] = "+-.0123456789eE";
-    JsonDoc doc = {0};
-    size_t at_text = text.len, n;
-    bool in_string = false;
-
-    for (size_t i = 0; i < text.len; i += n) {
-        const char *s = text.data + i;
-        size_t n_left = text.len - i, n_before = out->len;
-        bool has_exponent = false;
-
-        // The characters of a number, or one other character, or an escape sequence.
-        for (n = 0; !in_string && n < n_left && s[n] && strchr(number_chars, s[n]); n++)
-            has_exponent = has_exponent || s[n] == 'e' || s[n] == 'E';
-        if (n == 0) n = in_string && *s == '\\' && n_left > 1 ? 2 : 1;
-        in_string ^= *s == '"';
-
-        bool is_spelled_out = has_exponent && json_parse(&doc, s, n, &(Error){0});
-        if (is_spelled_out)
-            spell_out_number(out, doc.root);
-        else
-            buffer_append(out, s, n);
-
-        if (at && *at >= n_before && *at < out->len)
-            at_text = is_spelled_out ? i : i + *at - n_before;
-    }
-
-    if (at) *at = at_text;
-    json_free(&doc);
 }

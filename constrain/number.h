@@ -22,7 +22,6 @@ typedef enum {
 typedef struct {
     bool has_integers, has_fractions; // which numbers are allowed; at least one is set
     bool is_strict;                   // 1.0 is not an integer (draft 4)
-    bool is_checked;                  // checks texts that were not generated: -0, 1.0 are integers
     NumberNotation notation;          // a range with a bound needs DUMPS or PLAIN
     const Json *bounds[2];            // lower and upper; NULL: none
     bool is_excluded[2];              // numbers equal to the bound are not in the range
@@ -33,10 +32,7 @@ int number_language(Languages *l, const NumberRange *r);
 // A language whose plain numbers are exactly the multiples of m. It also has texts that are not
 // numbers.
 int number_multiples(Languages *l, const Json *m);
-// Appends an alternative to a regular expression: the spelling of x that is generated or, for
-// checking, every spelling that number_spell_out() leaves. False if x has too many digits.
-bool number_put_pattern(Buffer *out, const Json *x, bool is_checked);
-// Appends a JSON text to check, in which numbers with an exponent are spelled without it (1e2 as
-// 100.0) or, if they are very small or large, as json.dumps writes them. *at (NULL: none), an
-// offset in the result, becomes the offset in `text`.
-void number_spell_out(Buffer *out, Str text, size_t *at);
+// Appends an alternative to a regular expression: the spelling of x that is generated or, with
+// all_spellings, every spelling in a range of the notation NUMBER_DUMPS or NUMBER_PLAIN. False if x
+// has too many digits.
+bool number_put_pattern(Buffer *out, const Json *x, bool all_spellings);

@@ -98,6 +98,25 @@ static bool read_number(PatternReader *r, int *n) {
     return r->at > begin;
 }
 
+// Reads n}, n,} or n,m} after an opening brace. *max is -1 for no limit.
+static bool read_bounds(PatternReader *r, int *min, int *max) {
+    pattern_skip_space(r, false);
+    if (!read_number(r, min)) return false;
+    *max = *min;
+    pattern_skip_space(r, false);
+
+    if (pattern_peek(r) == ',') {
+        r->at++;
+        pattern_skip_space(r, false);
+        if (!read_number(r, max)) *max = -1;
+        pattern_skip_space(r, false);
+    }
+
+    if (pattern_peek(r) != '}') return false;
+    r->at++;
+    return true;
+}
+
 // Reads *, +, ?, {n}, {n,} or {n,m}, if there is one, as a repetition of a node. Returns the
 // repetition or the node itself.
 static int read_repeat(PatternReader *r, int node) {
@@ -106,27 +125,12 @@ static int read_repeat(PatternReader *r, int node) {
     bool is_grammar = r->syntax->is_grammar;
     if (c != '*' && c != '+' && c != '?' && c != '{') return node;
 
-    // Bounds; max is -1 for no limit.
     int min = c == '+', max = c == '?' ? 1 : -1;
     r->at++;
-    if (c == '{') {
-        pattern_skip_space(r, false);
-        bool ok = read_number(r, &min);
-        max = min;
-        pattern_skip_space(r, false);
-        if (ok && pattern_peek(r) == ',') {
-            r->at++;
-            pattern_skip_space(r, false);
-            if (!read_number(r, &max)) max = -1;
-            pattern_skip_space(r, false);
-        }
-
-        if (!ok || pattern_peek(r) != '}') {
-            if (is_grammar) return pattern_fail_here(r, "expected {n}, {n,} or {n,m}");
-            r->at = at; // a literal brace
-            return node;
-        }
-        r->at++;
+    if (c == '{' && !read_bounds(r, &min, &max)) {
+        if (is_grammar) return pattern_fail_here(r, "expected {n}, {n,} or {n,m}");
+        r->at = at; // a literal brace
+        return node;
     }
     if (max >= 0 && max < min)
         return pattern_fail(r, at, "the bounds of the repetition are out of order");

@@ -29,18 +29,20 @@ static bool read_property(PatternReader *r, CharSet *s) {
     return true;
 }
 
+typedef struct {
+    int letter;
+    uint32_t lo, hi;
+} ClassRange;
+
 // Adds the class \d, \w, \s or \p{...} to a set, or the complement if the letter is upper case. The
 // letter n stands for the line terminators, which a dot does not match.
 static bool read_class(PatternReader *r, CharSet *s, int letter) {
-    static const struct {
-        int letter;
-        uint32_t lo, hi;
-    } ranges[] = {{'d', '0', '9'},       {'w', '0', '9'},       {'w', 'A', 'Z'},
-                  {'w', '_', '_'},       {'w', 'a', 'z'},       {'s', 9, 13},
-                  {'s', 32, 32},         {'s', 0xa0, 0xa0},     {'s', 0x1680, 0x1680},
-                  {'s', 0x2000, 0x200a}, {'s', 0x2028, 0x2029}, {'s', 0x202f, 0x202f},
-                  {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff},
-                  {'n', '\n', '\n'},     {'n', '\r', '\r'},     {'n', 0x2028, 0x2029}};
+    static const ClassRange ranges[] = {
+        {'d', '0', '9'},       {'w', '0', '9'},       {'w', 'A', 'Z'},       {'w', '_', '_'},
+        {'w', 'a', 'z'},       {'s', 9, 13},          {'s', 32, 32},         {'s', 0xa0, 0xa0},
+        {'s', 0x1680, 0x1680}, {'s', 0x2000, 0x200a}, {'s', 0x2028, 0x2029}, {'s', 0x202f, 0x202f},
+        {'s', 0x205f, 0x205f}, {'s', 0x3000, 0x3000}, {'s', 0xfeff, 0xfeff}, {'n', '\n', '\n'},
+        {'n', '\r', '\r'},     {'n', 0x2028, 0x2029}};
     int lower = letter | 0x20;
     CharSet set = {0};
 
@@ -55,10 +57,34 @@ static bool read_class(PatternReader *r, CharSet *s, int letter) {
     return ok;
 }
 
+// The length of an escape that stands for one character, after the backslash: \n, \x41 and \u0041,
+// then \u{41}, control characters, and any punctuation. 0 for any other.
+static size_t escape_length(Str rest, uint32_t *code) {
+    int c = (unsigned char)*rest.data;
+    size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
+    if (n) return n;
+
+    if (c == 'u' && rest.len > 1 && rest.data[1] == '{') {
+        size_t end = str_find(rest, str_of("}"));
+        n = end > 2 && end <= 8 ? pattern_hex(rest, 2, end - 2, code) : 0;
+        return n ? n + 1 : 0;
+    }
+    if (c == 'c' && rest.len > 1) {
+        *code = (unsigned char)rest.data[1] & 31;
+        return 2;
+    }
+    if (c == '0' || c == 'b') {
+        *code = c == '0' ? 0 : 8;
+        return 1;
+    }
+
+    bool is_letter = (unsigned)((c | 0x20) - 'a') < 26;
+    return is_letter ? 0 : (size_t)utf8_decode(rest.data, rest.len, code);
+}
+
 // Reads what follows a backslash into a set: a class (*code becomes UINT32_MAX) or one character.
 static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_class) {
     int c = pattern_peek(r);
-    Str rest = pattern_rest(r);
     *code = UINT32_MAX;
     if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash");
 
@@ -72,22 +98,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     if ((c >= '1' && c <= '9') || c == 'k')
         return pattern_fail_here(r, "back references are not supported");
 
-    // Characters: \n, \x41 and \u0041, then \u{41}, control characters, and any punctuation.
-    size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
-    if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
-        size_t end = str_find(rest, str_of("}"));
-        n = end > 2 && end <= 8 ? pattern_hex(rest, 2, end - 2, code) : 0;
-        n += n > 0;
-    } else if (!n && c == 'c' && rest.len > 1) {
-        *code = (unsigned char)rest.data[1] & 31;
-        n = 2;
-    } else if (!n && (c == '0' || c == 'b')) {
-        *code = c == '0' ? 0 : 8;
-        n = 1;
-    } else if (!n && ((c | 0x20) < 'a' || (c | 0x20) > 'z')) {
-        n = (size_t)utf8_decode(rest.data, rest.len, code);
-    }
-
+    size_t n = escape_length(pattern_rest(r), code);
     if (!n) return pattern_fail_here(r, "unknown escape");
 
     charset_add(s, *code, *code);

@@ -70,63 +70,95 @@ static int find_cause(const Grammar *g, int value, Str *name) {
 }
 
 // Fails, because the root is impossible. Names the innermost place and property without a value.
-static void fail_impossible(SchemaCompiler *c) {
+static void fail_impossible(SchemaCompiler *c, int root) {
     enum { MAX_DEPTH = 100 };
     Str name = {"", 0};
-    int place = c->grammar->root, cause = place;
+    int place = root, cause = place;
 
-    for (int i = 0; i < MAX_DEPTH && cause > 0; i++) {
+    for (int i = 0; i < MAX_DEPTH && cause > c->never; i++) {
         place = cause;
         cause = find_cause(c->grammar, place, &name);
     }
 
-    c->place = place > 0 ? ((const SchemaAssertion *)intern_key(&c->values, place))->json : NULL;
-    schema_fail(c, NULL, NULL,
-                name.len ? "no value fits property \"%.*s\"; %s" : "no value fits%.*s; %s",
-                SHOWN(name), cause > 0 ? "it contains itself" : "the schema contradicts itself");
+    bool has_place = place > c->never;
+    const SchemaAssertion *first = has_place ? intern_key(&c->values, place - c->never) : NULL;
+    c->target.place = first ? first->json : NULL;
+    schema_fail(
+        c, NULL, NULL, name.len ? "no value fits property \"%.*s\"; %s" : "no value fits%.*s; %s",
+        SHOWN(name), cause > c->never ? "it contains itself" : "the schema contradicts itself");
+}
+
+void schema_open(SchemaCompiler *c, Grammar *g, const Json *schema, Error *err) {
+    *c = (SchemaCompiler){.root = schema,
+                          .draft = find_draft(schema),
+                          .parts = parts,
+                          .err = err,
+                          .grammar = g,
+                          .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c->why}},
+                          .emit = emit};
+
+    for (int i = 0; parts[i]; i++)
+        for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++) add_keywords(c, row);
+
+    schema_index(c, schema, schema);
+}
+
+void schema_close(SchemaCompiler *c) {
+    arena_free(&c->arena);
+    intern_free(&c->languages.keys);
+    free(c->languages.defs);
+    intern_free(&c->values);
+    intern_free(&c->keywords);
+    intern_free(&c->index.schemas);
+    intern_free(&c->index.targets);
+    intern_free(&c->index.contents);
+}
+
+// {"type": "object"}
+static const Json object_type = {.kind = JSON_STRING, .string = {"object", 6}, .key = {"type", 4}};
+static const Json any_object = {.kind = JSON_OBJECT, .child = &object_type, .n_items = 1};
+
+// Compiles all values of the schema. Compiling a value may add more. Returns the value of the root.
+static int compile_values(SchemaCompiler *c, unsigned modes) {
+    SchemaAssertion assertions[2] = {{ASSERT_SCHEMA, c->root}, {ASSERT_SCHEMA, &any_object}};
+    bool is_object = modes & SCHEMA_OBJECT;
+    if (is_object) schema_index(c, &any_object, &any_object);
+
+    c->never = grammar_add_value(c->grammar);
+    intern_add(&c->values, "none", 1, NULL);
+    if (c->failed) return c->never;
+
+    int root = schema_value(c, assertions, is_object ? 2 : 1);
+    for (int value = c->never + 1; value < c->grammar->n_values && !c->failed; value++)
+        schema_compile_value(c, value);
+    return root;
+}
+
+int grammar_add_schema(Grammar *g, const Json *schema, unsigned modes, Buffer *unknown,
+                       Error *err) {
+    SchemaCompiler c;
+    GrammarMark begin = grammar_mark(g);
+    schema_open(&c, g, schema, err);
+    c.is_closed = modes & SCHEMA_CLOSED;
+    c.unknown = unknown;
+
+    int root = compile_values(&c, modes);
+    c.target.place = NULL;
+    if (!c.failed && !grammar_finish(g, begin, root, &c.languages.budget))
+        schema_fail(&c, NULL, NULL, "%s", c.why.text);
+    if (!c.failed && !g->values[root].is_possible) fail_impossible(&c, root);
+
+    schema_close(&c);
+    if (!c.failed) return root;
+    grammar_truncate(g, begin);
+    return NONE;
 }
 
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
     Grammar *g = xalloc(1, sizeof *g);
-    SchemaCompiler c = {.grammar = g,
-                        .root = schema,
-                        .draft = find_draft(schema),
-                        .is_checked = modes & SCHEMA_CHECKED,
-                        .is_closed = modes & SCHEMA_CLOSED,
-                        .parts = parts,
-                        .emit = emit,
-                        .languages = {.grammar = g, .budget = {COMPILE_BUDGET, &c.why}},
-                        .err = err,
-                        .unknown = unknown};
-
-    // Register the keywords.
-    for (int i = 0; parts[i]; i++)
-        for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++)
-            add_keywords(&c, row);
-
-    // Value 0 has no alternatives and is not compiled. Compiling a value may add more values.
     g->is_ordered = modes & SCHEMA_ORDERED;
-    g->is_checked = modes & SCHEMA_CHECKED;
-    intern_add(&c.values, "none", 1, NULL);
-    grammar_add_value(g);
-    if (schema_index(&c, schema, schema))
-        g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
-    for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
-
-    c.place = NULL;
-    if (!c.failed && !grammar_finish(g, &c.languages.budget))
-        schema_fail(&c, NULL, NULL, "%s", c.why.text);
-    if (!c.failed && !g->values[g->root].is_possible) fail_impossible(&c);
-
-    arena_free(&c.arena);
-    intern_free(&c.languages.keys);
-    free(c.languages.defs);
-    intern_free(&c.values);
-    intern_free(&c.keywords);
-    intern_free(&c.indexed);
-    intern_free(&c.targets);
-    intern_free(&c.contents);
-    if (!c.failed) return g;
+    g->root = grammar_add_schema(g, schema, modes, unknown, err);
+    if (g->root != NONE) return g;
     grammar_free(g);
     return NULL;
 }

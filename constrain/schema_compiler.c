@@ -13,8 +13,7 @@ void schema_add_alt(SchemaCompiler *c, int def) {
 
 // Messages.
 
-// Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.
-static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
+bool schema_put_pointer(Buffer *out, const Json *from, const Json *target) {
     if (from == target) return true;
 
     int index = 0;
@@ -32,7 +31,7 @@ static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
                 buffer_append(out, &ch, 1);
         }
 
-        if (put_pointer(out, k, target)) return true;
+        if (schema_put_pointer(out, k, target)) return true;
         out->len = before;
     }
 
@@ -45,9 +44,9 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     if (c->failed) return false;
     c->failed = true;
     if (c->quiet) return false;
-    if (!schema) schema = c->place;
+    if (!schema) schema = c->target.place;
     buffer_puts(&text, "JSON Schema, #");
-    if (schema && !put_pointer(&text, c->root, schema)) buffer_puts(&text, "/...");
+    if (schema) schema_put_pointer(&text, c->root, schema);
     buffer_printf(&text, "%s%s: ", keyword ? "/" : "", keyword ? keyword : "");
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
@@ -84,7 +83,7 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
     if (!c->unknown || c->unknown->len > MAX_LENGTH) return;
     Buffer path = {0};
     buffer_puts(&path, c->unknown->len ? ", #" : "#");
-    if (put_pointer(&path, c->root, schema))
+    if (schema_put_pointer(&path, c->root, schema))
         buffer_printf(c->unknown, "%s/%.*s", path.data, SHOWN(keyword));
     buffer_free(&path);
 }

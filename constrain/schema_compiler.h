@@ -1,6 +1,8 @@
 // The JSON Schema compiler: its state, and services for the files that implement keywords: error
 // messages with a JSON pointer, memory, $ref, and a table of the values built so far.
 //
+// schema_open() begins a compilation, schema_close() ends it.
+//
 // Every keyword of JSON Schema is in a row (SchemaKeyword) of the table of its file:
 // schema_logic.c, schema_value.c, schema_number.c, schema_string.c, schema_array.c or
 // schema_object.c. The row says what the keyword asserts, how it is negated, and how a known value
@@ -74,33 +76,48 @@ typedef struct {
     int value;                         // its number
     const SchemaAssertion *assertions; // (n_assertions) what it must satisfy
     int n_assertions;
-    int n_alts; // conjunctions emitted so far
+    int n_alts;        // conjunctions emitted so far
+    const Json *place; // the first of the assertions, or NULL
 } CompileTarget;
 
-struct SchemaCompiler {
-    Grammar *grammar;
-    const Json *root;     // the whole schema
-    int draft;            // 4, 6, 7, 2019 or 2020
-    bool is_checked;      // see SCHEMA_CHECKED in constrain.h
-    bool is_closed;       // see SCHEMA_CLOSED
-    InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
-    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
-    const SchemaPart *const *parts;                        // ends with NULL
-    Languages languages;
-    Error *err;
-    bool failed;          // the first failure is in err
-    Error why;            // reason of the last failure to build an automaton, see schema_language()
-    int quiet;            // > 0: a failure only sets `failed`
-    Buffer *unknown;      // receives the places of unknown keywords; may be NULL
-    Arena arena;          // memory that is freed when the compilation ends
-    InternTable indexed;  // addresses of schemas, each with its SchemaInfo
+// What schema_index() knows about the schemas of a document, and the tables that it uses.
+typedef struct {
+    InternTable schemas;  // addresses of schemas, each with its SchemaInfo
     InternTable targets;  // addresses of references, each with its target
     InternTable contents; // what a schema says without its annotations, with the first such schema
-    InternTable values;   // the set of assertions of each value of the grammar
-    CompileTarget target;
-    const Json *place;              // of the target: the first of its assertions, or NULL
+} SchemaIndex;
+
+// The check of a known value (schema_check.h).
+typedef struct {
+    int depth;                      // of schema_holds()
     const Json *listed, *candidate; // the list of values being checked, and its current value
-    int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
+    const Json *failed;             // the value for which `use` does not hold; NULL: none
+    KeywordUse use;                 // keyword NULL: the schema is false
+} SchemaCheck;
+
+struct SchemaCompiler {
+    const Json *root;               // the whole schema
+    int draft;                      // 4, 6, 7, 2019 or 2020
+    bool is_closed;                 // see SCHEMA_CLOSED in constrain.h
+    const SchemaPart *const *parts; // ends with NULL
+    InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
+    SchemaIndex index;
+    Buffer *unknown; // receives the places of unknown keywords; may be NULL
+    Arena arena;     // memory that is freed when the compilation ends
+
+    Error *err;
+    bool failed; // the first failure is in err
+    Error why;   // reason of the last failure to build an automaton, see schema_language()
+    int quiet;   // > 0: a failure only sets `failed`
+
+    Grammar *grammar;
+    Languages languages;
+    int never;          // the value without alternatives; the values of the schema follow it
+    InternTable values; // the set of assertions of each value from `never` on, which has none
+    CompileTarget target;
+    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
+    int expand_depth, type_depth;                          // of schema_expand(), find_types()
+    SchemaCheck check;
 };
 
 // What is known about a schema.
@@ -153,9 +170,15 @@ struct SchemaKeyword {
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     bool is_annotation;        // it has no effect by itself
     bool is_unsupported;       // its presence is an error
+    bool is_opaque;            // a failure is its own, not that of a schema inside it
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
 };
+
+// Begins a compilation that adds to a grammar, and indexes the schema. c keeps its address. Check
+// c->failed.
+void schema_open(SchemaCompiler *c, Grammar *g, const Json *schema, Error *err);
+void schema_close(SchemaCompiler *c); // frees everything except for the grammar
 
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
@@ -179,6 +202,8 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 // The part that emits values of a type.
 const SchemaPart *schema_part(const SchemaCompiler *c, unsigned type);
 
+// Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.
+bool schema_put_pointer(Buffer *out, const Json *from, const Json *target);
 // Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
 // may be NULL for the place that is being compiled; keyword may be NULL. Returns false.
 bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)

@@ -1,8 +1,8 @@
 // See schema_expand.h.
-// Order: values, conjunctions and their expansion, bounds, checks of known values.
+// Order: values, conjunctions and their expansion, bounds.
 #include "constrain/schema_expand.h"
 
-enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
+enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_VALUES = 20000 };
 
 struct PendingAssertion {
     SchemaAssertion assertion;
@@ -59,7 +59,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     // Remove assertions that always hold.
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
-        if (!resolve(c, &a)) return 0;
+        if (!resolve(c, &a)) return c->never;
         if (a.kind <= ASSERT_NOT) {
             bool is_true = schema_is_trivial(c, a.json);
             bool is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
@@ -71,17 +71,17 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
         assertions[n_kept++].json = a.json;
     }
 
-    if (is_never) return 0;
+    if (is_never) return c->never;
 
     // Sort them, and remove duplicates.
     size_t n_distinct =
         list_unique(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
 
     // Equal sets share a value.
-    int value = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
-    if (value >= MAX_VALUES) return schema_too_complex(c, MAX_VALUES, "places");
-    if (is_new) grammar_add_value(c->grammar); // gets the same number
-    return value;
+    int place = intern_add(&c->values, assertions, n_distinct * sizeof *assertions, &is_new);
+    if (place >= MAX_VALUES) schema_too_complex(c, MAX_VALUES, "places");
+    if (is_new) grammar_add_value(c->grammar);
+    return c->never + place;
 }
 
 // Conjunctions.
@@ -249,11 +249,11 @@ void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, co
 
 void schema_compile_value(SchemaCompiler *c, int value) {
     Conjunction f = conjunction_new();
-    size_t len = c->values.len[value];
+    size_t len = c->values.len[value - c->never];
     SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
-    memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
-    c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
-    c->place = len ? assertions->json : NULL;
+    memcpy(assertions, intern_key(&c->values, value - c->never), len); // the key moves later
+    c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0,
+                                len ? assertions->json : NULL};
 
     for (int i = c->target.n_assertions; i-- > 0;)
         conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);
@@ -286,49 +286,4 @@ bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     double n = value->n_items;
     if (value->kind == JSON_STRING) n = (double)utf8_length(value->string.data, value->string.len);
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
-}
-
-// Checking known values.
-
-bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
-    long steps = a->kind == JSON_NUMBER ? 8 : 1 + (long)a->string.len / 16;
-    if (a->kind != b->kind || !schema_spend(c, steps)) return false;
-    if (a->kind == JSON_NUMBER) return number_compare(a, b) == 0;
-    if (a->boolean != b->boolean || !str_eq(a->string, b->string) || a->n_items != b->n_items)
-        return false; // members that a kind does not use are empty
-
-    const Json *y = b->child;
-    for (const Json *x = a->child; x; x = x->next) {
-        if (a->kind == JSON_OBJECT) y = schema_member(c, b, x->key);
-        if (!y || !json_is_equal(c, x, y)) return false;
-        if (a->kind == JSON_ARRAY) y = y->next;
-    }
-    return true;
-}
-
-bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
-    bool holds = true;
-    if (schema->kind == JSON_BOOL) return schema->boolean;
-    if (c->check_depth > MAX_CHECK_DEPTH)
-        return schema_fail(c, schema, NULL, "the schema refers to itself without end");
-    if (!schema_spend(c, 80)) return false;
-
-    c->check_depth++;
-    KeywordUse u = {.schema = schema};
-    while (holds && schema_next(c, &u) && !c->failed) {
-        if (!u.keyword) continue;
-
-        if (u.keyword->is_unsupported)
-            holds = schema_refuse(c, &u, "");
-        else if (u.keyword->check && u.keyword->types & schema_type_of(c, value))
-            holds = u.keyword->check(c, &u, value);
-    }
-    c->check_depth--;
-    return holds && !c->failed;
-}
-
-bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
-    if (a.kind == ASSERT_EQUAL) return json_is_equal(c, a.json, value);
-    if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(c, a.json, value);
-    return schema_holds(c, a.json, value) == (a.kind != ASSERT_NOT);
 }

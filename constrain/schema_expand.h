@@ -71,8 +71,8 @@ struct Conjunction {
 
 enum { ANY_VALUE = -1 };
 
-// The number of the grammar's value for n assertions, which are reordered. 0: no value satisfies
-// them.
+// The number of the grammar's value for n assertions, which are reordered; c->never if no value
+// satisfies them.
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
 // Adds the alternatives of a value.
 void schema_compile_value(SchemaCompiler *c, int value);
@@ -101,10 +101,5 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 // Bounds on the number of characters, items or properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
-// True if a known value satisfies a schema or an assertion.
-bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
-bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
 // True if a schema has only annotations, so that every value satisfies it.
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema);
-// Equality as JSON Schema defines it: 1 equals 1.0, and members have no order.
-bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b);

@@ -19,58 +19,61 @@ static bool is_resource(const SchemaCompiler *c, const Json *schema) {
     return id && !is_hidden && id->string.len && id->string.data[0] != '#';
 }
 
+// What a value must be.
+typedef struct {
+    unsigned kinds; // bits of JsonKind; 0: any
+    const char *what;
+    KeywordValue items; // what the items or members must be
+} ValueRule;
+
+static const ValueRule value_rules[] = {
+    [VALUE_STRING] = {1 << JSON_STRING, "a string", VALUE_ANY},
+    [VALUE_BOOL] = {1 << JSON_BOOL, "true or false", VALUE_ANY},
+    [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number", VALUE_ANY},
+    [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number", VALUE_ANY},
+    [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number", VALUE_ANY},
+    [VALUE_LIST] = {1 << JSON_ARRAY, "a list", VALUE_ANY},
+    [VALUE_NAME] = {1 << JSON_STRING, "a list of names", VALUE_ANY},
+    [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+    [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+    [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
+    [VALUE_ITEMS] = {0, NULL, VALUE_SCHEMA},
+    [VALUE_SCHEMA_OR_NAMES] = {0, "a list of names", VALUE_NAME},
+    [VALUE_SCHEMA_MAP] = {1 << JSON_OBJECT, "an object of schemas", VALUE_SCHEMA},
+    [VALUE_NAMES_MAP] = {1 << JSON_OBJECT, "an object of lists of names", VALUE_NAMES},
+    [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
+                            VALUE_SCHEMA_OR_NAMES},
+};
+
 // Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
 static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
                         KeywordValue expected, const Json *resource) {
-    static const struct {
-        unsigned kinds; // bits of JsonKind; 0: any
-        const char *what;
-        KeywordValue items; // what the items or members must be
-    } rules[] = {
-        [VALUE_STRING] = {1 << JSON_STRING, "a string", VALUE_ANY},
-        [VALUE_BOOL] = {1 << JSON_BOOL, "true or false", VALUE_ANY},
-        [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number", VALUE_ANY},
-        [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number", VALUE_ANY},
-        [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number", VALUE_ANY},
-        [VALUE_LIST] = {1 << JSON_ARRAY, "a list", VALUE_ANY},
-        [VALUE_NAME] = {1 << JSON_STRING, "a list of names", VALUE_ANY},
-        [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
-        [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
-        [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
-        [VALUE_ITEMS] = {0, NULL, VALUE_SCHEMA},
-        [VALUE_SCHEMA_OR_NAMES] = {0, "a list of names", VALUE_NAME},
-        [VALUE_SCHEMA_MAP] = {1 << JSON_OBJECT, "an object of schemas", VALUE_SCHEMA},
-        [VALUE_NAMES_MAP] = {1 << JSON_OBJECT, "an object of lists of names", VALUE_NAMES},
-        [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
-                                VALUE_SCHEMA_OR_NAMES},
-    };
-
     bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
     if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
         return schema_index(c, value, resource);
 
-    bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
+    const ValueRule *rule = &value_rules[expected];
+    bool fits = !rule->kinds || rule->kinds >> value->kind & 1;
     if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
     if (expected == VALUE_SCHEMAS) fits = fits && value->n_items;
     if (!fits)
         return schema_fail(c, u->schema, NULL, "\"%.*s\": expected %s", SHOWN(u->value->key),
-                           rules[expected].what);
+                           rule->what);
 
-    KeywordValue items = rules[expected].items;
-    for (const Json *v = items ? value->child : NULL; v; v = v->next)
-        if (!index_value(c, u, v, items, resource)) return false;
+    for (const Json *v = rule->items ? value->child : NULL; v; v = v->next)
+        if (!index_value(c, u, v, rule->items, resource)) return false;
     return true;
 }
 
 SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema) {
-    int i = intern_add(&c->indexed, &schema, sizeof schema, NULL);
-    return (SchemaInfo *)c->indexed.values[i];
+    int i = intern_add(&c->index.schemas, &schema, sizeof schema, NULL);
+    return (SchemaInfo *)c->index.schemas.values[i];
 }
 
 // Indexes a schema inside a resource, and all schemas inside it.
 bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     bool is_new, ok = true;
-    int i = intern_add(&c->indexed, &schema, sizeof schema, &is_new);
+    int i = intern_add(&c->index.schemas, &schema, sizeof schema, &is_new);
     if (!is_new || schema->kind == JSON_BOOL) return true;
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
@@ -78,7 +81,7 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     if (is_resource(c, schema)) resource = schema;
     SchemaInfo *info = arena_alloc(&c->arena, 1, sizeof *info);
     *info = (SchemaInfo){resource, schema, TYPE_ANY, false};
-    c->indexed.values[i] = info;
+    c->index.schemas.values[i] = info;
 
     // The content is what the schema says without annotations, except for "then" and "else".
     Buffer content = {0};
@@ -91,9 +94,9 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
         json_write_value(&(JsonWriter){.out = &content}, NULL, k, NULL);
     }
 
-    int same = intern_add(&c->contents, content.data, content.len, &is_new);
-    if (is_new) c->contents.values[same] = schema;
-    info->same = c->contents.values[same];
+    int same = intern_add(&c->index.contents, content.data, content.len, &is_new);
+    if (is_new) c->index.contents.values[same] = schema;
+    info->same = c->index.contents.values[same];
     buffer_free(&content);
     return ok;
 }
@@ -143,8 +146,8 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str ref) 
 }
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
-    int known = intern_add(&c->targets, &ref, sizeof ref, NULL);
-    if (c->targets.values[known]) return c->targets.values[known];
+    int known = intern_add(&c->index.targets, &ref, sizeof ref, NULL);
+    if (c->index.targets.values[known]) return c->index.targets.values[known];
 
     const Json *resource = schema_info(c, schema)->resource;
     const Json *found = follow_pointer(c, resource, ref->string);
@@ -156,6 +159,6 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
                     SHOWN(ref->string));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
-    if (found && schema_index(c, found, resource)) c->targets.values[known] = found;
-    return c->targets.values[known];
+    if (found && schema_index(c, found, resource)) c->index.targets.values[known] = found;
+    return c->index.targets.values[known];
 }

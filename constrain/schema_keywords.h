@@ -4,6 +4,7 @@
 #pragma once
 
 #include "constrain/regex.h"
+#include "constrain/schema_check.h"
 #include "constrain/schema_expand.h"
 
 // type, $ref, allOf, anyOf, oneOf, not, if

@@ -255,8 +255,12 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     int n, n_fit = 0;
     const Json *s = find_parts(c, u, &n);
-    for (int i = 0; i < n; i++, s = s->next) n_fit += schema_holds(c, s, value);
-    if (is_all_of(u)) return n_fit == n;
+    for (int i = 0; i < n; i++, s = s->next) {
+        bool holds = schema_holds(c, s, value);
+        if (!holds && is_all_of(u)) return false;
+        n_fit += holds;
+    }
+    if (is_all_of(u)) return true;
     return str_is(u->value->key, "oneOf") ? n_fit == 1 : n_fit > 0;
 }
 
@@ -305,10 +309,11 @@ static const SchemaKeyword keywords[] = {
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
      .find_types = find_part_types},
     {"anyOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_any_of, .check = check_parts,
-     .split = split_choice, .find_types = find_part_types},
+     .split = split_choice, .find_types = find_part_types, .is_opaque = true},
     {"oneOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_one_of, .check = check_parts,
-     .split = split_choice, .find_types = find_part_types},
-    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not},
+     .split = split_choice, .find_types = find_part_types, .is_opaque = true},
+    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not,
+     .is_opaque = true},
     {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
      .first = 7},
     {.names = NULL},

@@ -74,29 +74,36 @@ static const SchemaKeyword keywords[] = {
     {.names = NULL},
 };
 
+// Appends alternatives for the excluded values of a conjunction.
+static void put_excluded(SchemaCompiler *c, const Conjunction *f, Buffer *out) {
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) {
+        const Json *v = a->json;
+        for (int i = 0; i < a->n_values; i++, v = v->next) {
+            if (v->kind != JSON_NUMBER || !schema_spend(c, 80)) continue;
+            if (!number_put_pattern(out, v, true))
+                schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
+        }
+    }
+}
+
+// The notation of the numbers of a conjunction, which multiples, bounds and excluded values
+// restrict.
+static NumberNotation find_notation(const Conjunction *f, bool has_excluded) {
+    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+        if (a->kind == CONJUNCT_MULTIPLE) return NUMBER_PLAIN;
+    return f->number.bounds[0] || f->number.bounds[1] || has_excluded ? NUMBER_DUMPS : NUMBER_ANY;
+}
+
 static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {
     NumberRange r = f->number;
     Languages *l = &c->languages;
     Buffer excluded = {0};
-    bool ok = true;
 
+    put_excluded(c, f, &excluded);
     r.has_integers = f->types & TYPE_INTEGER;
     r.has_fractions = f->types & TYPE_FRACTION;
     r.is_strict = c->draft == 4;
-    r.is_checked = c->is_checked;
-
-    // Multiples and excluded values restrict the notation of the numbers.
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) {
-        const Json *v = a->json;
-        for (int i = 0; i < a->n_values; i++, v = v->next)
-            if (v->kind == JSON_NUMBER && schema_spend(c, 80))
-                ok = ok && number_put_pattern(&excluded, v, true);
-        if (a->kind == CONJUNCT_MULTIPLE) r.notation = NUMBER_PLAIN;
-    }
-    if ((r.bounds[0] || r.bounds[1] || excluded.len) && r.notation == NUMBER_ANY)
-        r.notation = NUMBER_DUMPS;
-
-    if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
+    r.notation = find_notation(f, excluded.len);
 
     // Build the language: the range without the excluded values, intersected with the multiples.
     int dfa = c->failed ? -1 : number_language(l, &r);

@@ -195,7 +195,7 @@ static const SchemaKeyword keywords[] = {
     {"maxProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
-     .first = 6},
+     .is_opaque = true, .first = 6},
     {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
      .check = check_dependencies},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
@@ -235,23 +235,8 @@ static void sort_properties(PropertyList *l) {
 
 // Adds the alternative of an object with the properties of a sorted list, which is freed.
 static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
-    Str *names = xalloc((size_t)l->n + 1, sizeof *names);
-    o.n_names = l->n;
-    o.properties = arena_alloc(&c->grammar->arena, (size_t)l->n, sizeof *o.properties);
-    for (int i = 0; i < l->n; i++) {
-        PropertyDef *p = &o.properties[i];
-        *p = l->at[i];
-        p->name.data =
-            memcpy(arena_alloc(&c->grammar->arena, 1, p->name.len + 1), p->name.data, p->name.len);
-        names[i] = p->name;
-        o.n_required += p->is_required;
-    }
-
-    o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
-    free(names);
+    schema_add_alt(c, grammar_add_object(c->grammar, o, l->at, l->n));
     free(l->at);
-
-    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_OBJECT, .object = o}));
 }
 
 // Lists all names that a conjunction mentions. PropertyDef.order is their order without
@@ -299,7 +284,7 @@ static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
 static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p) {
     Buffer list = {0};
     bool is_described = false, is_name = true;
-    int value = 0;
+    int value = c->never;
 
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 2); a = a->next) {
         AssertionKind kind = a->assertion.kind;
@@ -347,7 +332,7 @@ static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l,
     return names;
 }
 
-// The names that satisfy "propertyNames". The schema is compiled as a string into value 0, which
+// The names that satisfy "propertyNames". The schema is compiled as a string into c->never, which
 // otherwise has no alternatives. Then the string's language and length are intersected with the
 // names. -1 after a failure.
 static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
@@ -358,13 +343,13 @@ static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
     // Compile the schema for strings only. Compile it for all types, too, so that unsupported
     // keywords are errors.
     f.types = TYPE_STRING;
-    c->target = (CompileTarget){0, &a->assertion, 1, outer.n_alts};
+    c->target = (CompileTarget){c->never, &a->assertion, 1, outer.n_alts, outer.place};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion, 1);
 
     // Take its only alternative. There is none if no string satisfies the schema.
-    ValueDef *result = &c->grammar->values[0];
+    ValueDef *result = &c->grammar->values[c->never];
     int n = result->n_alts;
     result->n_alts = 0;
     if (c->failed) return -1;
@@ -395,19 +380,23 @@ static int subtract_names(SchemaCompiler *c, int names, const PropertyList *l) {
     return schema_language(c, NULL, NULL, names);
 }
 
+// The DFA of the names: labeled with patterns, which are listed, and restricted by propertyNames.
+static int other_names(SchemaCompiler *c, const Conjunction *f, PatternList *patterns,
+                       const PropertyList *l) {
+    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int names = any;
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, patterns, names);
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
+    return names != any && !c->failed ? subtract_names(c, names, l) : names;
+}
+
 static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
                             const PropertyList *l) {
     PatternList patterns = {.n = 0};
-    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
-    int names = any;
     Dfa d;
-
-    // Build the DFA of the names: labeled with patterns, restricted by propertyNames.
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, &patterns, names);
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
-    if (names != any && !c->failed) names = subtract_names(c, names, l);
+    int names = other_names(c, f, &patterns, l);
     if (c->failed) return;
 
     // Copy it, because grammar_finish() removes names from it whose value is impossible.
@@ -420,9 +409,10 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     // Add a value for each set of patterns that some name matches.
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
+    for (int i = 0; i < o->n_other; i++) o->other_values[i] = c->never;
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
         PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
-        if (d.accept[state] && !o->other_values[name.matched])
+        if (d.accept[state] && o->other_values[name.matched] == c->never)
             o->other_values[name.matched] = property_value(c, f, &name);
     }
     o->other = grammar_add_dfa(c->grammar, d);

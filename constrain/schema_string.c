@@ -136,16 +136,6 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     return *string;
 }
 
-// The DFA of a format with the maximum length of its RFC, for negation. For generation the maximum
-// is ignored, so that "not" excludes longer texts as well.
-static int limited_format(SchemaCompiler *c, int dfa, const Format *format) {
-    char length[32];
-    if (!c->is_checked || format->max_length == NO_LIMIT) return dfa;
-    snprintf(length, sizeof length, "[\\s\\S]{0,%u}", format->max_length);
-    dfa = language_narrow(&c->languages, dfa, DFA_INTERSECT, str_of(length));
-    return schema_language(c, NULL, NULL, dfa);
-}
-
 // The DFA of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
     Languages *l = &c->languages;
@@ -164,10 +154,9 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
         if (a->kind != CONJUNCT_LANGUAGE) continue;
         int other = keyword_language(c, a->schema, a->json, is_not ? NULL : length, &format);
         if (other < 0) continue;
-        if (format && is_not) other = limited_format(c, other, format);
 
-        uint32_t max = NO_LIMIT;
-        if (format) max = c->is_checked ? format->max_length : format->max_generated;
+        // A generated text ends. A negated format excludes longer texts as well.
+        uint32_t max = format ? format->max_generated : NO_LIMIT;
         if (!is_not && max < length->max) length->max = max;
         if (!is_not && language == any_string(c))
             language = other;

@@ -24,7 +24,7 @@ static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
 static bool check_listed(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     int n;
     const Json *v = listed_values(u, &n);
-    if (v == c->listed && value == c->candidate) return true;
+    if (v == c->check.listed && value == c->check.candidate) return true;
     for (; n > 0 && !json_is_equal(c, v, value); n--) v = v->next;
     return n > 0;
 }
@@ -84,12 +84,12 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
     const Json *v = f->values;
-    c->listed = f->values;
+    c->check.listed = f->values;
 
     // Emit the listed values that satisfy all assertions.
     for (int i = 0; i < f->n_values && schema_spend(c, 80); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
-        c->candidate = v;
+        c->check.candidate = v;
         for (int k = 0; fits && k < c->target.n_assertions; k++)
             fits = assertion_holds(c, c->target.assertions[k], v);
         if (!fits) continue;
@@ -101,7 +101,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         case JSON_ARRAY:
         case JSON_OBJECT: schema_part(c, schema_type_of(c, v))->emit_value(c, v); break;
         case JSON_NUMBER:
-            if (!number_put_pattern(&numbers, v, c->is_checked))
+            if (!number_put_pattern(&numbers, v, false))
                 schema_fail(c, NULL, NULL, "%.*s has too many digits", SHOWN(v->string));
             break;
         }

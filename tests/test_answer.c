@@ -36,8 +36,9 @@ static TestAnswer *begin_answer(bool is_sentencepiece, const char *regex, Answer
     TestAnswer *c = open_vocabulary(is_sentencepiece);
     CompiledConstraint *constraint = NULL;
     Error err;
-    ConstraintSpec source = {.regex = regex ? str_of(regex) : (Str){0}};
-    if (!constraint_compile(c->cache, &source, &constraint, NULL, &err)) die_error(&err);
+    ConstraintSpec source = {.kind = CONSTRAINT_NONE};
+    if (regex) source = (ConstraintSpec){.kind = CONSTRAINT_REGEX, .text = str_of(regex)};
+    if (!constraint_compile(c->cache, &source, &constraint, &err)) die_error(&err);
     answer_free(c->state);
     c->request = request;
     c->state = answer_new(c->tokenizer, &spec, constraint, &c->request);
@@ -48,8 +49,8 @@ static TestAnswer *begin_answer(bool is_sentencepiece, const char *regex, Answer
 static bool has_constraints(void) {
     CompiledConstraint *constraint;
     Error err;
-    ConstraintSpec source = {.regex = str_of("a")};
-    bool ok = constraint_compile(open_vocabulary(false)->cache, &source, &constraint, NULL, &err);
+    ConstraintSpec source = {.kind = CONSTRAINT_REGEX, .text = str_of("a")};
+    bool ok = constraint_compile(open_vocabulary(false)->cache, &source, &constraint, &err);
     if (!ok)
         test_skip("%s", err.text);
     else

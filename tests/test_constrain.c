@@ -4,16 +4,19 @@
 // The cases are the rows of tests/constrain_cases.jsonl. A row has a source: "schema" (JSON, or a
 // string with the text of a schema), "regex" or "grammar". It also has
 //     "accepts", "refuses": texts that match, and texts that do not; or
-//     "says": the pattern (test_matches) of the error for an invalid source.
-// "mode" is the mode in which a schema is compiled: "checked" (default), "generated" or "ordered".
-// A schema with "says" and without "mode" must be refused in "checked" and in "generated". In a row
-// with "keywords", each of "wrong_values" must be refused as the value of each keyword.
+//     "fails": texts for which a schema does not hold, each with the pattern (test_matches) of the
+//     reason; or
+//     "says": the pattern of the error for an invalid source.
+// A schema also holds for the texts that it "accepts", and does not hold for those that it
+// "refuses". It holds for texts in "valid", but does not generate them. "mode" is the mode in which
+// a schema is compiled: "ordered" or "closed"; otherwise properties have any order, and objects are
+// open. In a row with "keywords", each of "wrong_values" must be refused as the value of each
+// keyword.
 #include "base/files.h"
 #include "base/json.h"
 #include "base/signals.h"
 #include "constrain/constrain.h"
 #include "constrain/constraint.h"
-#include "constrain/number.h"
 #include "constrain/regex.h"
 #include "tests/make_gguf.h"
 #include "tests/test.h"
@@ -206,24 +209,36 @@ static Grammar *case_grammar(const Case *c, unsigned modes, Error *err) {
 
 static unsigned case_modes(const Case *c) {
     const Json *mode = json_get(c->row, "mode");
-    if (!mode || json_is(mode, "checked")) return SCHEMA_CHECKED;
+    if (!mode) return 0;
     if (json_is(mode, "ordered")) return SCHEMA_ORDERED;
-    if (json_is(mode, "closed")) return SCHEMA_CHECKED | SCHEMA_CLOSED;
-    CHECK(json_is(mode, "generated"), "%.*s: unknown mode", SHOWN(c->line));
-    return 0;
+    CHECK(json_is(mode, "closed"), "%.*s: unknown mode", SHOWN(c->line));
+    return SCHEMA_CLOSED;
 }
 
-// True if a grammar accepts a text of a case. To check, numbers are spelled out first.
-static bool accepts_case(const Case *c, const Grammar *g, Str text) {
-    Buffer spelled = {0};
-    if (!strcmp(c->kind, "schema") && case_modes(c) & SCHEMA_CHECKED)
-        number_spell_out(&spelled, text, NULL);
-    else
-        buffer_put(&spelled, text);
+// The validator of a case; NULL unless its source is a schema.
+static SchemaValidator *case_validator(const Case *c) {
+    Buffer schema = {0};
+    Error err;
+    if (strcmp(c->kind, "schema") != 0) return NULL;
+    json_write_value(&(JsonWriter){.out = &schema}, NULL, c->source, NULL);
+    SchemaValidator *v = validator_new(buffer_str(&schema), &err);
+    CHECK(v, "%.*s: %s", SHOWN(c->line), err.text);
+    buffer_free(&schema);
+    return v;
+}
 
-    bool is_accepted = accepts(g, buffer_str(&spelled));
-    buffer_free(&spelled);
-    return is_accepted;
+// Returns the number of texts of a list.
+static int check_list(const Case *c, const Grammar *g, SchemaValidator *v, const char *list,
+                      bool is_accepted, bool is_valid) {
+    const Json *texts = json_get(c->row, list);
+    Error why = {0};
+    for (const Json *text = texts ? texts->child : NULL; text; text = text->next) {
+        CHECK(accepts(g, text->string) == is_accepted, "%.*s: %s: %.*s", SHOWN(c->line), list,
+              SHOWN(text->string));
+        CHECK(!v || validator_check(v, text->string, &why) == is_valid, "%.*s: %s: %.*s: %s",
+              SHOWN(c->line), list, SHOWN(text->string), why.text);
+    }
+    return texts ? texts->n_items : 0;
 }
 
 static void check_texts(const Case *c) {
@@ -232,21 +247,32 @@ static void check_texts(const Case *c) {
     CHECK(g, "%.*s: %s", SHOWN(c->line), err.text);
     if (!g) return;
 
-    const Json *good = json_get(c->row, "accepts");
-    const Json *bad = json_get(c->row, "refuses");
-    CHECK(good && bad && good->n_items + bad->n_items, "%.*s: no texts", SHOWN(c->line));
-    for (const Json *text = good ? good->child : NULL; text; text = text->next)
-        CHECK(accepts_case(c, g, text->string), "%.*s: %.*s refused", SHOWN(c->line),
-              SHOWN(text->string));
-    for (const Json *text = bad ? bad->child : NULL; text; text = text->next)
-        CHECK(!accepts_case(c, g, text->string), "%.*s: %.*s accepted", SHOWN(c->line),
-              SHOWN(text->string));
+    SchemaValidator *v = case_validator(c);
+    int n = check_list(c, g, v, "accepts", true, true);
+    n += check_list(c, g, v, "valid", false, true);
+    n += check_list(c, g, v, "refuses", false, false);
+    CHECK(n > 0, "%.*s: no texts", SHOWN(c->line));
+    if (v) validator_free(v);
     grammar_free(g);
 }
 
-static void check_refusal_in(const Case *c, unsigned modes) {
+static void check_failures(const Case *c) {
+    SchemaValidator *v = case_validator(c);
+    const Json *texts = json_get(c->row, "fails");
+    for (const Json *text = texts->child; v && text; text = text->next) {
+        Error why = {0};
+        Buffer pattern = {0};
+        buffer_put(&pattern, text->string);
+        CHECK(!validator_check(v, text->key, &why), "%.*s: valid", SHOWN(text->key));
+        CHECK(test_matches(why.text, pattern.data), "%.*s: %s", SHOWN(text->key), why.text);
+        buffer_free(&pattern);
+    }
+    if (v) validator_free(v);
+}
+
+static void check_refusal(const Case *c) {
     Error err = {0};
-    Grammar *g = case_grammar(c, modes, &err);
+    Grammar *g = case_grammar(c, case_modes(c), &err);
     const Json *says = json_get_string(c->row, "says");
     Buffer pattern = {0};
     if (says) buffer_put(&pattern, says->string);
@@ -256,15 +282,10 @@ static void check_refusal_in(const Case *c, unsigned modes) {
     buffer_free(&pattern);
 }
 
-static void check_refusal(const Case *c) {
-    check_refusal_in(c, case_modes(c));
-    bool is_in_both = !json_get(c->row, "mode") && !strcmp(c->kind, "schema");
-    if (is_in_both) check_refusal_in(c, 0);
-}
-
 static void regexes(void) { for_each_case("regex", "accepts", check_texts); }
 static void grammars(void) { for_each_case("grammar", "accepts", check_texts); }
 static void schemas(void) { for_each_case("schema", "accepts", check_texts); }
+static void failures(void) { for_each_case("schema", "fails", check_failures); }
 
 static void regex_errors(void) {
     Error err = {0};
@@ -318,7 +339,7 @@ static void choices(void) {
           err.text);
 }
 
-// Formats with the length limits of their RFCs, and with those of generated texts.
+// Formats with the length limits of their RFCs, for valid texts, and with those of generated texts.
 static void format_lengths(void) {
     static const struct {
         const char *format, *begin, *middle, *end; // middle is repeated
@@ -333,8 +354,8 @@ static void format_lengths(void) {
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 6; k++) {
-            bool is_checked = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
-            int max = is_checked ? cases[i].max_length : cases[i].max_generated;
+            bool is_validated = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
+            int max = is_validated ? cases[i].max_length : cases[i].max_generated;
             int n_escapes = cases[i].begin[0] == '\\' ? 2 : 0;
             Buffer schema = {0}, text = {0};
             buffer_printf(&schema, "{\"type\":\"string\",%s{\"format\":\"%s\"}%s}",
@@ -351,9 +372,14 @@ static void format_lengths(void) {
             buffer_printf(&text, "%s\"", cases[i].end);
 
             bool fits = (is_long && max < 4096) == is_negated;
-            Grammar *g = schema_of(schema.data, is_checked ? SCHEMA_CHECKED : 0);
-            CHECK(g && accepts(g, buffer_str(&text)) == fits, "%s: %s", schema.data, text.data);
+            Error err;
+            Grammar *g = schema_of(schema.data, 0);
+            SchemaValidator *v = validator_new(buffer_str(&schema), &err);
+            bool found = is_validated ? validator_check(v, buffer_str(&text), &err)
+                                      : accepts(g, buffer_str(&text));
+            CHECK(found == fits, "%s: %s", schema.data, text.data);
 
+            validator_free(v);
             grammar_free(g);
             buffer_free(&schema);
             buffer_free(&text);
@@ -430,7 +456,7 @@ static uint64_t mask_seed;
 static void check_schema_masks(const Case *c) {
     if (json_get(c->row, "mode")) return;
     Error err;
-    Grammar *g = case_grammar(c, SCHEMA_CHECKED, &err);
+    Grammar *g = case_grammar(c, 0, &err);
     CHECK(g, "%.*s: %s", SHOWN(c->line), err.text);
     Buffer what = {0};
     buffer_put(&what, c->line);
@@ -456,6 +482,82 @@ static void masks(void) {
     g = schema_of("{\"type\":\"string\",\"minLength\":2,\"maxLength\":45}", 0);
     for (int k = 0; k < 10; k++) check_random_text(g, "counted string", &mask_seed);
     grammar_free(g);
+}
+
+// Calls of tools. Each schema is a document of its own, with its own references and draft. A tool
+// whose schema is invalid or fits no object has any object as its arguments.
+static void tool_calls(void) {
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"n\\\"\"}},"
+        "{\"function\":{\"name\":\"a\",\"parameters\":{\"properties\":{\"x\":{\"$ref\":\"#/$defs/"
+        "d\"}},"
+        "\"required\":[\"x\"],\"$defs\":{\"d\":{\"type\":\"null\"}},\"minlength\":1}}},"
+        "{\"function\":{\"name\":\"b\",\"parameters\":{\"type\":[\"object\",\"null\"],"
+        "\"properties\":{"
+        "\"x\":{\"$ref\":\"#/$defs/d\"},\"y\":{\"$ref\":\"#\"}},\"$defs\":{\"d\":{\"const\":1}}}}},"
+        "{\"function\":{\"name\":\"old\",\"parameters\":{\"properties\":{\"x\":{\"const\":1}},"
+        "\"$schema\":\"http://json-schema.org/draft-04/schema#\"}}},"
+        "{\"function\":{\"name\":\"bad\",\"parameters\":{\"properties\":{\"x\":{\"contains\":{}}}}}"
+        "},"
+        "{\"function\":{\"name\":\"none\",\"parameters\":{\"type\":\"string\"}}}]";
+    static const struct {
+        const char *text;
+        bool is_accepted;
+    } cases[] = {
+        {"{\"name\":\"n\\\"\",\"parameters\":{\"x\":[]}}", true},
+        {"{\"name\": \"a\", \"parameters\": {\"x\": null}}", true},
+        {"{\"name\":\"a\",\"parameters\":{\"x\":1}}", false},
+        {"{\"name\":\"a\",\"parameters\":{}}", false},
+        {"{\"name\":\"a\"}", false},
+        {"{\"parameters\":{\"x\":null},\"name\":\"a\"}", false},
+        {"{\"name\":\"b\",\"parameters\":{\"x\":1,\"y\":null}}", true},
+        {"{\"name\":\"b\",\"parameters\":{\"x\":null}}", false},
+        {"{\"name\":\"b\",\"parameters\":null}", false},
+        {"{\"name\":\"b\",\"parameters\":{\"z\":1}}", false},
+        {"{\"name\":\"old\",\"parameters\":{\"x\":2}}", true}, // draft 4 has no \"const\"
+        {"{\"name\":\"bad\",\"parameters\":{\"q\":{}}}", true},
+        {"{\"name\":\"bad\",\"parameters\":[]}", false},
+        {"{\"name\":\"none\",\"parameters\":{}}", true},
+        {"{\"name\":\"none\",\"parameters\":\"\"}", false},
+        {"{\"name\":\"c\",\"parameters\":{}}", false},
+    };
+    ConstraintNotes notes = {0};
+    Error err;
+    CallSpec spec = {.tools = str_of(tools), .key = "parameters"};
+
+    Grammar *g = grammar_calls(&spec, SCHEMA_CLOSED, &notes, &err);
+    CHECK(g, "%s", err.text);
+    for (size_t i = 0; g && i < sizeof cases / sizeof *cases; i++)
+        CHECK(accepts(g, str_of(cases[i].text)) == cases[i].is_accepted, "%s", cases[i].text);
+    for (int k = 0; g && k < 5; k++) check_random_text(g, "calls", &mask_seed);
+    grammar_free(g);
+
+    CHECK(notes.ignored.len &&
+              !strcmp(notes.ignored.data, "tool a: JSON Schema: ignored: #/minlength; "
+                                          "tool old: JSON Schema: ignored: #/properties/x/const"),
+          "%s", notes.ignored.data);
+    CHECK(notes.problems.len &&
+              test_matches(
+                  notes.problems.data,
+                  "tool bad: ... #/properties/x: \"contains\" ... tool none: ... #: no value fits"),
+          "%s", notes.problems.data);
+
+    // An array of calls of one tool.
+    spec = (CallSpec){str_of(tools), str_of("b"), "arguments", true};
+    g = grammar_calls(&spec, 0, &notes, &err);
+    CHECK(g && accepts(g, str_of("[{\"name\":\"b\",\"arguments\":{}},{\"name\":\"b\","
+                                 "\"arguments\":{\"z\":1}}]")),
+          "a list of calls is refused");
+    CHECK(g && !accepts(g, str_of("[]")), "an empty list is accepted");
+    CHECK(g && !accepts(g, str_of("[{\"name\":\"a\",\"arguments\":{\"x\":null}}]")), "tool a");
+    grammar_free(g);
+
+    spec.only = str_of("c");
+    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "tool c");
+    spec.tools = (Str){0};
+    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "no tools");
+    buffer_free(&notes.ignored);
+    buffer_free(&notes.problems);
 }
 
 // Appends up to 4 alternatives of up to 4 items: characters and rules of random_masks().
@@ -544,7 +646,7 @@ static void many_readings(void) {
                       i ? "," : "", i, i);
     buffer_puts(&schema, "]}");
 
-    Grammar *g = schema_of(schema.data, SCHEMA_CHECKED);
+    Grammar *g = schema_of(schema.data, 0);
     for (size_t i = 0; g && i < sizeof texts / sizeof *texts; i++)
         CHECK(accepts(g, str_of(texts[i])), "%s is refused", texts[i]);
     CHECK(g && !accepts(g, str_of("{\"k\":1,\"e20\":1}")), "another name is accepted");
@@ -654,9 +756,13 @@ static void many_constraints(void) {
             text[i % 14] = 'b';
             text[i % 14 + 1] = 0;
 
-            CompiledConstraint *c;
-            ConstraintSpec spec = {.regex = str_of(pattern)};
-            if (!constraint_compile(cache, &spec, &c, NULL, &err)) die_error(&err);
+            CompiledConstraint *c, *again;
+            ConstraintSpec spec = {.kind = CONSTRAINT_REGEX, .text = str_of(pattern)};
+            if (!constraint_compile(cache, &spec, &c, &err) ||
+                !constraint_compile(cache, &spec, &again, &err))
+                die_error(&err);
+            CHECK(c == again, "%s is compiled twice", pattern);
+            constraint_release(again);
             Matcher *good = constraint_begin(c), *bad = constraint_begin(c);
             bool fits = matcher_accept(good, str_of(text)) == strlen(text) && matcher_is_end(good);
             CHECK(fits == (i < 14), "%s: %s", pattern, text);
@@ -674,10 +780,12 @@ void test_constrain(void) {
     test_case("constrain_grammar_errors", grammar_errors);
     test_case("constrain_choices", choices);
     test_case("constrain_schemas", schemas);
+    test_case("constrain_failures", failures);
     test_case("constrain_format_lengths", format_lengths);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_wrong_values", wrong_values);
     test_case("constrain_unknown_keywords", unknown_keywords);
+    test_case("constrain_tool_calls", tool_calls);
     test_case("constrain_masks", masks);
     test_case("constrain_random_masks", random_masks);
     test_case("constrain_many_readings", many_readings);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Constraints: checked texts of real schemas, refused constraints, generated texts."""
+"""Constraints: verdicts about texts of real schemas, refused constraints, generated texts."""
+import decimal
 import glob
 import itertools
 import json
@@ -19,10 +20,60 @@ SUITE = os.environ.get("LLAMA31_SCHEMA_SUITE", "/usr/share/json-schema-test-suit
 EVERY = int(os.environ.get("LLAMA31_EVERY", "8"))  # test one of EVERY real schemas
 
 
+ANY = "--any-order", "--extra-properties"  # every valid value can be generated, in any order
+
+
 def tokenize(cli, texts, *args, code=0):
     out, err = cli.run("tokenize", "--jsonl", *args, stdin="".join(json.dumps(t) + "\n" for t in texts).encode(),
                        code=code)
     return [json.loads(line) for line in out.splitlines()], err
+
+
+def verdicts(cli, texts, schema, *args):
+    """For each text, whether it is valid and whether it is accepted; an accepted text is valid."""
+    found = [(r["valid"], r["accepted"]) for r in tokenize(cli, texts, "--json-schema", schema, *args)[0]]
+    for text, verdict in zip(texts, found):
+        check(verdict != (False, True), "accepted, but not valid:", text, "for", schema)
+    return found
+
+
+def plain(value):
+    """The value with integers as they are generated: 1 for 1.0."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return int(decimal.Decimal(repr(value))) if isinstance(value, float) and value == int(value) else value
+
+
+def same_accepted(accepted, expected, text, name):
+    """Integers of more than 19 digits need not be accepted."""
+    check(accepted == expected or expected and re.search(r"\d{20}", text), name, text[:200], "accepted:", accepted)
+
+
+def orders(value, limit):
+    """The value with the properties of its objects in every order, or the first `limit` of them."""
+    found = iter([value])
+    if isinstance(value, list):
+        found = map(list, itertools.product(*(orders(x, limit) for x in value)))
+    if isinstance(value, dict):
+        members = [[(k, x) for x in orders(v, limit)] for k, v in value.items()]
+        found = (dict(m) for p in itertools.permutations(members) for m in itertools.product(*p))
+    return list(itertools.islice(found, limit))
+
+
+def check_accepted(cli, schema, values, valid, name):
+    """Each valid value is accepted as it is generated, in any order and in one of all orders. No other value is."""
+    MAX_ORDERS = 24
+    texts = [json.dumps(v) for v in values]
+    for text, expected, (_, accepted) in zip(texts, valid, verdicts(cli, texts, schema, *ANY)):
+        same_accepted(accepted, expected, text, name)
+    texts = [[json.dumps(v) for v in orders(value, MAX_ORDERS + 1)] for value in values]
+    found = iter(verdicts(cli, [t for some in texts for t in some], schema, "--extra-properties"))
+    for some, expected in zip(texts, valid):
+        is_accepted = any([next(found)[1] for _ in some])
+        if is_accepted or len(some) <= MAX_ORDERS:
+            same_accepted(is_accepted, expected, some[0], name)
 
 
 def reverse_properties(value):
@@ -40,7 +91,7 @@ def json_texts(value):
 
 @test
 def real_schemas(cli):
-    """Valid texts are accepted and invalid ones are not; at most a tenth of the schemas is refused."""
+    """Texts are valid in every style, and accepted as they are generated; at most a tenth of the schemas is refused."""
     path = os.path.join(DATA, "jsonschema", "schemas.jsonl.xz")
     if not os.path.exists(path):
         raise Skip("no " + path)
@@ -60,7 +111,9 @@ def real_schemas(cli):
             n_refused += 1
             continue
         for result, (text, valid) in zip(results, texts):
-            same(result["accepted"], valid, "%s: %s: at %d" % (r["name"], text[:200], result["at"]))
+            same(result["valid"], valid, "%s: %s: %s" % (r["name"], text[:200], result.get("error")))
+        check_accepted(cli, "@" + schema, [plain(t["data"]) for t in r["tests"]],
+                       [t["valid"] for t in r["tests"]], r["name"])
     check(n_refused * 10 <= n, n_refused, "of", n, "schemas are refused")
 
 
@@ -82,12 +135,11 @@ def generate(cli, schemas, is_closed):
 def compare_schema(cli, schema, text, rng, library, strict, is_closed):
     """Compares verdicts about documents near one schema with the library's. Returns their number, or None if the schema
     is refused."""
-    validators = [library(schema)]
-    if is_closed:
-        validators.append(library(schema_closed.Closer(schema).close(schema)))
+    is_valid = library(schema).is_valid
+    closed = library(schema_closed.Closer(schema).close(schema)) if is_closed else None
 
     def is_fit(document):
-        return all(v.is_valid(document) for v in validators)
+        return is_valid(document) and (not closed or closed.is_valid(document))
     documents, has_multiples = [rng.value() for _ in range(8)], "multipleOf" in json.dumps(schema)
     # In ECMA-262, "." matches no line separator, and "$" not before a final newline; in Python, they do.
     if text is not None and not re.search(r"\\r|\\n\"|\\u202[89]", json.dumps(json.loads(text))):
@@ -98,16 +150,21 @@ def compare_schema(cli, schema, text, rng, library, strict, is_closed):
         documents += [found] + [rng.mutate(found) for _ in range(6)]
     if has_multiples:  # beside which exponents are not accepted
         documents = [d for d in documents if not re.search(r"\de[+-]|\d{16}", json.dumps(d))]
-    args = ["--extra-properties=false"] * is_closed + ["--jsonl", "--json-schema", json.dumps(schema)]
+    args = ["--any-order", "--extra-properties"][:2 - is_closed] + ["--jsonl", "--json-schema", json.dumps(schema)]
+    texts = [json.dumps(f(d)) for f in (lambda d: d, plain) for d in documents]
     r = subprocess.run(cli.command("tokenize", *args), capture_output=True,
-                       input="".join(json.dumps(json.dumps(d)) + "\n" for d in documents).encode())
+                       input="".join(json.dumps(t) + "\n" for t in texts).encode())
     if r.returncode:
         check(r.returncode == 2 and b"JSON Schema, #" in r.stderr, "exit", r.returncode, r.stderr, json.dumps(schema))
         if b"no value fits" in r.stderr:
             check(not any(map(is_fit, documents)), "some value fits", json.dumps(schema), documents)
         return None
-    for line, document in zip(r.stdout.splitlines(), documents):
-        same(json.loads(line)["accepted"], is_fit(document), json.dumps([schema, document]))
+    found = list(map(json.loads, r.stdout.splitlines()))
+    for verdict, document in zip(found, documents + documents):
+        same(verdict["valid"], is_valid(document), json.dumps([schema, document]))
+        check(is_fit(document) or not verdict["accepted"], "accepted:", json.dumps([schema, document]))
+    for text, verdict, document in list(zip(texts, found, documents + documents))[len(documents):]:
+        same_accepted(verdict["accepted"], is_fit(document), text, json.dumps(schema))
     return len(documents)
 
 
@@ -159,16 +216,18 @@ def random_schemas(cli):
 def small_numbers(cli):
     """Numbers below the normal range of a double, as json.dumps writes them."""
     texts = ["-5e-309", "1e-312", "5e-324", "1.5e-310", "1e-325"]
-    for schema, accepted in ((True, [1, 1, 1, 1, 0]), ({"type": ["integer", "number"]}, [1, 1, 1, 1, 0]),
-                             ({"minimum": 0}, [0, 1, 0, 1, 0]), ({"maximum": 1e-311}, [1, 1, 0, 0, 0])):
-        results, _ = tokenize(cli, texts, "--json-schema", json.dumps(schema))
-        same([int(r["accepted"]) for r in results], accepted, json.dumps(schema))
+    for schema, valid, accepted in ((True, [1, 1, 1, 1, 1], [1, 1, 1, 1, 0]),
+                                    ({"type": ["integer", "number"]}, [1, 1, 1, 1, 1], [1, 1, 1, 1, 0]),
+                                    ({"minimum": 0}, [0, 1, 1, 1, 1], [0, 1, 0, 1, 0]),
+                                    ({"maximum": 1e-311}, [1, 1, 1, 0, 1], [1, 1, 0, 0, 0])):
+        same(verdicts(cli, texts, json.dumps(schema)), list(zip(map(bool, valid), map(bool, accepted))), json.dumps(schema))
 
 
 @test
 def schema_suite(cli):
-    """The cases of the JSON Schema Test Suite (Debian: json-schema-test-suite), by draft and keyword: verdicts agree, or
-    the schema is refused by name, or its format is an annotation, which a note names."""
+    """The cases of the JSON Schema Test Suite (Debian: json-schema-test-suite), by draft and keyword: verdicts agree, and
+    valid values are accepted as they are generated, or the schema is refused by name, or its format is an annotation,
+    which a note names."""
     drafts = {d: uri for d, uri in (("draft4", "http://json-schema.org/draft-04/schema#"),
                                     ("draft6", "http://json-schema.org/draft-06/schema#"),
                                     ("draft7", "http://json-schema.org/draft-07/schema#"),
@@ -197,8 +256,10 @@ def schema_suite(cli):
                     check("JSON Schema" in err, draft, name, case["description"], err)
                     n_refused += len(tests)
                 else:
-                    same([json.loads(line)["accepted"] for line in out.splitlines()], [t["valid"] for t in tests],
-                         " ".join((draft, name, case["description"])))
+                    place = " ".join((draft, name, case["description"]))
+                    same([json.loads(line)["valid"] for line in out.splitlines()], [t["valid"] for t in tests], place)
+                    values = [t["data"] if draft == "draft4" else plain(t["data"]) for t in tests]  # there, 1.0 is no integer
+                    check_accepted(cli, "@" + schema, values, [t["valid"] for t in tests], place)
         print("   %s: %d verdicts, %d refused" % (draft, n - n_refused, n_refused))
         check(n_refused * 4 < n, draft, n_refused, "of", n, "refused")
 
@@ -207,13 +268,16 @@ def schema_suite(cli):
 def checked_texts(cli):
     for name in cli.write("s.json", [{"const": 1}]), "@" + cli.path_of("s.json"):  # a file; the "@" is optional here
         same([r["accepted"] for r in tokenize(cli, ["1", "2"], "--json-schema", name)[0]], [True, False])
-    results, err = tokenize(cli, ["{}", '{"a": 1}', '{"a": 1', '{"a":1}x', ""], "--json-schema",
-                          '{"properties":{"a":{"type":"integer"}},"type":"object"}')
-    same([r["accepted"] for r in results], [True, True, False, False, False])
-    same([r["at"] for r in results], [2, 8, 7, 7, 0])
+    results, err = tokenize(cli, ["{}", '{"a": 1}', '{"a": 1', '{"a":1}x', "", '{"a":1.0}'], "--json-schema",
+                            '{"properties":{"a":{"type":"integer"}},"type":"object"}')
+    same([r["accepted"] for r in results], [True, True, False, False, False, False])
+    same([r["valid"] for r in results], [True, True, False, False, False, True])
+    same([r["at"] for r in results], [2, 8, 7, 7, 0, 6])
+    same(["error" in r for r in results], [False, False, True, True, True, False])
     check("compiled in" in err, err)
     results, _ = tokenize(cli, ["12", "1x"], "--regex", "[0-9]+")
     same([r["accepted"] for r in results], [True, False])
+    check("valid" not in results[0], results)
     grammar = cli.write("g.gbnf", ['root ::= "a" b*', 'b ::= "b" | "(" b ")"'])
     results, _ = tokenize(cli, ["abb(b)", "ab)"], "--grammar", grammar)
     same([r["accepted"] for r in results], [True, False])
@@ -254,9 +318,9 @@ def lookaheads(cli):
     patterns = ["|".join(alternative() for _ in range(rng.randint(1, 3))) for _ in range(60)]
     cases = [(i, p, t) for i, p in enumerate(patterns) for t in rng.sample(texts, 40)]
     schema = cli.write("s.json", [{"properties": {"p%d" % i: {"pattern": p} for i, p in enumerate(patterns)}}])
-    results, _ = tokenize(cli, [json.dumps({"p%d" % i: t}) for i, _, t in cases], "--json-schema", schema)
-    for (_, p, t), r in zip(cases, results):
-        same(r["accepted"], bool(re.search(p.replace("$", r"\Z"), t)), "%s %r" % (p, t))
+    found = verdicts(cli, [json.dumps({"p%d" % i: t}) for i, _, t in cases], schema)
+    for (_, p, t), verdict in zip(cases, found):
+        same(verdict, (bool(re.search(p.replace("$", r"\Z"), t)),) * 2, "%s %r" % (p, t))
 
 
 @test
@@ -304,11 +368,10 @@ def hostile_constraints(cli):
 def many_listed_strings(cli):
     """A list of 100,000 strings accepts its own, also where the list applies to the values inside as well."""
     path = cli.write("schema.json", [{"enum": ["value number %d" % i for i in range(100000)]}])
-    results, _ = tokenize(cli, ['"value number 99999"', '"value number 100000"', '"value number 1"'], "--json-schema", "@" + path)
-    same([r["accepted"] for r in results], [True, False, True])
+    found = verdicts(cli, ['"value number 99999"', '"value number 100000"', '"value number 1"'], "@" + path)
+    same(found, [(True, True), (False, False), (True, True)])
     path = cli.write("schema.json", [{"enum": [[1], [[1]], "a"], "items": {"$ref": "#"}}])
-    results, _ = tokenize(cli, ["[1]", "[[1]]", '"a"'], "--json-schema", "@" + path)
-    same([r["accepted"] for r in results], [False, False, True])
+    same(verdicts(cli, ["[1]", "[[1]]", '"a"'], "@" + path), [(False, False), (False, False), (True, True)])
 
 
 class RandomGrammar:
@@ -517,6 +580,7 @@ def incomplete_texts(cli):
 @test
 def incomplete_answers(cli):
     """In batch as well: each record says so, in both forms, and failed records have precedence; --resume counts again."""
+    cli.model = None
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["abc"],
             "properties": {"abc": {"type": "string", "minLength": 50}}, "additionalProperties": False}}}
     messages, forms = [{"role": "user", "content": "x"}], {
@@ -564,7 +628,7 @@ def many_constraints(cli):
 
 @test
 def order_of_properties(cli):
-    """Generated properties come in the schema's order, with --any-order in any; checked ones in any."""
+    """Generated properties come in the schema's order, with --any-order in any."""
     schema = json.dumps({"type": "object", "properties": {k: {"type": "boolean"} for k in "zay"}, "required": list("zay"),
                          "additionalProperties": False})
     sampling = ["--json-schema", schema, "--temp", 2, "--top-k", 0, "--top-p", 1, "--min-p", 0]
@@ -582,13 +646,13 @@ def order_of_properties(cli):
                           *args).values()
         check(len({"".join(json.loads(r["text"])) for r in found}) > 2, args, fields)
     texts = ['{"z":true,"a":true,"y":true}', '{"a":true,"y":true,"z":true}']
-    same([r["accepted"] for r in tokenize(cli, texts, "--json-schema", schema)[0]], [True, True])
+    same(verdicts(cli, texts, schema), [(True, True), (True, False)])
+    same(verdicts(cli, texts, schema, "--any-order"), [(True, True), (True, True)])
 
 
 @test
 def extra_properties(cli):
-    """Objects have only listed properties, unless --extra-properties or a record's extra_properties allows others. For
-    checked texts it is the opposite."""
+    """Objects have only listed properties, unless --extra-properties or a record's extra_properties allows others."""
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
     args = ["--json-schema", json.dumps(schema), "--temp", 0, "--logit-bias", ",+40", "-n", 30]  # wants another property
     for extra, is_complete in (([], True), (["--extra-properties"], False), (["--extra-properties=false"], True)):
@@ -606,11 +670,10 @@ def extra_properties(cli):
     same([r.get("incomplete", False) for _, r in sorted(found.items())], [False, True])
     same(list(json.loads(found[0]["tool_calls"][0]["function"]["arguments"])), ["a"])
 
-    # Checked texts.
+    # Verdicts: the standard allows other properties.
     texts = ['{"a": true}', '{"a": true, "b": 1}']
-    for extra, accepted in (([], [True, True]), (["--extra-properties"], [True, True]),
-                            (["--extra-properties=false"], [True, False])):
-        same([r["accepted"] for r in tokenize(cli, texts, "--json-schema", json.dumps(schema), *extra)[0]], accepted)
+    for extra, accepted in ([], False), (["--extra-properties"], True), (["--extra-properties=false"], False):
+        same(verdicts(cli, texts, json.dumps(schema), *extra), [(True, True), (True, accepted)])
     tokenize(cli, [], "--extra-properties=no", "--json-schema", "true", code=2)
 
 

@@ -180,16 +180,18 @@ bool record_parse_logprobs(Record *r, const Json *v, Error *err) {
 
 // Constraints. The fields of llama.cpp's server, OpenAI's API, vLLM and Ollama set r->spec.
 
-static bool may_set_source(const Record *r, Error *err) {
-    return !constraint_n_sources(&r->spec) ||
-           error_set(err, EXIT_RUNTIME, "expected one constraint, found more");
+static bool set_kind(Record *r, ConstraintKind kind, Error *err) {
+    if (r->spec.kind) return error_set(err, EXIT_RUNTIME, "expected one constraint, found more");
+    r->spec.kind = kind;
+    return true;
 }
 
 // A schema as a JSON value, or a string with the text of a schema.
 static bool parse_json_schema(Record *r, const Json *v, Error *err) {
-    if (!may_set_source(r, err)) return false;
-    if (v->kind == JSON_STRING)
-        r->spec.schema_text = v->string;
+    bool is_text = v->kind == JSON_STRING;
+    if (!set_kind(r, is_text ? CONSTRAINT_SCHEMA_TEXT : CONSTRAINT_SCHEMA, err)) return false;
+    if (is_text)
+        r->spec.text = v->string;
     else
         r->spec.schema = v;
     return true;
@@ -203,24 +205,29 @@ static bool parse_json_object(Record *r, const Json *v, Error *err) {
 }
 
 static bool parse_choices(Record *r, const Json *v, Error *err) {
-    if (!may_set_source(r, err)) return false;
+    if (!set_kind(r, CONSTRAINT_CHOICES, err)) return false;
     if (v->kind != JSON_ARRAY || !v->n_items)
         return field_mismatch(err, v, "an array with at least one string");
     Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
-    r->spec.choices = choices;
+    r->spec.choices.at = choices;
     for (const Json *item = v->child; item; item = item->next) {
         if (item->kind != JSON_STRING)
             return record_mismatch(err, "choices", "an array of strings", item);
-        choices[r->spec.n_choices++] = item->string;
+        choices[r->spec.choices.n++] = item->string;
     }
     return true;
 }
 
+static void free_choices(Record *r) {
+    if (r->spec.kind == CONSTRAINT_CHOICES) free((void *)r->spec.choices.at);
+    r->spec = (ConstraintSpec){0};
+}
+
 // A grammar or, as the name of the field says, a regular expression.
 static bool parse_grammar(Record *r, const Json *v, Error *err) {
-    Str *source = str_ends_with(v->key, "regex") ? &r->spec.regex : &r->spec.grammar;
-    if (!may_set_source(r, err)) return false;
-    *source = v->string;
+    bool is_regex = str_ends_with(v->key, "regex");
+    if (!set_kind(r, is_regex ? CONSTRAINT_REGEX : CONSTRAINT_GRAMMAR, err)) return false;
+    r->spec.text = v->string;
     return v->kind == JSON_STRING || field_mismatch(err, v, "a string");
 }
 
@@ -423,8 +430,7 @@ static bool force_tool_call(Record *r, const Json *choice, Error *err) {
                                "\"auto\", \"none\", \"required\" or a function's name", choice);
     r->tools.is_forced = true;
     if (wanted) r->tools.forced = wanted->string;
-    r->settings.constraint.any_order = false; // the name of the tool comes before its parameters
-    return !constraint_n_sources(&r->spec) ||
+    return !r->spec.kind ||
            error_set(err, EXIT_RUNTIME, "tool_choice: cannot be combined with another constraint");
 }
 
@@ -596,13 +602,16 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 
 // Compiles the constraint of the request or, if it has none, of the command line or of the tools.
 static bool make_constraint(Record *r, Error *err) {
-    bool has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain;
-    ToolOffer offer = {buffer_str(&r->tools.text), r->tools.is_forced, !r->tools.is_offered,
-                       r->tools.forced};
-    bool ok = answer_open(r->pipeline, &r->settings, &r->spec, has_reasoning, &offer, &r->request,
-                          &r->constraint, &r->answer.notes, err);
-    free((void *)r->spec.choices);
-    r->spec = (ConstraintSpec){0};
+    const RequestTools *tools = &r->tools;
+    AnswerInput in = {
+        .settings = &r->settings,
+        .constraint = r->spec,
+        .offer = {buffer_str(&tools->text), tools->is_forced, !tools->is_offered, tools->forced},
+        .has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain,
+        .notes = &r->answer.notes,
+    };
+    bool ok = answer_open(r->pipeline, &in, &r->request, &r->constraint, err);
+    free_choices(r);
     return ok;
 }
 
@@ -685,7 +694,7 @@ void record_free(Record *r) {
     if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
     session_free(r->session);
     answer_free(r->constraint);
-    free((void *)r->spec.choices);
+    free_choices(r);
     buffer_free(&r->answer.notes);
     buffer_free(&r->tools.text);
     settings_free(&r->settings);

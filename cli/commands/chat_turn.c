@@ -220,6 +220,9 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     Str stops[settings->n_stops + 2];
     int n_stops = 0;
     Request r;
+    AnswerInput in = {.settings = settings,
+                      .offer = {.tools = c->pipeline.tools},
+                      .has_reasoning = c->pipeline.tpl.has_reasoning};
 
     // Stop strings come from the options and the template. Without -n, an answer of the built-in
     // model ends with its first line.
@@ -230,8 +233,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (!request_from_settings(&c->pipeline, settings, &c->stream.ids, false, &r, &s->error) ||
         (c->begun &&
          !request_begin_answer(&c->pipeline, str_of(c->begun), &c->stream.ids, &r, &s->error)) ||
-        !answer_open(&c->pipeline, settings, &(ConstraintSpec){0}, c->pipeline.tpl.has_reasoning,
-                     &(ToolOffer){.tools = c->pipeline.tools}, &r, &a->state, NULL, &s->error)) {
+        !answer_open(&c->pipeline, &in, &r, &a->state, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }

@@ -99,9 +99,11 @@ static bool make_request(Run *run, Error *err) {
         return false;
 
     int n_positions = r->max_tokens >= 0 ? run->ids.len : r->max_context;
+    AnswerInput in = {.settings = &p->settings,
+                      .offer = {.tools = p->tools},
+                      .has_reasoning = p->tpl.has_reasoning && !is_raw};
     return kv_memory_check(&p->model, (size_t)n_positions, err) &&
-           answer_open(p, &p->settings, &(ConstraintSpec){0}, p->tpl.has_reasoning && !is_raw,
-                       &(ToolOffer){.tools = p->tools}, r, &run->answer, NULL, err);
+           answer_open(p, &in, r, &run->answer, err);
 }
 
 // Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the

@@ -101,7 +101,7 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     text_print(&out);
 }
 
-// Constraints
+// Constraints.
 
 // True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
 // each is checked against the mask computed before it. Of the control tokens (--special), a stop
@@ -127,56 +127,71 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, size_t *
     return matcher_is_end(m);
 }
 
-// Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
-// first byte that the constraint rejects.
-static void check_text(const Options *o, const CompiledConstraint *constraint, const Tokenizer *t,
-                       Str text) {
-    static Buffer spelled;
-    static Ids ids;
+// The judge of the texts of --jsonl.
+typedef struct {
+    const Tokenizer *tokenizer;
+    bool has_special;
+    CompiledConstraint *constraint;
+    SchemaValidator *validator; // NULL unless the constraint is a JSON Schema
+    Ids ids;
+    Buffer line;
+} TextChecker;
+
+static void checker_open(TextChecker *c, const Options *o, const Settings *s, const Tokenizer *t) {
+    const ConstraintSpec *spec = &s->constraint;
+    Error err;
+    *c = (TextChecker){.tokenizer = t, .has_special = o->prompt.has_special};
+    if (!constraint_open(constraint_cache_new(t), s, spec, &c->constraint, &err)) die_error(&err);
+
+    const Buffer *ignored = &constraint_notes(c->constraint)->ignored;
+    if (ignored->len) note(o, "%s", ignored->data);
+
+    if (spec->kind != CONSTRAINT_SCHEMA_TEXT) return;
+    c->validator = validator_new(spec->text, &err);
+    if (!c->validator) die_error(&err);
+}
+
+// Prints the verdicts about a text: {"valid", "error", "accepted", "n_tokens", "at"}, the first two
+// of a JSON Schema, where "at" is the number of bytes before the first byte that the constraint
+// rejects.
+static void check_text(TextChecker *c, Str text) {
     size_t at;
+    Error why = {0};
 
-    // The texts of a JSON Schema have all spellings of a number.
-    spelled.len = ids.len = 0;
-    if (o->text.json_schema)
-        constraint_spell_out(&spelled, text, NULL);
-    else
-        buffer_put(&spelled, text);
-
-    tokenizer_encode(t, buffer_str(&spelled), o->prompt.has_special, &ids);
-    Matcher *m = constraint_begin(constraint);
-    bool accepted = is_accepted(m, t, &ids, &at);
+    c->ids.len = 0;
+    tokenizer_encode(c->tokenizer, text, c->has_special, &c->ids);
+    Matcher *m = constraint_begin(c->constraint);
+    bool accepted = is_accepted(m, c->tokenizer, &c->ids, &at);
     matcher_free(m);
 
-    spelled.len = 0;
-    if (o->text.json_schema) constraint_spell_out(&spelled, text, &at);
-    printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids.len,
-           at);
+    c->line.len = 0;
+    JsonWriter w = json_object(&c->line);
+    if (c->validator) json_write_bool(&w, "valid", validator_check(c->validator, text, &why));
+    if (*why.text) json_write_string(&w, "error", str_of(why.text));
+    json_write_bool(&w, "accepted", accepted);
+    json_write_int(&w, "n_tokens", c->ids.len);
+    json_write_int(&w, "at", (int64_t)at);
+    json_end_object(&w);
+    puts(c->line.data);
 }
 
 // --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
 // result of check_text().
 static void process_lines(const Options *o, const Settings *s, const Tokenizer *t,
                           bool has_constraint) {
-    static LineReader lines;
-    static JsonDoc doc;
-    static Ids ids;
-    static ConstraintCache *cache;
-    static CompiledConstraint *constraint;
-    Error err;
+    LineReader lines = {0};
+    JsonDoc doc = {0};
+    Ids ids = {0};
+    TextChecker checker;
 
-    if (has_constraint) {
-        ConstraintSpec spec = {.is_checked = true};
-        cache = constraint_cache_new(t);
-        if (!constraint_open(cache, o, s, &spec, &constraint, &err)) die_error(&err);
-    }
-
+    if (has_constraint) checker_open(&checker, o, s, t);
     lines_open(&lines, o->prompt.file, 1 << 30);
     close_file_access(o);
 
     while (lines_next_json(&lines, &doc)) {
         Str text = lines_text(&lines, &doc);
-        if (constraint) {
-            check_text(o, constraint, t, text);
+        if (has_constraint) {
+            check_text(&checker, text);
             continue;
         }
 
@@ -187,7 +202,8 @@ static void process_lines(const Options *o, const Settings *s, const Tokenizer *
         puts("]");
     }
 
-    if (constraint) note(o, "compiled in %.0f us", constraint_compile_sec(constraint) * 1e6);
+    if (has_constraint)
+        note(o, "compiled in %.0f us", constraint_compile_sec(checker.constraint) * 1e6);
 }
 
 // Dies on options that cannot be combined.

@@ -134,8 +134,8 @@ static void reset_cache(const Pipeline *p) {
         Str choice = str_of(text);
         CompiledConstraint *c;
         Error err;
-        ConstraintSpec spec = {.choices = &choice, .n_choices = 1};
-        HOLDS(constraint_compile(p->constraints, &spec, &c, NULL, &err));
+        ConstraintSpec spec = {.kind = CONSTRAINT_CHOICES, .choices = {&choice, 1}};
+        HOLDS(constraint_compile(p->constraints, &spec, &c, &err));
         constraint_release(c);
     }
 }
