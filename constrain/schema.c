@@ -56,16 +56,22 @@ static int find_draft(const Json *schema) {
 // impossible; -1 if there is none. Sets *name to the name of the property.
 static int find_cause(const Grammar *g, int value, Str *name) {
     const ValueDef *v = &g->values[value];
-    const Def *def = v->n_alts == 1 ? &g->defs[v->alts[0]] : NULL;
-    for (int i = 0; def && def->kind == DEF_OBJECT && i < def->object.n_names; i++) {
-        const PropertyDef *p = &def->object.properties[i];
-        if (!p->is_required || g->values[p->value].is_possible) continue;
-        *name = p->name;
-        return p->value;
+    if (v->n_alts != 1) return -1;
+    const Def *def = &g->defs[v->alts[0]];
+
+    if (def->kind == DEF_OBJECT) {
+        for (int i = 0; i < def->object.n_names; i++) {
+            const PropertyDef *p = &def->object.properties[i];
+            if (!p->is_required || g->values[p->value].is_possible) continue;
+            *name = p->name;
+            return p->value;
+        }
     }
 
-    for (int i = 0; def && def->kind == DEF_ARRAY && i <= def->array.n_prefix; i++)
-        if (!g->values[def->array.items[i]].is_possible) return def->array.items[i];
+    if (def->kind == DEF_ARRAY) {
+        for (int i = 0; i <= def->array.n_prefix; i++)
+            if (!g->values[def->array.items[i]].is_possible) return def->array.items[i];
+    }
     return -1;
 }
 
