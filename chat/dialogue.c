@@ -24,6 +24,13 @@ void dialogue_remove(Dialogue *d, int from, int to) {
     d->n -= to - from;
 }
 
+void dialogue_free(Dialogue *d) {
+    dialogue_remove(d, 0, d->n);
+    free(d->messages);
+    buffer_free(&d->dropped);
+    buffer_free(&d->earlier);
+}
+
 static void put_transcript_line(Buffer *out, const Message *m) {
     buffer_put(out, m->json);
     buffer_puts(out, "\n");
@@ -32,6 +39,34 @@ static void put_transcript_line(Buffer *out, const Message *m) {
 void dialogue_drop(Dialogue *d, int from, int to) {
     for (int i = from; i < to; i++) put_transcript_line(&d->dropped, &d->messages[i]);
     dialogue_remove(d, from, to);
+}
+
+// A line that ends a dialogue.
+static const char clear_line[] = "{\"role\":\"clear\"}\n";
+
+void dialogue_keep_earlier(Dialogue *d, int n) {
+    Str rest = buffer_str(&d->earlier);
+    int n_earlier = 0;
+    for (size_t at; (at = str_find(rest, str_of(clear_line))) != SIZE_MAX; n_earlier++)
+        rest = (Str){rest.data + at + strlen(clear_line), rest.len - at - strlen(clear_line)};
+
+    rest = buffer_str(&d->earlier);
+    for (; n_earlier > n; n_earlier--) {
+        size_t end = str_find(rest, str_of(clear_line)) + strlen(clear_line);
+        rest = (Str){rest.data + end, rest.len - end};
+    }
+    if (rest.len) memmove(d->earlier.data, rest.data, rest.len);
+    d->earlier.len = rest.len;
+}
+
+void dialogue_begin_anew(Dialogue *d) {
+    int n_system = dialogue_has(d, 0, "system");
+    if (d->n > n_system || d->dropped.len) {
+        transcript_put(d, &d->earlier);
+        buffer_puts(&d->earlier, clear_line);
+    }
+    dialogue_remove(d, n_system, d->n);
+    d->dropped.len = 0;
 }
 
 void dialogue_set_system(Dialogue *d, Str text) {
@@ -76,6 +111,8 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
 
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err) {
     JsonDoc doc = {0};
+    const char *begin = text.data;
+    int n_before = d->n;
     bool ok = true;
 
     *n_truncated = 0;
@@ -90,7 +127,12 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         text = (Str){text.data + line.len + !!end, text.len - line.len - !!end};
         if (str_is_blank(line)) continue;
 
-        if (json_parse(&doc, line.data, line.len, &why) && message_read(doc.root, &m, &why))
+        bool is_json = json_parse(&doc, line.data, line.len, &why);
+        if (is_json && json_is(json_get(doc.root, "role"), "clear")) {
+            dialogue_remove(d, n_before, d->n);
+            d->earlier.len = 0;
+            buffer_put(&d->earlier, (Str){begin, (size_t)(text.data - begin)});
+        } else if (is_json && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
         else if (!end && str_may_begin_with(line, "{\"role\":")) // the beginning of every line
             *n_truncated = line.len;

@@ -32,7 +32,7 @@ void prompt_prepare(Options *o) {
     model_take_argument(o);
     if (fstat(STDIN_FILENO, &st)) return;
     o->prompt.shares_stdin =
-        S_ISREG(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) > 0 : os_parent_has_stdin(&st);
+        S_ISREG(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) > 0 : os_shell_reads_stdin(&st);
 }
 
 void run_prepare(Options *o) {
@@ -71,11 +71,11 @@ static void append_stdin(const Options *o, Buffer *out) {
     bool is_at_end = is_file ? lseek(STDIN_FILENO, 0, SEEK_CUR) >= st.st_size
                              : poll(&in, 1, 0) > 0 && !(in.revents & POLLIN);
     if (is_at_end) return;
-    if (o->prompt.shares_stdin) {
-        warn("standard input was not read: the calling program reads it, too (the argument - reads "
-             "it, < /dev/null passes none)");
-        return;
-    }
+    if (o->prompt.shares_stdin)
+        die(EXIT_USAGE,
+            "%s: a calling script may read standard input, too; the argument - reads it, "
+            "< /dev/null passes none",
+            o->command);
 
     buffer_puts(out, begin ? "\n\n" : "");
     size_t end = out->len;

@@ -1,8 +1,8 @@
 // Reads the input of the model from the options: the prompt, the system prompt, tools, token ids.
 //
-// Stdin beside a prompt belongs to the prompt, unless it is the input of a script or loop that
-// calls this program: a file of which something has been read before, or a pipe that is the parent
-// process's stdin as well.
+// Stdin beside a prompt belongs to the prompt. Where a script or loop that calls this program may
+// read it, too, only the user knows which of the two should: this is an error. Such an input is a
+// file of which something has been read before, or a pipe that a calling shell reads.
 //
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
 #pragma once
@@ -22,8 +22,8 @@ void prompt_prepare(Options *o);
 // them ("llama3.1:8b").
 void run_prepare(Options *o);
 // Appends the prompt: -p, then -f, then the positional arguments joined by spaces, where "-" stands
-// for stdin, then stdin after an empty line. Warns if stdin is not read because the caller reads
-// it. Stdin is the prompt if none is given; dies (exit 2) if it is then a terminal.
+// for stdin, then stdin after an empty line; dies (exit 2) if a caller may read stdin, too. Stdin is
+// the prompt if none is given; dies (exit 2) if it is then a terminal.
 void prompt_read(const Options *o, Buffer *out);
 // Dies (exit 2) if the prompt is blank. With --raw, an explicit "" stands for BOS alone.
 void prompt_check(const Options *o, const Buffer *prompt);

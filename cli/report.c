@@ -65,7 +65,8 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
 
 void warn_loops(int n, const char *noun) {
     if (n)
-        warn("%s ended in a loop; try --dry-multiplier 0.8 (off: --no-loop-stop)",
+        warn("%s ended in a loop; --no-loop-stop lets it continue, --dry-multiplier 0.8 avoids "
+             "loops",
              count_of(n, noun));
 }
 

@@ -105,7 +105,7 @@ bool request_from_settings(const Pipeline *p, const Settings *s, const Ids *prom
 
     *r = (Request){.max_tokens = n,
                    .ignore_eos = s->ignore_eos,
-                   .stops_loops = !s->no_loop_stop,
+                   .stops_loops = !s->no_loop_stop && !s->ignore_eos,
                    .min_tokens = s->min_tokens,
                    .sample = s->sample,
                    .stops = {s->stops, s->n_stops, s->stop_ids.data, s->stop_ids.len},

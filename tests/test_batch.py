@@ -40,18 +40,19 @@ def ids_once(path, expected):
 
 @test
 def loops(cli):
-    """A loop ends an answer, except with "stop_loops": false and within a constraint."""
+    """A loop ends an answer, except with "stop_loops": false or "ignore_eos", and within a constraint."""
     requires("constrain")
-    loop = {"prompt": "a", "ignore_eos": True, "logit_bias": {"300": 100}, "max_tokens": 530}
+    loop = {"prompt": "a", "logit_bias": {"300": 100}, "max_tokens": 2060}
     chat = {"messages": [{"role": "user", "content": "a"}], **{k: v for k, v in loop.items() if k != "prompt"}}
-    lines = [loop, dict(loop, stop_loops=False), dict(loop, stop_loops=1), dict(loop, regex="a{900}", ignore_eos=False),
+    lines = [loop, dict(loop, stop_loops=False), dict(loop, stop_loops=1), dict(loop, regex="[^b]*b"), dict(loop, ignore_eos=True),
              {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": chat}]
     for how in ([], ["-np", "1"]):
-        r = subprocess.run([*cli.command("batch", "--template", "chatml", "-q", "--ordered", "-c", "700", *how)], capture_output=True,
+        r = subprocess.run([*cli.command("batch", "--template", "chatml", "-q", "--ordered", "-c", "2100", *how)], capture_output=True,
                            input="\n".join(map(json.dumps, lines)).encode(), timeout=120)
-        free, endless, wrong, constrained, openai = [json.loads(line) for line in r.stdout.splitlines()]
-        same((free["finish_reason"], free["n_generated"]), ("repetition", 512), how)
-        same((endless["finish_reason"], endless["n_generated"]), ("length", 530), how)
+        free, endless, wrong, constrained, ignored, openai = [json.loads(line) for line in r.stdout.splitlines()]
+        same((free["finish_reason"], free["n_generated"]), ("repetition", 2048), how)
+        for a in (endless, ignored):
+            same((a["finish_reason"], a["n_generated"]), ("length", 2060), how)
         check(endless["text"].startswith(free["text"]), how)
         same(constrained.get("finish_reason"), "length", constrained)
         check("stop_loops: expected true or false, found 1" in wrong["error"]["message"], wrong)

@@ -469,14 +469,49 @@ def paths_are_messages():
 
 @test
 def load_keeps_the_session():
-    """/load replaces the dialogue of a session only after /clear."""
-    session, other = path("loaded.jsonl"), path("empty.jsonl")
-    open(other, "w").close()
-    _, err = piped(BUILT_IN, ["hi", "/load " + other], "-n", "1", "--session", session)
-    assert "would replace the dialogue" in err, err
-    same(user_texts(session), ["hi"])
-    piped(BUILT_IN, ["/clear", "/load " + other], "--session", session)
-    same(transcript("loaded.jsonl"), [])
+    """/load and /clear begin another dialogue; the old one stays in the file, which continues the last one."""
+    session, other, empty = path("loaded.jsonl"), path("other.jsonl"), path("empty.jsonl")
+    open(empty, "w").close()
+    with open(other, "w") as f:
+        f.write('{"role":"user","content":"loaded"}\n')
+    _, err = piped(BUILT_IN, ["hi", "/load " + empty, "/load " + other, "more"], "-n", "1", "--session", session)
+    assert "empty.jsonl: no message" in err, err
+    whole = open(session).read()
+    same([json.loads(line).get("content") for line in whole.split("\n") if '"user"' in line or "clear" in line],
+         ["hi", None, "loaded", "more"])
+    for command in "/clear", "/new", "/reset":
+        _, err = piped(BUILT_IN, [command], "--session", session)
+        assert "the old messages stay in " + session in err, err
+        assert open(session).read().startswith(whole), command
+        whole = open(session).read()
+        _, err = piped(BUILT_IN, ["after " + command, "/show"], "-n", "1", "--session", session)
+        assert "2 messages" in err, err
+        assert open(session).read().startswith(whole), command
+        whole = open(session).read()
+    same(len(user_texts(session)), 6)
+
+
+@test
+def earlier_chats_stay():
+    """The file of --continue keeps the last ten chats, also after /clear. A file that is no transcript is left alone."""
+    shutil.rmtree(STATE, ignore_errors=True)
+    name = os.path.join(STATE, "llama31", "history.last-chat")
+    for i in range(12):
+        t = chat(BUILT_IN, "-q", "-n", "1")
+        ask(t, "chat %d" % i)
+        t.close()
+    same(user_texts(name), ["chat %d" % i for i in range(2, 12)])
+    piped(BUILT_IN, ["next", "/clear", "last"], "-n", "1", "--continue")
+    same(user_texts(name)[-3:], ["chat 11", "next", "last"])
+    _, err = piped(BUILT_IN, ["/show"], "--continue", "-sys", "other")
+    same(transcript(name)[-3:][0], {"role": "system", "content": "other"})
+    with open(name, "w") as f:
+        f.write("notes of my own\n")
+    t = chat(BUILT_IN, "-q", "-n", "1")
+    ask(t, "x")
+    assert "line 1" in t.text(), t.text()
+    t.close()
+    same(open(name).read(), "notes of my own\n")
 
 
 @test

@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -395,15 +396,45 @@ def builtin_model_note():
 
 
 @test
+def pipes_beside_a_prompt():
+    """However a pipe reaches the program, it is read, or the command is refused: no answer lacks its input."""
+    script = path_of("ask", b'#!/bin/sh\n$R X\ntrue\n')
+    os.chmod(script, 0o755)
+    python = "import subprocess, os; subprocess.run([*os.environ['R'].split(), 'X'])"
+    env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", ASK=script, PY=python)
+    ways = {  # True: read by every shell; False: refused by every shell; None: either
+        "$R X": True, "$R X | cat": True, "($R X)": True, "env $R X": True, "nice $R X": True, "nohup $R X": True,
+        "timeout 60 $R X": True, "timeout 60 env $R X": True, 'python3 -c "$PY"': True, "$R -p X": True, "$R X -": True,
+        "exec $R X": True, "run X": None, "run X | cat": None, "(run X)": None, "(cd / && run X)": None,
+        "{ run X; }": None, "{ run X; true; }": None, "if true; then run X; fi": None, "eval 'run X'": None, "ask": None,
+        "case a in a) run X;; esac": None, "for i in 1; do run X; done": None, "(run X; true)": None,
+        "{ timeout 60 $R X; true; }": None, "{ r=$(run X); s=$?; echo \"$r\"; (exit $s); }": None, "until run X; do break; done": None,
+        "sh -c '$R X; true'": False, "sh -c 'sh -c \"\\$R X; true\"; true'": False, "$ASK": False, "timeout 60 $ASK": False,
+        "sh -c 'timeout 60 $R X; true'": False, "bash -c 'for i in 1; do $R X; done'": False,
+        "{ read x; timeout 60 $R X; true; }": False, "while read x; do run X; break; done": False,
+        "while read x; do timeout 60 $R X; break; done": False,
+    }
+    for shell in filter(shutil.which, ("dash", "bash", "zsh")):
+        setup = "setopt shwordsplit\n" if shell == "zsh" else ""
+        setup += "run() { $R \"$@\"; }\nask() { $R X; }\n"
+        for way, is_read in ways.items():
+            r = subprocess.run([shell, "-c", f"{setup}printf 'a\\nb\\nc\\n' | {way}"], stdin=subprocess.DEVNULL,
+                               capture_output=True, env=env, timeout=60)
+            was_read, was_refused = b"a\nb\nc" in r.stdout, b"may read standard input" in r.stderr
+            check(was_read != was_refused and (was_refused or not r.stderr.count(b"warning")), shell, way, r)
+            check(is_read is None or was_read == is_read, shell, way, r)
+
+
+@test
 def stdin_beside_a_prompt():
-    """Stdin belongs to the prompt, except where the calling script reads it, which a warning says."""
+    """Stdin belongs to the prompt. Where the calling script may read it, too, the command is refused."""
     env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", LIST=path_of("list", b"a\nb\nc\n"), EMPTY=path_of("none", b""))
     env.pop("MAKEFLAGS", None)  # of a `make -j test`
-    warning = b"llama31: warning: standard input was not read"
+    error = b"llama31: run: a calling script may read standard input, too"
 
-    def sh(script, out, n_warnings=0):
+    def sh(script, out, n_errors=0):
         r = subprocess.run(["sh", "-c", script + "; true"], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60)
-        same((r.stdout, r.stderr.count(b"\n"), r.stderr.count(warning)), (out, n_warnings, n_warnings), script + r.stderr.decode())
+        same((r.stdout, r.stderr.count(b"\n"), r.stderr.count(error)), (out, n_errors, n_errors), script + r.stderr.decode())
 
     # A file or pipe of our own. One of nothing, a device or a closed descriptor adds nothing.
     whole, lines = b"X\n\na\nb\nc\n", b"a\nb\nc\n"
@@ -416,20 +447,20 @@ def stdin_beside_a_prompt():
     sh("true | $R X; $R X < $EMPTY; $R X; $R X <&-; $R X 0<>/dev/zero", b"X\n" * 5)
 
     # The input of a loop or script is left to it. The last pass of a loop over a file finds nothing more.
-    sh("while read x; do $R $x; done < $LIST", lines, 2)
-    sh("cat $LIST | (while read x; do $R $x; done)", lines, 2)
+    sh("while read x; do $R $x; done < $LIST", b"c\n", 2)
+    sh("cat $LIST | (while read x; do $R $x; done)", b"c\n", 2)
     sh("cat $LIST | while read x; do $R $x < /dev/null; done", lines)
     sh("cat $LIST | (read x; $R $x -; cat)", b"a b\nc\n")
     sh("cat $LIST | xargs -n 1 $R", lines)
-    sh("cat $LIST | sh -c '$R X; cat'", b"X\n" + lines, 1)
+    sh("cat $LIST | sh -c '$R X; cat'", lines, 1)
     sh("echo '$R X; echo end' | sh", b"X\nend\n")  # sh has read all of the script
-    for name, text in (("inner", "$R X; true"), ("outer", "sh $INNER; cat"), ("make", "all:\n\t@$$R X\n\t@cat\n")):
+    for name, text in (("inner", "$R X; true"), ("outer", "sh $INNER; cat"), ("make", "all:\n\t@$$R X || true\n\t@cat\n")):
         env[name.upper()] = path_of(name, text.encode())
-    sh("cat $LIST | sh $OUTER", b"X\n" + lines, 1)
-    sh("cat $LIST | make -sf $MAKE", b"X\n" + lines, 1)
+    sh("cat $LIST | sh $OUTER", lines, 1)
+    sh("cat $LIST | make -sf $MAKE", lines, 1)
     sh("make -sf $MAKE < $LIST; sh $OUTER < $LIST", 2 * whole)  # a file of which nothing is read
     sh("for x in 1 2; do $R $x; done < $LIST", b"1\n\na\nb\nc\n2\n")
-    sh("cat $LIST | for x in 1 2; do $R $x; done", b"1\n2\n", 2)
+    sh("cat $LIST | for x in 1 2; do $R $x; done", b"1\n\na\nb\nc\n2\n")
 
     # Cron and other programs without a terminal: a device, a closed descriptor, a pipe of nothing.
     sh("setsid $R X; setsid $R X <&-; true | setsid sh -c '$R X; true'; $R X & wait", b"X\n" * 4)
@@ -455,10 +486,10 @@ def stdin_beside_a_prompt():
         same(p.wait(timeout=1), 130, args)
         p.stdin.close()
 
-    # A pipe that the caller itself has as its input and keeps open is not waited for.
+    # A program that passes its own input on and keeps it open is waited for, too.
     agent = "import subprocess, os; subprocess.run(os.environ['R'].split() + ['X'])"
     p = subprocess.Popen([sys.executable, "-c", agent], stdin=-1, stdout=-1, stderr=-1, env=env)
-    check(p.stderr.readline().startswith(warning) and p.wait(timeout=30) == 0 and p.communicate() == (b"X\n", b""))
+    check(b"waiting for the end" in p.stderr.readline() and p.communicate(timeout=30) == (b"X\n", b"") and p.returncode == 0)
 
 
 @test

@@ -48,19 +48,20 @@ def length_limits(tmp):
 
 @test
 def repetition(tmp):
-    """A loop ends a completion, with a warning that -q keeps, unless --no-loop-stop is given. A story is no loop."""
-    loop = ["--raw", "--ignore-eos", "-n", "700", "--logit-bias", "300+99", "-q"]
-    ends = "ended in a loop; try --dry-multiplier 0.8"
-    for args, n, warning in (([], 512, "1 text " + ends), (["--no-loop-stop"], 700, ""), (["--min-tokens", "600"], 601, ends),
-                             (["--no-lookup"], 512, ends), (["-N", "3", "--deterministic"], 512, "3 texts " + ends)):
+    """A loop ends a completion, with a warning that -q keeps, unless --no-loop-stop or --ignore-eos is given. A story is no loop."""
+    loop = ["--raw", "-n", "2080", "--logit-bias", "300+99", "-q"]
+    ends = "ended in a loop; --no-loop-stop lets it continue"
+    for args, n, warning in (([], 2048, "1 text " + ends), (["--no-loop-stop"], 2080, ""), (["--min-tokens", "2060"], 2061, ends),
+                             (["--ignore-eos"], 2080, ""), (["--no-lookup"], 2048, ends),
+                             (["-N", "3", "--deterministic"], 2048, "3 texts " + ends)):
         out, err = run("--json", *loop, *args, "a")
         answers = json.loads(out).get("choices", [json.loads(out)])
         check(warning in err and err.count("\n") == (warning != ""), args, err)
         for a in answers:
             same((a["n_generated"], a["finish_reason"]), (n, "repetition" if warning else "length"), args)
-    same(run("--json", *loop, "-n", "512", "a")[1].count("ended in a loop"), 1)
+    same(run("--json", *loop, "-n", "2048", "a")[1].count("ended in a loop"), 1)
     check("loop" not in run("--temp", "0", "-n", "200", ONCE)[1])
-    check("1 answer " + ends in call("chat", "-t", "1", "--ignore-eos", *loop[2:], stdin=b"hello\n")[1])
+    check("1 answer " + ends in call("chat", "-t", "1", *loop[1:], stdin=b"hello\n")[1])
 
 
 @test

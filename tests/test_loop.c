@@ -2,7 +2,7 @@
 #include "generate/loop.h"
 #include "tests/test.h"
 
-enum { MAX = 4000 };
+enum { MAX = 6000 };
 
 // The number of tokens of a text at which it has become a loop, or 0.
 static int end_of(const int *text, int n) {
@@ -40,14 +40,14 @@ static void no_loops(void) {
     for (int i = 0; i < MAX; i++) text[i] = i % 4 == 3 ? 10 : i / 4 / units[i % 4] % 10;
     CHECK(end_of(text, MAX) == 0, "digits");
 
-    // A table of zeros with 400 tokens, "no" 200 times, and 500 times with a change.
-    for (int i = 0; i < MAX; i++) text[i] = i < 400 ? i % 20 == 19 : 2 + i;
+    // A table of zeros with 1,900 tokens, and "no" 2,040 times with a change.
+    for (int i = 0; i < MAX; i++) text[i] = i < 1900 ? i % 20 == 19 : 2 + i;
     CHECK(end_of(text, MAX) == 0, "table");
-    for (int i = 0; i < MAX; i++) text[i] = i % 501 < 500 ? 7 : 8;
+    for (int i = 0; i < MAX; i++) text[i] = i % 2041 < 2040 ? 7 : 8;
     CHECK(end_of(text, MAX) == 0, "no");
 }
 
 void test_loop(void) {
-    test_case("loop: end after 512 tokens and 20 repetitions", loops);
+    test_case("loop: end after 2048 tokens and 20 repetitions", loops);
     test_case("loop: texts that change", no_loops);
 }

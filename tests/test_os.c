@@ -49,7 +49,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_cpu_quota        below_cpu_quota
 #define os_memory_available below_memory_available
 #define os_enable_amx       below_enable_amx
-#define os_parent_has_stdin below_parent_has_stdin
+#define os_shell_reads_stdin below_shell_reads_stdin
 #define os_has_dotprod      below_has_dotprod
 #define os_has_i8mm         below_has_i8mm
 #define fopen               fopen_below

@@ -47,9 +47,10 @@ int os_open_temporary(const char *directory, unsigned mode);
 // Gives such a file a name. Never replaces an existing file. False with errno set.
 bool os_link_temporary(int fd, const char *path);
 
-// True if the standard input of the parent process is the pipe or socket `st`; false if the system
-// cannot tell.
-bool os_parent_has_stdin(const struct stat *st);
+// True if a calling shell may read what is left of the pipe or socket `st`, the standard input: its
+// own is the same, and it has read something before, as a loop does. Other programs pass their
+// standard input on. False if the system cannot tell (all but Linux).
+bool os_shell_reads_stdin(const struct stat *st);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);

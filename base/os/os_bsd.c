@@ -61,7 +61,7 @@ int64_t os_ctime_ns(int fd, const struct stat *st) { return os_time_ns(st->st_ct
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }
 bool os_link_temporary(int fd, const char *path) { return false; }
 
-bool os_parent_has_stdin(const struct stat *st) { return false; }
+bool os_shell_reads_stdin(const struct stat *st) { return false; }
 
 bool os_enable_amx(void) { return false; }
 // macOS has these names. Elsewhere the instructions are not detected, and not used.

@@ -1,8 +1,10 @@
 // Linux. See os.h.
 // Order: futexes, CPUs, control groups, files, CPU features.
 #include "base/os/os.h"
+#include "base/text.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <stdint.h>
@@ -199,11 +201,38 @@ bool os_link_temporary(int fd, const char *path) {
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 }
 
-bool os_parent_has_stdin(const struct stat *st) {
-    char path[40];
-    struct stat parent;
-    snprintf(path, sizeof path, "/proc/%ld/fd/0", (long)getppid());
-    return stat(path, &parent) == 0 && parent.st_dev == st->st_dev && parent.st_ino == st->st_ino;
+static bool has_stdin(const char *process, const struct stat *st) {
+    char path[48];
+    struct stat its;
+    snprintf(path, sizeof path, "%s/fd/0", process);
+    return stat(path, &its) == 0 && its.st_dev == st->st_dev && its.st_ino == st->st_ino;
+}
+
+// True if the executable of a process is a shell, or cannot be seen.
+static bool is_shell(const char *process) {
+    static const char shells[] =
+        "sh bash dash zsh ksh ksh93 mksh oksh lksh loksh ash yash posh rbash "
+        "busybox toybox fish tcsh csh rc es elvish nu pwsh xonsh";
+    char path[48], target[PATH_MAX];
+    snprintf(path, sizeof path, "%s/exe", process);
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0) return true;
+    target[n] = 0;
+    const char *slash = strrchr(target, '/');
+    return str_is_one_of(str_of(slash ? slash + 1 : target), shells);
+}
+
+// Walks up the processes that have the same standard input. A shell that has only been forked, for
+// a function or a group of commands, has read no byte; a loop has.
+bool os_shell_reads_stdin(const struct stat *st) {
+    char process[32];
+    for (long pid = (long)getppid(); pid > 1;) {
+        snprintf(process, sizeof process, "/proc/%ld", pid);
+        if (!has_stdin(process, st)) return false;
+        if (is_shell(process) && read_number(process, "io", "rchar:", 1) > 0) return true;
+        pid = (long)read_number(process, "status", "PPid:", 0);
+    }
+    return false;
 }
 
 bool os_enable_amx(void) {

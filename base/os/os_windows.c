@@ -40,7 +40,7 @@ OsCpus os_cpus(void) {
 
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
-bool os_parent_has_stdin(const struct stat *st) { return false; }
+bool os_shell_reads_stdin(const struct stat *st) { return false; }
 
 bool os_enable_amx(void) { return false; }
 enum { ARM_V82_DP = 43, ARM_V82_I8MM = 66 }; // PF_..._INSTRUCTIONS_AVAILABLE, not in all headers

@@ -56,7 +56,7 @@ static void chat_open(Chat *c, const Options *o) {
 
     if (o->chat.session_file || o->chat.is_continued) open_transcript(c);
     if (o->prompt.system) dialogue_set_system(d, c->pipeline.system);
-    if (o->prompt.system && o->chat.session_file) chat_save(c, false);
+    if (o->prompt.system && c->is_open) chat_save(c, false);
     template_warn_missing(o, &c->pipeline.tpl);
 }
 

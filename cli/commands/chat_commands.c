@@ -129,24 +129,25 @@ void chat_show_last(const Chat *c) {
     }
 }
 
-// The old dialogue is kept until the new one has been read.
 static void command_load(Chat *c, const char *path) {
-    Dialogue *d = &c->dialogue;
+    Dialogue *d = &c->dialogue, loaded = {0};
     Error err;
     size_t n_truncated;
-    int n_old = d->n;
-    if (c->options->chat.session_file && n_old > dialogue_has(d, 0, "system")) {
-        chat_error(c, "/load would replace the dialogue in %s; /clear removes it first",
-                   c->options->chat.session_file);
-        return;
-    }
-    if (!transcript_read(d, path, &n_truncated, &err)) {
-        dialogue_remove(d, n_old, d->n);
+
+    bool ok = transcript_read(&loaded, path, &n_truncated, &err);
+    if (ok && !loaded.n) ok = error_set(&err, EXIT_RUNTIME, "%s: no message", path);
+    if (!ok) {
         chat_error(c, "%s", err.text);
+        dialogue_free(&loaded);
         return;
     }
-    dialogue_remove(d, 0, n_old);
-    d->dropped.len = 0;
+
+    // The old dialogue stays in the file.
+    dialogue_begin_anew(d);
+    dialogue_remove(d, 0, d->n);
+    for (int i = 0; i < loaded.n; i++) dialogue_push(d, loaded.messages[i]);
+    loaded.n = 0;
+    dialogue_free(&loaded);
     chat_save(c, false);
     chat_show_last(c);
     note(c->options, "%s", count_of(d->n, "message"));
@@ -286,10 +287,11 @@ static void command_answer(Chat *c, const char *text) {
 
 static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
-    dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
-    d->dropped.len = c->attached.len = 0;
+    dialogue_begin_anew(d);
+    c->attached.len = 0;
     chat_save(c, false);
-    note(c->options, d->n ? "(cleared; the system prompt stays)" : "(cleared)");
+    note(c->options, "(cleared%s%s%s)", d->n ? "; the system prompt stays" : "",
+         c->path ? "; the old messages stay in " : "", c->path ? c->path : "");
 }
 
 static void command_system(Chat *c, const char *text) {
@@ -350,7 +352,7 @@ static const struct {
 } commands[] = {
     {"/help", "list these commands", command_list, false},
     {"/exit", "end the chat (also Ctrl-D)", NULL, false},
-    {"/clear", "forget the dialogue, except for the system prompt", command_clear, false},
+    {"/clear", "begin another dialogue with the same system prompt", command_clear, false},
     {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
     {"/undo", "remove the last message and its answer", command_undo, false},
     {"/regen", "answer the last message again", command_regen, false},

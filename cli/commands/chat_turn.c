@@ -55,9 +55,26 @@ bool chat_open_file(Chat *c, Error *err) {
     return true;
 }
 
-// The file of the last chat is opened and replaced by the first message. After a failed write the
-// whole dialogue is written again. The first of several failures prints a warning; command_chat()
-// prints another one if the last one fails too.
+// Makes the dialogues of the file of the last chat earlier ones of this chat. Of them, the last
+// MAX_EARLIER stay. False with err if the file is no transcript.
+static bool keep_last_chats(Chat *c, Error *err) {
+    enum { MAX_EARLIER = 9 };
+    Dialogue old = {0};
+    size_t n_truncated;
+    bool ok = transcript_read(&old, c->path, &n_truncated, err);
+    if (!ok) c->path = NULL; // not a file of this program: it stays as it is
+    if (ok) {
+        dialogue_begin_anew(&old);
+        dialogue_keep_earlier(&old, MAX_EARLIER);
+        buffer_put(&c->dialogue.earlier, buffer_str(&old.earlier));
+    }
+    dialogue_free(&old);
+    return ok;
+}
+
+// The file of the last chat is opened by the first message, and keeps earlier chats. After a failed
+// write the whole dialogue is written again. The first of several failures prints a warning;
+// command_chat() prints another one if the last one fails too.
 void chat_save(Chat *c, bool is_appended) {
     Error err;
     Buffer text = {0};
@@ -65,11 +82,12 @@ void chat_save(Chat *c, bool is_appended) {
 
     if (!c->path) return;
 
-    bool ok = c->is_open || chat_open_file(c, &err);
+    bool ok = c->is_open || (chat_open_file(c, &err) && keep_last_chats(c, &err));
     if (ok && by_line) {
         transcript_put_last(&c->dialogue, &text);
         ok = journal_append(&c->journal, buffer_str(&text), &err);
     } else if (ok) {
+        buffer_put(&text, buffer_str(&c->dialogue.earlier));
         transcript_put(&c->dialogue, &text);
         ok = journal_replace(&c->journal, buffer_str(&text), &err);
     }

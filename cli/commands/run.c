@@ -179,10 +179,10 @@ int command_run(const Options *o) {
 
     if (o->settings.n_logprobs && !o->output.is_json) die(EXIT_USAGE, "--logprobs: needs --json");
 
-    // The model, and the prompt that it completes. The weights are mapped, not read: they are paged
+    // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
     // in from disk by the first forward pass.
-    pipeline_open(p, o);
     prompt_read(o, &run.prompt);
+    pipeline_open(p, o);
     prompt_check(o, &run.prompt);
     template_warn_missing(o, &p->tpl);
     if (!make_request(&run, &err)) die_error(&err);
