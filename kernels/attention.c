@@ -196,6 +196,7 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
                        .v_type = s->v_type,
                        .n_q = item->n_queries,
                        .head_dim = s->head_dim,
+                       .is_float32 = exactness.is_batch_invariant,
                        .max = out.max,
                        .sum = out.sum,
                        .acc = out.acc};
