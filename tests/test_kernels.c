@@ -558,10 +558,15 @@ static float add_lanes(const float *lanes) {
     return s[0];
 }
 
-static float dot_of_lanes(const float *a, const float *b, int n) {
-    float s[SUM_LANES] = {0};
-    for (int i = 0; i < n; i++) s[i % SUM_LANES] = fmaf(a[i], b[i], s[i % SUM_LANES]);
-    return add_lanes(s);
+// With n_sums = 4, the sums take 16 columns in turn.
+static float dot_of_lanes(const float *a, const float *b, int n, int n_sums) {
+    float s[4][SUM_LANES] = {{0}};
+    for (int i = 0; i < n; i++) {
+        float *lane = &s[i / SUM_LANES % n_sums][i % SUM_LANES];
+        *lane = fmaf(a[i], b[i], *lane);
+    }
+    for (int i = 0; i < SUM_LANES; i++) s[0][i] = (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]);
+    return add_lanes(s[0]);
 }
 
 // e^x as in exp_floats()
@@ -625,7 +630,7 @@ static void documented_elementwise(void) {
 
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int n = sizes[s];
-        float scale = 1 / sqrtf(dot_of_lanes(x, x, n) / (float)n + 1e-5f);
+        float scale = 1 / sqrtf(dot_of_lanes(x, x, n, 4) / (float)n + 1e-5f);
         kernel.rmsnorm(out, x, y, 1e-5f, n);
         for (int i = 0; i < n; i++)
             CHECK(out[i] == x[i] * scale * y[i], "%s rmsnorm (%d): out[%d] is %a", kernel.name, n,
@@ -654,7 +659,7 @@ static void documented_float_products(void) {
             int t = i / 5, r = i % 5;
             quant_decode_row(p.w.type, p.weights.data + (size_t)r * p.w.row_bytes, row,
                              (size_t)p.w.cols);
-            float expected = dot_of_lanes(row, p.x + t * p.w.cols, p.w.cols);
+            float expected = dot_of_lanes(row, p.x + t * p.w.cols, p.w.cols, 1);
             CHECK(out[t * (5 + GAP) + r] == expected, "%s %s, %d columns: %a instead of %a",
                   kernel.name, type_info(p.w.type)->name, p.w.cols, (double)out[t * (5 + GAP) + r],
                   (double)expected);

@@ -60,15 +60,13 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
     }
 
     // The last columns, padded with zeros.
-    for (; k < n; k += SUM_LANES)
+    for (; k < n; k += WIDTH)
         for (int i = 0; i < 4; i++)
-            for (int t = 0; t < nt; t++)
-                for (int s = 0; s < SUM_VECTORS; s++) {
-                    const int at = k + WIDTH * s;
-                    Floats v = load_n(x + (size_t)t * (size_t)n + at, n - at);
-                    Floats weights = load_as_floats(type, p[i], at, n - at);
-                    sum[i][t][s] = fmadd(weights, v, sum[i][t][s]);
-                }
+            for (int t = 0; t < nt; t++) {
+                Floats *s = &sum[i][t][k / WIDTH % SUM_VECTORS];
+                *s = fmadd(load_as_floats(type, p[i], k, n - k),
+                           load_n(x + (size_t)t * (size_t)n + k, n - k), *s);
+            }
 
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++)

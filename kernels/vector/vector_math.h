@@ -30,16 +30,28 @@ INLINE float add_lanes(const Floats *sum) {
     return reduce_add(s[0]);
 }
 
-// out = x / sqrt(mean(x^2) + eps) * weight
+// out = x / sqrt(mean(x^2) + eps) * weight. Four sums of SUM_LANES lanes, for 16 columns of 64
+// each, hide the latency of FMA.
 static inline void vector_rmsnorm(float *out, const float *x, const float *weight, float eps,
                                   int n) {
-    Floats sum[SUM_VECTORS] = {splat(0)};
-    for (int i = 0; i < n; i += SUM_LANES)
-        for (int j = 0; j < SUM_VECTORS; j++) {
+    enum { VECTORS = 4 * SUM_VECTORS };
+    Floats sum[VECTORS], total[SUM_VECTORS];
+
+#pragma GCC unroll 16
+    for (int j = 0; j < VECTORS; j++) sum[j] = splat(0);
+
+    for (int i = 0; i < n; i += 4 * SUM_LANES)
+#pragma GCC unroll 16
+        for (int j = 0; j < VECTORS; j++) {
             Floats v = load_n(x + i + WIDTH * j, n - i - WIDTH * j);
             sum[j] = fmadd(v, v, sum[j]);
         }
-    float square = add_lanes(sum);
+
+#pragma GCC unroll 4
+    for (int j = 0; j < SUM_VECTORS; j++)
+        total[j] =
+            (sum[j] + sum[j + SUM_VECTORS]) + (sum[j + 2 * SUM_VECTORS] + sum[j + 3 * SUM_VECTORS]);
+    float square = add_lanes(total);
     Floats scale = splat(1.0f / sqrtf(square / (float)n + eps));
     for (int i = 0; i < n; i += WIDTH)
         store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
