@@ -10,7 +10,7 @@
 // and top-p are the same problem: the smallest set of best keys that reaches a goal, which is a
 // count or a sum of weights. Quickselect solves it.
 #include "generate/sample.h"
-#include "base/bits.h"
+#include "base/exp.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -19,8 +19,6 @@ enum {
     SCAN_BLOCK = 64,        // logits compared with the threshold at a time
     SPARE_CANDIDATES = 1024 // candidates collected beyond top_k before the worst are dropped
 };
-static const float max_depth = 87; // weights below exp(-87), near the smallest normal float32,
-                                   // count as 0
 
 struct Sampler {
     Arena memory; // of the arrays below
@@ -51,24 +49,6 @@ static float key_value(uint64_t key) {
 static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
 // Weights: w_i = exp((l_i - max l) / T), the largest of which is 1. Their sums are in double.
-
-// exp(-t) for t >= 0 with an error below 2 ulp, and 0 for t > max_depth. exp(-t) = 2^n e^r with
-// n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: e^r is a polynomial, and n becomes the
-// exponent bits. There are no branches, so that loops vectorize.
-static inline float exp_negative(float t) {
-    int32_t bits = (int32_t)float_bits(t), limit = (int32_t)float_bits(max_depth);
-    uint32_t mask = -(uint32_t)(bits <= limit);
-    t = float_from_bits((uint32_t)bits & mask);
-    float n = t * -1.44269504f + 12582912.0f; // adding 1.5 * 2^23 rounds to an integer
-    int32_t exponent = (int32_t)float_bits(n) - 0x4b400000;
-    n -= 12582912.0f;
-    float r = (-t - n * 0.693145752f) - n * 1.42860677e-6f;
-    float e =
-        1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666411f + r * (0.00833345205f +
-                                                                               r * 0.00139043f)))));
-    float scale = float_from_bits((uint32_t)(exponent + 127) << 23);
-    return float_from_bits(float_bits(e * scale) & mask);
-}
 
 // Sum of exp((x_i - best) * inv_temp). 16 partial sums in a fixed order, so that the compiler can
 // use vectors of any width without changing the result.
@@ -359,7 +339,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     // alone also bounds this depth: a token with w_i < (1 - top_p) total / n_vocab is not in the
     // nucleus, because it and all smaller tokens sum to less than (1 - top_p) total. (0.01 covers
     // rounding.)
-    double depth = (double)max_depth; // in units of T
+    double depth = (double)EXP_DEPTH; // in units of T; smaller weights count as 0
     double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
     if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
     if (o->top_k <= 0 && o->min_p <= 0) {

@@ -24,6 +24,7 @@
 #include "kernels/attention.h"
 #include "kernels/load.h"
 #include "kernels/team.h"
+#include "base/exp.h"
 
 #include <math.h>
 
@@ -158,7 +159,8 @@ MULTIVERSION static void merge(const AttentionItem *item, int head_dim, PartialS
     for (int i = 0; i < item->n_queries; i++) {
         if (b.sum[i] == 0) continue; // the query sees no key of this page
         float max = b.max[i] > a.max[i] ? b.max[i] : a.max[i];
-        float scale_a = expf(a.max[i] - max), scale_b = expf(b.max[i] - max);
+        float scale_a = exp_negative(max - a.max[i]);
+        float scale_b = exp_negative(max - b.max[i]);
         for (int d = i * head_dim; d < (i + 1) * head_dim; d++)
             a.acc[d] = a.acc[d] * scale_a + b.acc[d] * scale_b;
         a.sum[i] = a.sum[i] * scale_a + b.sum[i] * scale_b;
@@ -194,6 +196,7 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
                        .v_type = s->v_type,
                        .n_q = item->n_queries,
                        .head_dim = s->head_dim,
+                       .is_float32 = exactness.is_batch_invariant,
                        .max = out.max,
                        .sum = out.sum,
                        .acc = out.acc};

@@ -56,6 +56,7 @@ typedef struct {
     Type k_type, v_type; // F32, F16, Q8_0 or Q4_0
     int n_q;             // at most ATTEND_MAX_QUERIES, or ATTEND_MANY_QUERIES
     int head_dim;        // even, at most MAX_HEAD_DIM
+    bool is_float32;     // attend() must not round queries, so that all vector backends agree
     // Results: the softmax in three parts, so that pages can be merged (attention.c).
     float *max, *sum; // (n_q) m = max of scores, l = sum of exp(score - m); for a query without
                       // keys, -INFINITY and 0

@@ -2,6 +2,7 @@
 // a fixed order, so a choice depends neither on the other steps of the pass nor on the threads.
 #include "model/experts.h"
 #include "kernels/team.h"
+#include "base/exp.h"
 
 #include <math.h>
 
@@ -122,13 +123,19 @@ static int take_greatest(const float *values, bool *is_taken, int n) {
     return best;
 }
 
+static float sigmoid(float x) {
+    float e = exp_negative(fabsf(x));
+    if (isnan(x)) return x;
+    return x < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+
 // p = softmax(p) or sigmoid(p)
 static void probabilities(float *p, int n, bool is_sigmoid) {
     float max = p[0], sum = 0;
     for (int e = 0; e < n; e++) max = p[e] > max ? p[e] : max;
 
     for (int e = 0; e < n; e++) {
-        p[e] = is_sigmoid ? 1 / (1 + expf(-p[e])) : expf(p[e] - max);
+        p[e] = is_sigmoid ? sigmoid(p[e]) : exp_negative(max - p[e]);
         sum += p[e];
     }
     for (int e = 0; !is_sigmoid && e < n; e++) p[e] /= sum;
@@ -162,13 +169,11 @@ static void choose(const ExpertConfig *c, float *scores, const float *bias, int 
     bool is_chosen[MAX_EXPERTS] = {false};
     int n = 0;
 
-    probabilities(scores, c->n_experts, c->is_sigmoid);
-    for (int e = 0; e < c->n_experts; e++) {
-        values[e] = bias ? scores[e] + bias[e] : scores[e];
-        sum += values[e];
-    }
+    for (int e = 0; e < c->n_experts; e++) sum += bias ? scores[e] + bias[e] : scores[e];
     bool is_finite = isfinite(sum);
 
+    probabilities(scores, c->n_experts, c->is_sigmoid);
+    for (int e = 0; e < c->n_experts; e++) values[e] = bias ? scores[e] + bias[e] : scores[e];
     if (c->n_groups > 1) keep_best_groups(c, values);
     for (int i = 0; i < c->n_used; i++) take_greatest(values, is_chosen, c->n_experts);
     for (int e = 0; e < c->n_experts; e++)
@@ -251,7 +256,7 @@ void experts_combine(float *h, float *y, const Routing *r, const ExpertConfig *c
             for (int d = 0; d < dim; d++) sum[d] += weights[k] * row[d];
         }
 
-        float a = has_shared_gate ? 1 / (1 + expf(-r->shared_scores[i])) : 1;
+        float a = has_shared_gate ? sigmoid(r->shared_scores[i]) : 1;
         for (int d = 0; c->shared_dim && d < dim; d++) sum[d] += a * out[d];
         memcpy(out, sum, (size_t)dim * sizeof *out);
     }

@@ -222,6 +222,12 @@ static void products(void) {
     }
 }
 
+// True if fmaf rounds once; that of mingw-w64 rounds twice.
+static bool is_fma_exact(void) {
+    volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is halfway between two floats
+    return fmaf(a, b, c) == 0x1.000002p24f;
+}
+
 // Multiplies a row of an integer type by a token in the order of sums that docs/numerics.md
 // documents: one sum of unsigned integers on AVX2, of signed integers on NEON, eight sums of signed
 // integers on AVX-512.
@@ -230,7 +236,6 @@ static float product_as_documented(const Tensor *w, const char *row, const float
                                    enum Order order) {
     const TypeInfo *f = type_info(w->type);
     const int offset = order == ORDER_AVX2 && f->max_q < 255 ? f->zero_point : 0;
-    const int scale_group = order == ORDER_NEON ? f->group : 32; // activations that share a scale
     float s[8] = {0};
 
     for (int k = 0; k < w->cols; k += 32) {
@@ -241,9 +246,9 @@ static float product_as_documented(const Tensor *w, const char *row, const float
 
         for (int g = 0; g < 32; g += f->group) {
             float max = 0;
-            int dot = 0, total = 0, group = (at + g) / QUANT_GROUP, first = g - g % scale_group;
+            int dot = 0, total = 0, group = (at + g) / QUANT_GROUP;
             float base = f->has_min ? b.min[group] : b.scale[group] * (float)offset;
-            for (int c = first; c < first + scale_group; c++) max = fmaxf(max, fabsf(x[k + c]));
+            for (int c = 0; c < 32; c++) max = fmaxf(max, fabsf(x[k + c]));
 
             for (int c = g; c < g + f->group; c++) {
                 int q = (int)rintf(x[k + c] * (127 / max));
@@ -262,8 +267,7 @@ static float product_as_documented(const Tensor *w, const char *row, const float
 
 static void documented_order(void) {
     static const int shapes[][2] = {{3, 2048}, {33, 1312}, {2, 96}};
-    volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is halfway between two floats
-    bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // fmaf of mingw-w64 rounds twice
+    bool is_fused = is_fma_exact();
 
     if (!use_backend()) return;
     enum Order order = ORDER_AVX512;
@@ -271,8 +275,8 @@ static void documented_order(void) {
     if (str_is_one_of(str_of(backend), "neon i8mm")) order = ORDER_NEON;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         const MatmulKernel *m = &kernel.gemm[type];
-        bool is_documented = m->has_gemv_bits || (order == ORDER_NEON && m->rows);
-        if (!quant_is_supported(type) || !quant_is_integer((Type)type) || !is_documented) continue;
+        if (!quant_is_supported(type) || !quant_is_integer((Type)type) || !m->has_gemv_bits)
+            continue;
 
         for (int k = 0; k < 3; k++) {
             int block = type_info(type)->block, rows = shapes[k][0];
@@ -287,8 +291,7 @@ static void documented_order(void) {
                         product_as_documented(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
                                               p.x + t * p.w.cols, order);
                     int at = t * (rows + GAP) + r;
-                    CHECK((gemv[at] == gemm[at] || !m->has_gemv_bits) &&
-                              (gemm[at] == documented || !is_fused),
+                    CHECK(gemv[at] == gemm[at] && (gemm[at] == documented || !is_fused),
                           "%s %s: gemv %a, gemm %a, documented order %a", kernel.name,
                           type_info(type)->name, (double)gemv[at], (double)gemm[at],
                           (double)documented);
@@ -542,6 +545,214 @@ static void attention_of_many(void) {
     }
 }
 
+// The float arithmetic that docs/numerics.md documents, in scalar code. The vector backends must
+// have its bits, and therefore those of each other.
+
+enum { SUM_LANES = 16 };
+
+static float add_lanes(const float *lanes) {
+    float s[SUM_LANES];
+    memcpy(s, lanes, sizeof s);
+    for (int n = SUM_LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) s[i] += s[i + n];
+    return s[0];
+}
+
+// With n_sums = 4, the sums take 16 columns in turn.
+static float dot_of_lanes(const float *a, const float *b, int n, int n_sums) {
+    float s[4][SUM_LANES] = {{0}};
+    for (int i = 0; i < n; i++) {
+        float *lane = &s[i / SUM_LANES % n_sums][i % SUM_LANES];
+        *lane = fmaf(a[i], b[i], *lane);
+    }
+    for (int i = 0; i < SUM_LANES; i++) s[0][i] = (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]);
+    return add_lanes(s[0]);
+}
+
+// e^x as in exp_floats()
+static float exp_as_documented(float x) {
+    static const float coefficients[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                         1.6666665459e-1f, 5.0000001201e-1f};
+    float p = 1.9875691500e-4f;
+    x = fmaxf(-87, fminf(88, x));
+    float n = rintf(x * 1.44269504f);
+    float r = fmaf(-n, -2.12194440e-4f, fmaf(-n, 0.693359375f, x));
+    for (int i = 0; i < 5; i++) p = fmaf(p, r, coefficients[i]);
+    return ldexpf(fmaf(p, r * r, r) + 1, (int)n);
+}
+
+// The attention of one query: keys (n, dim), and values as integers or floats times a scale.
+static void attend_as_documented(const float *q, const float *keys, const float *values,
+                                 const float *scales, int n, int dim, float *max, float *sum,
+                                 float *acc) {
+    float weights[KV_PAGE], lanes[SUM_LANES] = {0};
+
+    *max = -INFINITY;
+    for (int k = 0; k < n; k++) {
+        weights[k] = 0;
+        for (int d = 0; d < dim; d++) weights[k] = fmaf(keys[k * dim + d], q[d], weights[k]);
+        *max = fmaxf(*max, weights[k]);
+    }
+
+    for (int k = 0; k < n; k++) {
+        weights[k] = exp_as_documented(weights[k] - *max);
+        lanes[k % SUM_LANES] += weights[k];
+    }
+    *sum = add_lanes(lanes);
+
+    for (int d = 0; d < dim; d++) {
+        acc[d] = 0;
+        for (int k = 0; k < n; k++)
+            acc[d] = fmaf(values[k * dim + d], weights[k] * scales[(k * dim + d) / 32], acc[d]);
+    }
+}
+
+static bool has_documented_arithmetic(void) {
+    if (!use_backend()) return false;
+    if (strcmp(backend, "scalar") && is_fma_exact()) return true;
+    test_skip("has another arithmetic");
+    return false;
+}
+
+static void documented_elementwise(void) {
+    enum { MOST = 4100 };
+    static const int sizes[] = {1, 7, 17, 40, 63, 100, 288, 4096, MOST};
+    static float x[MOST], y[MOST], out[MOST];
+    if (!has_documented_arithmetic()) return;
+
+    state = 4;
+    for (int i = 0; i < MOST; i++) {
+        x[i] = test_normal(&state) * 20;
+        y[i] = test_normal(&state);
+    }
+    x[3] = 100;
+    x[5] = -100;
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int n = sizes[s];
+        float scale = 1 / sqrtf(dot_of_lanes(x, x, n, 4) / (float)n + 1e-5f);
+        kernel.rmsnorm(out, x, y, 1e-5f, n);
+        for (int i = 0; i < n; i++)
+            CHECK(out[i] == x[i] * scale * y[i], "%s rmsnorm (%d): out[%d] is %a", kernel.name, n,
+                  i, (double)out[i]);
+
+        memcpy(out, x, (size_t)n * sizeof *x);
+        kernel.swiglu(out, y, n);
+        for (int i = 0; i < n; i++)
+            CHECK(out[i] == x[i] / (1 + exp_as_documented(-x[i])) * y[i],
+                  "%s swiglu (%d): out[%d] is %a", kernel.name, n, i, (double)out[i]);
+    }
+}
+
+static void documented_float_products(void) {
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    static const int cols[] = {5, 24, 37, 64, 299, 1056};
+    float row[1056];
+    if (!has_documented_arithmetic()) return;
+
+    for (int c = 0; c < 18; c++) {
+        state = 6;
+        Problem p = problem_new(types[c / 6], 5, cols[c % 6], 3);
+        float *out = multiply(&kernel.gemv[types[c / 6]], &p.w, p.x, 3, 5);
+
+        for (int i = 0; i < 3 * 5; i++) {
+            int t = i / 5, r = i % 5;
+            quant_decode_row(p.w.type, p.weights.data + (size_t)r * p.w.row_bytes, row,
+                             (size_t)p.w.cols);
+            float expected = dot_of_lanes(row, p.x + t * p.w.cols, p.w.cols, 1);
+            CHECK(out[t * (5 + GAP) + r] == expected, "%s %s, %d columns: %a instead of %a",
+                  kernel.name, type_info(p.w.type)->name, p.w.cols, (double)out[t * (5 + GAP) + r],
+                  (double)expected);
+        }
+
+        free(out);
+        problem_free(&p);
+    }
+}
+
+// Decodes rows of the KV cache. Rows of Q8_0 and Q4_0 are stored as integers with a scale per 32.
+static void decode_kv(Type type, const void *rows, int n, float *out, float *scales) {
+    const char *p = rows;
+    quant_decode_row(type, rows, out, (size_t)n);
+    for (int k = 0; k < n; k += 32) {
+        uint16_t d;
+        scales[k / 32] = 1;
+        if (!quant_is_integer(type)) continue;
+        memcpy(&d, p + k / 32 * type_info(type)->bytes, sizeof d);
+        scales[k / 32] = f16_to_f32(d);
+        for (int i = k; i < k + 32; i++) out[i] = rintf(out[i] / scales[k / 32]);
+    }
+}
+
+static void documented_attention(void) {
+    enum { DIM = 64, N_Q = 5 };
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_Q4_0};
+    static const int n_keys[N_Q] = {KV_PAGE, 1, 19, 100, 231};
+    static float q[N_Q * DIM], x[2][KV_PAGE * DIM], scales[2][KV_PAGE * DIM / 32], acc[N_Q * DIM];
+    static char rows[2][KV_PAGE * DIM * sizeof(float)];
+    float max[N_Q], sum[N_Q], expected_max, expected_sum, expected[DIM];
+    if (!has_documented_arithmetic()) return;
+
+    for (int c = 0; c < 16; c++) {
+        const Type type[2] = {types[c / 4], types[c % 4]};
+        state = 8;
+        for (int i = 0; i < N_Q * DIM; i++) q[i] = test_normal(&state);
+        for (int s = 0; s < 2; s++) {
+            for (int i = 0; i < KV_PAGE * DIM; i++) x[s][i] = test_normal(&state);
+            kernel.store(type[s], rows[s], x[s], KV_PAGE * DIM);
+            decode_kv(type[s], rows[s], KV_PAGE * DIM, x[s], scales[s]);
+        }
+        for (int i = 0; i < KV_PAGE * DIM; i++) x[0][i] *= scales[0][i / 32]; // exact
+
+        AttentionPage page = {.q = q,
+                              .k = rows[0],
+                              .v = rows[1],
+                              .n_keys = n_keys,
+                              .k_type = type[0],
+                              .v_type = type[1],
+                              .n_q = N_Q,
+                              .head_dim = DIM,
+                              .is_float32 = true,
+                              .max = max,
+                              .sum = sum,
+                              .acc = acc};
+        kernel.attend(&page);
+
+        for (int i = 0; i < N_Q; i++) {
+            attend_as_documented(q + i * DIM, x[0], x[1], scales[1], n_keys[i], DIM, &expected_max,
+                                 &expected_sum, expected);
+            CHECK(max[i] == expected_max && sum[i] == expected_sum &&
+                      !memcmp(acc + i * DIM, expected, sizeof expected),
+                  "%s: attention of %s, %s, query %d: maximum %a, sum %a instead of %a",
+                  kernel.name, type_info(type[0])->name, type_info(type[1])->name, i,
+                  (double)max[i], (double)sum[i], (double)expected_sum);
+        }
+    }
+}
+
+// A row of Q8_0 of the KV cache: float16 scale, integers rounded to nearest even.
+static void documented_store(void) {
+    enum { N = 256 };
+    static const float factors[N / 32] = {1, 1e-3f, 300, 0x1p-110f, 1e-9f, 7e4f, 0, 1e-5f};
+    BlockQ8_0 row[N / 32];
+    float x[N];
+    if (!has_documented_arithmetic()) return;
+
+    state = 12;
+    for (int i = 0; i < N; i++) x[i] = test_normal(&state) * factors[i / 32];
+    kernel.store(TYPE_Q8_0, row, x, N);
+
+    for (int b = 0; b < N / 32; b++) {
+        float max = 0;
+        for (int i = 0; i < 32; i++) max = fmaxf(max, fabsf(x[32 * b + i]));
+        if (max < 0x1p-100f) max = 0;
+        CHECK(row[b].d == f32_to_f16(max / 127), "%s: scale %d is %x", kernel.name, b, row[b].d);
+        for (int i = 0; i < 32; i++)
+            CHECK(row[b].qs[i] == (max > 0 ? (int)rintf(x[32 * b + i] * (127 / max)) : 0),
+                  "%s: integer %d of block %d is %d", kernel.name, i, b, row[b].qs[i]);
+    }
+}
+
 static bool is_same_or_nan(const float *a, const float *b, int n) {
     for (int i = 0; i < n; i++)
         if (a[i] != b[i] && !(isnan(a[i]) && isnan(b[i]))) return false;
@@ -627,7 +838,11 @@ void test_kernels(void) {
                  {"rows of the KV cache", stores},
                  {"attention over a page", attention},
                  {"attention of many queries", attention_of_many},
-                 {"attention of extreme values", attention_extreme}};
+                 {"attention of extreme values", attention_extreme},
+                 {"arithmetic of norms and SwiGLU", documented_elementwise},
+                 {"arithmetic of float products", documented_float_products},
+                 {"arithmetic of attention", documented_attention},
+                 {"arithmetic of stored rows", documented_store}};
 
     for (size_t r = 0; r < sizeof backends / sizeof *backends; r++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -2,18 +2,15 @@
 // ARMv8.6.
 //
 // Integer types are multiplied by int8 activations, a superblock of 256 columns at a time. Decode
-// unpacks one row into registers for up to four tokens; GEMM interleaves four rows into a panel for
+// unpacks a row into registers for up to four tokens; GEMM interleaves four rows into a panel for
 // all tokens. F32, F16 and BF16 are multiplied by float32 activations (matmul_float.h). Attention
 // is float32 (attention_float.h).
 //
-// Order of sums. Let d be the integer dot product of a group and q the sum of its activations.
+// Order of sums, in decode and GEMM. Let d be the integer dot product of a group and q the sum of
+// its activations. A row has one sum, to which the groups are added in ascending order:
 //
-//   decode   Lane g mod 4 adds group g: s = fma(d, w_scale * x_scale, s) and, if the type has
-//            minima, s = fma(-w_min, x_scale * q, s). At the end the four lanes are added.
-//   GEMM     A row has one sum: s = fma(d * w_scale, x_scale, s), and the same term for minima.
-//
-// The results of decode and GEMM therefore differ in their last bits. Neither result depends on the
-// other tokens or rows.
+//   s = fma(d * w_scale, x_scale, s)
+//   s = fma(-w_min, x_scale * q, s)       if the type has minima
 #define VECTOR_BITS 128
 #include "kernels/arm/neon_unpack.h"
 #include "kernels/vector/activations_int8.h"
@@ -23,11 +20,15 @@ enum { PANEL_ROWS = 4, GEMV_TOKENS = 4, CHUNK_TOKENS = 128 };
 
 // Decode of integer types.
 
-// Multiplies a superblock of weights by one token. The dot products of four groups fill a vector.
-// 64 weights take 4 products, 3 additions (6 with groups of 16), a conversion, a product of scales
-// and an FMA (with minima, two FMAs).
-INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8Activations *x,
-                                  Type type) {
+// A superblock of PANEL_ROWS rows that have been multiplied by up to GEMV_TOKENS tokens, by row and
+// group: d * w_scale, and the negated minima.
+typedef struct {
+    float products[GEMV_TOKENS][PANEL_ROWS][SUPERBLOCK_GROUPS];
+    float minus_min[PANEL_ROWS][SUPERBLOCK_GROUPS];
+} GroupProducts;
+
+// Multiplies a superblock of one row by one token. The dot products of four groups fill a vector.
+INLINE void dot_superblock(float *products, const NeonRow *w, const Int8Activations *x, Type type) {
     const TypeInfo *info = type_info(type);
     int n = info->group / 16;
 
@@ -42,35 +43,75 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
                 d[j] = vdotq_s32(d[j], w->q[at + i], vld1q_s8(x->q + 16 * (at + i)));
         }
 
-        float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
-        acc = vfmaq_f32(acc, sum, w->scale[g / 4] * vld1q_f32(x->scale + g));
-        if (info->has_min) acc = vfmaq_f32(acc, w->minus_min[g / 4], vld1q_f32(x->sum + g));
+        float32x4_t dot = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
+        vst1q_f32(products + g, dot * w->scale[g / 4]);
     }
-
-    return acc;
 }
 
-// Multiplies one row by nt tokens, at most GEMV_TOKENS, from t0 on.
-INLINE void gemv_row_tile(const Matmul *p, int row, int t0, int nt, Type type) {
+// Adds the groups of a superblock to the sums of one token, which are one lane for each row.
+INLINE float32x4_t add_groups(float32x4_t sum, const GroupProducts *m, int t,
+                              const Int8Activations *x, Type type) {
+    const TypeInfo *info = type_info(type);
+    const uint8_t *products[PANEL_ROWS], *minima[PANEL_ROWS];
+
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        products[r] = (const uint8_t *)m->products[t][r];
+        minima[r] = (const uint8_t *)m->minus_min[r];
+    }
+
+    UNROLL
+    for (int g = 0; g < SUPERBLOCK / info->group; g += 4) {
+        Integers product[4], minus_min[4]; // of a group: a lane for each row
+        transpose_rows(product, products, (size_t)g * sizeof(float));
+        if (info->has_min) transpose_rows(minus_min, minima, (size_t)g * sizeof(float));
+
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int scale_at = (g + j) * info->group / INT8_SCALE_GROUP;
+            sum = vfmaq_n_f32(sum, vreinterpretq_f32_s32(product[j]), x->scale[scale_at]);
+            if (info->has_min)
+                sum = vfmaq_n_f32(sum, vreinterpretq_f32_s32(minus_min[j]), x->sum[g + j]);
+        }
+    }
+
+    return sum;
+}
+
+// Multiplies PANEL_ROWS rows by nt tokens, at most GEMV_TOKENS, from t0 on.
+INLINE void gemv_tile(const Matmul *p, int row, int t0, int nt, Type type) {
     const Tensor *w = p->w;
     const Int8Activations *x = (const Int8Activations *)p->encoded + t0;
-    float32x4_t acc[GEMV_TOKENS] = {splat(0)};
+    const int n_rows = min_int(PANEL_ROWS, p->row_end - row);
+    float32x4_t sum[GEMV_TOKENS] = {splat(0)};
+
     for (int k = 0; k < w->cols; k += SUPERBLOCK, x += p->n_tokens) {
-        NeonRow r;
-        const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes +
-                            k / SUPERBLOCK * superblock_bytes(type) + PREFETCH_DISTANCE;
-        for (int i = 0; i < superblock_bytes(type); i += 64) __builtin_prefetch(ahead + i);
-        unpack_row_neon(type, w, row, k, &r);
-        for (int t = 0; t < nt; t++) acc[t] = dot_superblock(acc[t], &r, x + t, type);
+        GroupProducts m;
+
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            NeonRow b;
+            const int at = row + min_int(r, n_rows - 1);
+            const char *ahead = (const char *)w->data + (size_t)at * w->row_bytes +
+                                k / SUPERBLOCK * superblock_bytes(type) + PREFETCH_DISTANCE;
+            for (int i = 0; i < superblock_bytes(type); i += 64) __builtin_prefetch(ahead + i);
+
+            unpack_row_neon(type, w, at, k, &b);
+            for (int t = 0; t < nt; t++) dot_superblock(m.products[t][r], &b, x + t, type);
+            if (type_info(type)->has_min)
+                for (int g = 0; g < SUPERBLOCK / type_info(type)->group; g += 4)
+                    vst1q_f32(m.minus_min[r] + g, b.minus_min[g / 4]);
+        }
+
+        for (int t = 0; t < nt; t++) sum[t] = add_groups(sum[t], &m, t, x + t, type);
     }
+
     for (int t = 0; t < nt; t++)
-        p->out[(size_t)(t0 + t) * p->out_stride + row] = reduce_add(acc[t]);
+        store_n(p->out + (size_t)(t0 + t) * p->out_stride + row, n_rows, sum[t]);
 }
 
 INLINE void gemv_rows(const Matmul *p, Type type) {
-    for (int row = p->row_begin; row < p->row_end; row++)
+    for (int row = p->row_begin; row < p->row_end; row += PANEL_ROWS)
         for (int t = 0; t < p->n_tokens; t += GEMV_TOKENS)
-            gemv_row_tile(p, row, t, min_int(p->n_tokens - t, GEMV_TOKENS), type);
+            gemv_tile(p, row, t, min_int(p->n_tokens - t, GEMV_TOKENS), type);
 }
 
 // Panels of integer types: 256 columns of four rows. They are multiplied by units of tokens. A unit
@@ -186,7 +227,8 @@ INLINE void panel_tile(float (*sums)[UNIT_SUMS][4], const NeonPanel *p, const Ge
             for (int h = 0; h < UNIT_SUMS; h++) {
                 float32x4_t d = vfmaq_f32(LOAD_OPERAND(p->base[h][g]),
                                           vreinterpretq_f32_s32(dot[t][h]), scale[h]);
-                sum[t][h] = add_scaled(sum[t][h], d, x[t].scale + g);
+                sum[t][h] =
+                    add_scaled(sum[t][h], d, x[t].scale + g * info->group / INT8_SCALE_GROUP);
                 if (info->has_min) sum[t][h] = add_scaled(sum[t][h], minus_min[h], x[t].sum + g);
             }
     }
@@ -275,12 +317,14 @@ enum { GEMM_TOKENS = 5, FLOAT_GEMM_TOKENS = 12 };
 const Kernels kernels_neon = {
     .name = IS_I8MM ? "i8mm" : "neon",
     .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, PANEL_ROWS, 1, false)
-            TYPES_OF_16(KERNEL, gemv, int8, 16, 1, 1, 1, false)
-            TYPES_OF_32(KERNEL, gemv, int8, 32, 1, 1, 1, false)},
+            TYPES_OF_16(KERNEL, gemv, int8, 16, 1, PANEL_ROWS, 1, false)
+            TYPES_OF_32(KERNEL, gemv, int8, 32, 1, PANEL_ROWS, 1, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, GEMM_CHUNK_ROWS, 1, false)
-             TYPES_OF_16(KERNEL, gemm, GEMM_ENCODING, 16, GEMM_TOKENS, PANEL_ROWS, UNIT_TOKENS, false)
-             TYPES_OF_32(KERNEL, gemm, GEMM_ENCODING, 32, GEMM_TOKENS, PANEL_ROWS, UNIT_TOKENS, false)},
+             TYPES_OF_16(KERNEL, gemm, GEMM_ENCODING, 16, GEMM_TOKENS, PANEL_ROWS, UNIT_TOKENS, true)
+             TYPES_OF_32(KERNEL, gemm, GEMM_ENCODING, 32, GEMM_TOKENS, PANEL_ROWS, UNIT_TOKENS, true)},
+    .rmsnorm = IF_PART(0, vector_rmsnorm),
     .swiglu = IF_PART(0, vector_swiglu),
+    .add = IF_PART(0, vector_add),
     .attend = IF_PART(0, attend),
     .store = IF_PART(0, vector_store),
 };

@@ -15,7 +15,8 @@ typedef float UnitScale[4]; // in the lanes of a sum: {t0 t0 t1 t1}
 // The activations of two tokens and 256 columns. For each superblock, the pairs follow each other.
 typedef struct {
     int8_t q[SUPERBLOCK / 8][UNIT_TOKENS][8];
-    UnitScale scale[SUPERBLOCK_GROUPS], sum[SUPERBLOCK_GROUPS]; // as in Int8Activations
+    UnitScale scale[SUPERBLOCK / INT8_SCALE_GROUP]; // as in Int8Activations
+    UnitScale sum[SUPERBLOCK_GROUPS];
 } GemmUnit;
 
 static size_t pairs_bytes(int n_tokens, int cols) {
@@ -33,14 +34,14 @@ INLINE void encode_pairs(void *encoded, const float *x, int n_tokens, int cols, 
             const int second = t % 2;
             if (!second) memset(pair, 0, sizeof *pair);
             encode_int8(&a, x + (size_t)t * (size_t)cols + k, 1, min_int(cols - k, SUPERBLOCK), 0,
-                        1, group, group);
+                        1, group);
 
             for (int i = 0; i < SUPERBLOCK / 8; i++) memcpy(pair->q[i][second], a.q + 8 * i, 8);
-            for (int g = 0; g < SUPERBLOCK / group; g++)
-                for (int lane = 2 * second; lane < 2 * second + 2; lane++) {
+            for (int lane = 2 * second; lane < 2 * second + 2; lane++) {
+                for (int g = 0; g < SUPERBLOCK / INT8_SCALE_GROUP; g++)
                     pair->scale[g][lane] = a.scale[g];
-                    pair->sum[g][lane] = a.sum[g];
-                }
+                for (int g = 0; g < SUPERBLOCK / group; g++) pair->sum[g][lane] = a.sum[g];
+            }
         }
 }
 

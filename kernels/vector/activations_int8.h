@@ -4,7 +4,7 @@
 
 #include "kernels/vector/vector_math.h"
 
-enum { INT8_SCALE_GROUP = WIDTH == 4 ? 16 : 32 }; // fewest values that share a scale
+enum { INT8_SCALE_GROUP = 32 }; // values that share a scale
 
 typedef struct {
     int8_t q[SUPERBLOCK];
@@ -17,35 +17,34 @@ static size_t int8_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)n_superblocks(cols) * sizeof(Int8Activations);
 }
 
-// group is the group size of the weights, 16 or 32. scale_group, a multiple of it, is the number of
-// activations that share a scale.
+// group is the group size of the weights, 16 or 32.
 INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                        int token_end, int group, int scale_group) {
+                        int token_end, int group) {
     for (int t = token_begin; t < token_end; t++)
-        for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += scale_group) {
+        for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += INT8_SCALE_GROUP) {
             Int8Activations *a =
                 (Int8Activations *)encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + t;
             int at = k % SUPERBLOCK;
             int sums[2] = {0}; // sums of the quantized values of 16 columns each
-            float scale = quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k,
-                                        scale_group / 16, a->q + at, sums);
+            float scale =
+                quantize_int8(x + (size_t)t * (size_t)cols + k, cols - k, 2, a->q + at, sums);
 
             if (group == 32) {
                 sums[0] += sums[1];
                 a->start[at / 32] = -128 * sums[0];
             }
-            a->scale[at / scale_group] = scale;
-            for (int i = 0; i < scale_group / group; i++)
+            a->scale[at / INT8_SCALE_GROUP] = scale;
+            for (int i = 0; i < INT8_SCALE_GROUP / group; i++)
                 a->sum[at / group + i] = scale * (float)sums[i];
         }
 }
 
 static void int8_encode_16(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                            int token_end) {
-    encode_int8(encoded, x, n_tokens, cols, token_begin, token_end, 16, INT8_SCALE_GROUP);
+    encode_int8(encoded, x, n_tokens, cols, token_begin, token_end, 16);
 }
 
 static void int8_encode_32(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                            int token_end) {
-    encode_int8(encoded, x, n_tokens, cols, token_begin, token_end, 32, 32);
+    encode_int8(encoded, x, n_tokens, cols, token_begin, token_end, 32);
 }

@@ -12,33 +12,31 @@ enum {
     // chunk.
     GEMM_SWEEP_TOKENS = 48,
     FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
-    // A tile of decode is four rows by FLOAT_GEMV_TOKENS tokens, with FLOAT_GEMV_SUMS accumulators
-    // for each result. Eight accumulators in all hide the latency of FMA.
-    FLOAT_GEMV_SUMS = WIDTH == 16 ? 1 : 2,
-    FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1
+    // A tile of decode is four rows by FLOAT_GEMV_TOKENS tokens, with SUM_VECTORS accumulators for
+    // each result. Eight accumulators in all hide the latency of FMA.
+    FLOAT_GEMV_TOKENS = WIDTH == 16 ? 2 : 1,
+    FLOAT_GEMV_STEP = WIDTH == 16 ? 32 : SUM_LANES // columns of a step
 };
 
-// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 and NEON there are two
-// such sums, for even and odd multiples of WIDTH; the first also adds the columns that remain after
-// the last full step of 2 * WIDTH. At the end the two sums are added, then the lanes.
+// Decode. The sums have SUM_LANES lanes (vector_math.h).
 INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
-    const int n = m->w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
+    const int n = m->w->cols, bytes = type_info(type)->bytes, step = FLOAT_GEMV_STEP;
     const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;
-    Floats sum[4][FLOAT_GEMV_TOKENS][FLOAT_GEMV_SUMS];
+    Floats sum[4][FLOAT_GEMV_TOKENS][SUM_VECTORS];
     const char *p[4];
 
     for (int i = 0; i < 4; i++) {
         p[i] = (const char *)m->w->data + (size_t)row[i] * m->w->row_bytes;
         for (int t = 0; t < nt; t++)
-            for (int s = 0; s < FLOAT_GEMV_SUMS; s++) sum[i][t][s] = splat(0);
+            for (int s = 0; s < SUM_VECTORS; s++) sum[i][t][s] = splat(0);
     }
 
     int k = 0;
     for (; k + step <= n; k += step) {
-        Floats v[2][FLOAT_GEMV_TOKENS];
+        Floats v[FLOAT_GEMV_STEP / WIDTH][FLOAT_GEMV_TOKENS];
 
         for (int t = 0; t < nt; t++)
-            for (int h = 0; h < 2; h++)
+            for (int h = 0; h < step / WIDTH; h++)
                 v[h][t] = load_n(x + (size_t)t * (size_t)n + k + WIDTH * h, WIDTH);
 
 #pragma GCC unroll 4
@@ -47,14 +45,14 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
                 for (int b = 0; b < step * bytes; b += 64)
                     __builtin_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE + b);
 
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
+#pragma GCC unroll 4
+            for (int h = 0; h < step / WIDTH; h++) {
                 Floats weights = load_as_floats(type, p[i], k + WIDTH * h, WIDTH);
 #ifdef __AVX512F__
                 if (nt > 1) __asm__("" : "+v"(weights)); // else gcc 12 loads it for each token
 #endif
                 for (int t = 0; t < nt; t++) {
-                    Floats *s = &sum[i][t][h % FLOAT_GEMV_SUMS];
+                    Floats *s = &sum[i][t][h % SUM_VECTORS];
                     *s = fmadd(weights, v[h][t], *s);
                 }
             }
@@ -64,16 +62,15 @@ INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Typ
     // The last columns, padded with zeros.
     for (; k < n; k += WIDTH)
         for (int i = 0; i < 4; i++)
-            for (int t = 0; t < nt; t++)
-                sum[i][t][0] = fmadd(load_as_floats(type, p[i], k, n - k),
-                                     load_n(x + (size_t)t * (size_t)n + k, n - k), sum[i][t][0]);
+            for (int t = 0; t < nt; t++) {
+                Floats *s = &sum[i][t][k / WIDTH % SUM_VECTORS];
+                *s = fmadd(load_as_floats(type, p[i], k, n - k),
+                           load_n(x + (size_t)t * (size_t)n + k, n - k), *s);
+            }
 
     for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++) {
-            Floats total = sum[i][t][0];
-            for (int s = 1; s < FLOAT_GEMV_SUMS; s++) total = total + sum[i][t][s];
-            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] = reduce_add(total);
-        }
+        for (int t = 0; t < nt; t++)
+            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] = add_lanes(sum[i][t]);
 }
 
 INLINE void float_gemv_rows(const Matmul *p, Type type) {

@@ -10,7 +10,8 @@
 //   min_floats(a, b), max_...   of each lane; b if one of the two is NaN (x86)
 //   round_floats(x)             to the nearest integers, ties to even
 //   ldexp_floats(x, n)          x * 2^n for integers n between EXP_MIN and EXP_MAX times log2(e)
-//   reduce_add(v), reduce_max   over the lanes
+//   reduce_add(v)               adds the lanes i and i + WIDTH / 2, then i + WIDTH / 4, and so on
+//   reduce_max(v)               over the lanes
 //   select_first(v, n, other)   the first n lanes of v, the other lanes of `other`
 //   load_n(p, n)                the first n values and zeros; n <= 0 and n >= WIDTH are allowed
 //   store_n(p, n, v)            the first n values; n as in load_n
@@ -41,10 +42,9 @@
 enum { WIDTH = VECTOR_BITS / 32 };
 typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));
 
-// Limits of x in exp_floats(): the powers of two between them are normal numbers. On AVX-512, where
-// ldexp_floats() handles subnormal numbers and overflow, e^x is 0 and infinity at the limits.
-static const float EXP_MIN = VECTOR_BITS < 512 ? -87 : -105;
-static const float EXP_MAX = VECTOR_BITS < 512 ? 88 : 89;
+// Limits of x in exp_floats(): the powers of two between them are normal numbers.
+static const float EXP_MIN = -87;
+static const float EXP_MAX = 88;
 
 #if VECTOR_BITS == 128
 
@@ -65,7 +65,7 @@ INLINE Floats fnmadd(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); 
 INLINE Floats min_floats(Floats a, Floats b) { return vminq_f32(a, b); }
 INLINE Floats max_floats(Floats a, Floats b) { return vmaxq_f32(a, b); }
 INLINE Floats round_floats(Floats x) { return vrndnq_f32(x); }
-INLINE float reduce_add(Floats v) { return vaddvq_f32(v); }
+INLINE float reduce_add(Floats v) { return vaddv_f32(vadd_f32(vget_low_f32(v), vget_high_f32(v))); }
 INLINE float reduce_max(Floats v) { return vmaxvq_f32(v); }
 
 INLINE Floats ldexp_floats(Floats x, Floats n) {
@@ -100,7 +100,7 @@ INLINE Floats load_as_floats(Type type, const void *row, int k, int n) {
     }
     uint16_t buffer[4] = {0};
     const uint16_t *p = (const uint16_t *)row + k;
-    if (n < WIDTH) p = memcpy(buffer, p, (size_t)n * 2);
+    if (n < WIDTH) p = n <= 0 ? buffer : memcpy(buffer, p, (size_t)n * 2);
     uint16x4_t h = vld1_u16(p);
     if (type == TYPE_F16) return vcvt_f32_f16(vreinterpret_f16_u16(h));
     return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
@@ -300,7 +300,12 @@ INLINE Floats round_floats(Floats x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 INLINE Floats ldexp_floats(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
-INLINE float reduce_add(Floats v) { return _mm512_reduce_add_ps(v); }
+INLINE float reduce_add(Floats v) {
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
 INLINE float reduce_max(Floats v) { return _mm512_reduce_max_ps(v); }
 INLINE Floats select_first(Floats v, int n, Floats other) {
     return _mm512_mask_mov_ps(other, first_lanes(n), v);

@@ -2,6 +2,9 @@
 // entries of the kernel table (vector_rmsnorm, vector_swiglu, vector_add, vector_store) and
 // building blocks of the kernels (conversion to float32 or Q8_0, softmax, quantization to int8).
 //
+// Invariant: the results have the same bits for every WIDTH. A sum over elements that lie in the
+// lanes of registers has SUM_LANES partial sums, however many registers hold them.
+//
 // Invariant: a value that is not finite is never lost. The scale of an int8 group that holds one is
 // NaN, and a softmax with a NaN score has a NaN sum.
 #pragma once
@@ -11,16 +14,44 @@
 
 #include <math.h>
 
-// out = x / sqrt(mean(x^2) + eps) * weight. Four accumulators hide the latency of FMA.
+// Sums across lanes. Element i is added to partial sum i % SUM_LANES, in ascending order. At the
+// end, partial sum i is added to i + 8, then i + 4, i + 2 and i + 1:
+//
+//     WIDTH 16   sum[0]    s0 ... s15
+//     WIDTH 8    sum[0]    s0 ... s7     sum[1]   s8 ... s15
+//     WIDTH 4    sum[0]    s0 ... s3     sum[1]   s4 ... s7     sum[2]   s8 ...     sum[3]
+enum { SUM_LANES = 16, SUM_VECTORS = SUM_LANES / WIDTH };
+
+INLINE float add_lanes(const Floats *sum) {
+    Floats s[SUM_VECTORS];
+    for (int i = 0; i < SUM_VECTORS; i++) s[i] = sum[i];
+    for (int n = SUM_VECTORS / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) s[i] = s[i] + s[i + n];
+    return reduce_add(s[0]);
+}
+
+// out = x / sqrt(mean(x^2) + eps) * weight. Four sums of SUM_LANES lanes, for 16 columns of 64
+// each, hide the latency of FMA.
 static inline void vector_rmsnorm(float *out, const float *x, const float *weight, float eps,
                                   int n) {
-    Floats sum[4] = {splat(0), splat(0), splat(0), splat(0)};
-    for (int i = 0; i < n; i += 4 * WIDTH)
-        for (int j = 0; j < 4; j++) {
+    enum { VECTORS = 4 * SUM_VECTORS };
+    Floats sum[VECTORS], total[SUM_VECTORS];
+
+#pragma GCC unroll 16
+    for (int j = 0; j < VECTORS; j++) sum[j] = splat(0);
+
+    for (int i = 0; i < n; i += 4 * SUM_LANES)
+#pragma GCC unroll 16
+        for (int j = 0; j < VECTORS; j++) {
             Floats v = load_n(x + i + WIDTH * j, n - i - WIDTH * j);
             sum[j] = fmadd(v, v, sum[j]);
         }
-    float square = reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+
+#pragma GCC unroll 4
+    for (int j = 0; j < SUM_VECTORS; j++)
+        total[j] =
+            (sum[j] + sum[j + SUM_VECTORS]) + (sum[j + 2 * SUM_VECTORS] + sum[j + 3 * SUM_VECTORS]);
+    float square = add_lanes(total);
     Floats scale = splat(1.0f / sqrtf(square / (float)n + eps));
     for (int i = 0; i < n; i += WIDTH)
         store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
@@ -155,19 +186,24 @@ static inline void q4_to_q8(BlockQ8_0 *out, const BlockQ4_0 *in, int n_blocks) {
 }
 
 // Softmax of one query without the division. p holds n_all scores, of which the query sees the
-// first n: p[k] becomes exp(score - max) for these and 0 for the others. max and sum are returned,
+// first n: p[k] becomes exp(score - max) for these and 0 for the others, up to a multiple of
+// SUM_LANES. max and sum are returned,
 // so that pages can be merged (kernels/attention.c).
 INLINE void softmax_scores(float *p, int n, int n_all, float *max_out, float *sum_out) {
     const Floats lowest = splat(-INFINITY);
-    Floats max = lowest, sum = splat(0);
+    Floats max = lowest, sum[SUM_VECTORS] = {splat(0)};
+
     for (int k = 0; k < n; k += WIDTH)
         max = max_floats(select_first(load_n(p + k, WIDTH), n - k, lowest), max);
     *max_out = n > 0 ? reduce_max(max) : -INFINITY;
-    for (int k = 0; k < n_all; k += WIDTH) {
-        Floats e = exp_floats(load_n(p + k, WIDTH) - splat(*max_out));
-        e = select_first(e, n - k, splat(0));
-        store_n(p + k, WIDTH, e);
-        sum = sum + e;
-    }
-    *sum_out = n > 0 ? reduce_add(sum) : 0;
+
+    for (int k = 0; k < n_all; k += SUM_LANES)
+        for (int j = 0; j < SUM_VECTORS; j++) {
+            const int at = k + WIDTH * j;
+            Floats e = exp_floats(load_n(p + at, WIDTH) - splat(*max_out));
+            e = select_first(e, n - at, splat(0));
+            store_n(p + at, WIDTH, e);
+            sum[j] = sum[j] + e;
+        }
+    *sum_out = n > 0 ? add_lanes(sum) : 0;
 }

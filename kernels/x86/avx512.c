@@ -695,7 +695,7 @@ typedef struct {
 _Static_assert(sizeof(Q8AttendMemory) <= ATTEND_SCRATCH, "fits");
 
 static bool multiplies_q8_keys(const AttentionPage *a) {
-    return a->k_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
+    return a->k_type == TYPE_Q8_0 && a->head_dim % 64 == 0 && !a->is_float32;
 }
 
 static void split_query(Int16Query *out, const float *x, int n) {
