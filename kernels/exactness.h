@@ -2,11 +2,12 @@
 // pass.
 //
 // A backend has up to three kernels for the product of a matrix with n rows of activations: gemv
-// for few rows (decode), gemm and gemm_large for many rows (prefill). They round activations in
-// different ways or add in different orders, so the result of a row can differ between kernels in
-// its last bits. The same is true for attention in a backend with attend_many. Within one kernel,
-// the result of a row depends only on that row: not on the other rows, not on the number of
-// threads, not on how the work was divided (kernels.h).
+// for few rows (decode), gemm and, on AMX, gemm_large for many rows (prefill). They may round
+// activations in different ways or add in different orders, so the result of a row can differ
+// between kernels in its last bits. Integer types on AVX2, AVX-VNNI and AVX-512 are an exception:
+// all their kernels have one order of sums. Attention differs in a backend with attend_many. Within
+// one kernel, the result of a row depends only on that row: not on the other rows, not on the
+// number of threads, not on how the work was divided (kernels.h).
 //
 // The bits of a row therefore follow from the choice of kernel, and that choice from one number:
 //

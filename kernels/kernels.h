@@ -69,7 +69,7 @@ typedef struct {
     // Up to three kernels for products with each type; see exactness.h for the choice.
     MatmulKernel gemv[TYPE_COUNT];       // any number of tokens; all supported types have one
     MatmulKernel gemm[TYPE_COUNT];       // min_tokens or more; rows == NULL: none
-    MatmulKernel gemm_large[TYPE_COUNT]; // as gemm; never has the bits of gemv
+    MatmulKernel gemm_large[TYPE_COUNT]; // AMX: as gemm; never has the bits of gemv
     int gemm_large_rows;                 // best number of rows of one call of gemm_large
 
     // out (n) = x / sqrt(mean(x^2) + eps) * weight; out may be x

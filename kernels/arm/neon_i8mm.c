@@ -34,7 +34,7 @@ INLINE void encode_pairs(void *encoded, const float *x, int n_tokens, int cols, 
             const int second = t % 2;
             if (!second) memset(pair, 0, sizeof *pair);
             encode_int8(&a, x + (size_t)t * (size_t)cols + k, 1, min_int(cols - k, SUPERBLOCK), 0,
-                        1, group);
+                        1, group, 0);
 
             for (int i = 0; i < SUPERBLOCK / 8; i++) memcpy(pair->q[i][second], a.q + 8 * i, 8);
             for (int lane = 2 * second; lane < 2 * second + 2; lane++) {

@@ -35,15 +35,16 @@ typedef struct {
 } Matmul;
 
 // The rows of p are divided into n streams; `row` is a row of the first one. Returns the distance
-// in bytes to prefetch ahead of column k: PREFETCH_DISTANCE or, where the stream ends before that,
-// the distance to the same stream of the following rows, which the thread usually computes next
+// in bytes to prefetch ahead of column k: `distance` or, where the stream ends before that, the
+// distance to the same stream of the following rows, which the thread usually computes next
 // (team_next_near). With chunks of 32 rows, decode takes 0.87 (Q4_K) and 0.79 (Q6_K) of the time
 // without it on AVX2, and a small batch 0.87 on AVX-512 (Zen 4, 2026-11-28).
-INLINE ptrdiff_t stream_ahead(const Matmul *p, int n, int row, int k, Type type) {
+INLINE ptrdiff_t stream_ahead(const Matmul *p, int n, int row, int k, ptrdiff_t distance,
+                              Type type) {
     const ptrdiff_t row_bytes = (ptrdiff_t)p->w->row_bytes;
     const ptrdiff_t bytes = div_up(p->row_end - p->row_begin, n) * row_bytes; // of a stream
     ptrdiff_t at = (row - p->row_begin) * row_bytes + k / SUPERBLOCK * superblock_bytes(type);
-    return PREFETCH_DISTANCE + (at + PREFETCH_DISTANCE < bytes ? 0 : (n - 1) * bytes);
+    return distance + (at + distance < bytes ? 0 : (n - 1) * bytes);
 }
 
 // Computes rows row[0..3] for tokens [t, t + nt), nt being a constant.
@@ -68,7 +69,6 @@ typedef struct {
     int token, n;       // chunk of tokens
     int k, n_cols;      // block of columns; n_cols is clipped to the matrix
     const void *x;      // activations of the block, from the chunk's first token on
-    int n_sums;         // sums kept for an output element (GemmPlan)
     void *memory;       // team_scratch()
     Prefetch *prefetch; // set by begin(), together with the lines to fetch at each step
     int n_prefetch;
@@ -79,7 +79,6 @@ typedef struct {
     // 0: a panel is packed and multiplied by all tokens of the chunk before the next panel. Else
     // all panels of the chunk are packed, and are then multiplied in turn by this many tokens.
     int sweep_tokens;
-    int n_sums;
     size_t token_bytes;                    // activations of a token and a block of columns
     void (*begin)(GemmStep *s, Type type); // before each block of columns; NULL: nothing to do
     void (*pack)(GemmStep *s, int r, Type type); // packs the panel of rows [s->row + r, ...)
@@ -91,7 +90,7 @@ typedef struct {
 
 INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
     Prefetch prefetch = {0};
-    GemmStep s = {.p = p, .n_sums = plan.n_sums, .memory = team_scratch(), .prefetch = &prefetch};
+    GemmStep s = {.p = p, .memory = team_scratch(), .prefetch = &prefetch};
     int packed_rows = plan.sweep_tokens ? plan.chunk_rows : plan.panel_rows;
     int sweep_tokens = plan.sweep_tokens ? plan.sweep_tokens : plan.chunk_tokens;
 
@@ -151,7 +150,7 @@ enum { GEMM_TILE_TOKENS = 6 };
 // Parts. So that all cores share the work, the Makefile compiles avx2.c and avx512.c three times,
 // with PART = 0, 1 and 2. The table of each object has a part of the entries, and the compiler
 // drops the other functions: 0 has gemv of the block and superblock types and everything that is
-// not a matrix product, 1 the other gemv, 2 gemm and gemm_large. avx512_vbmi.c is part 3, with the
+// not a matrix product, 1 the other gemv, 2 gemm. avx512_vbmi.c is part 3, with the
 // products of three types. A backend compiled without PART has all entries.
 #ifdef PART
 #define IF_PART(part, entry) ((part) == PART ? (entry) : NULL)
@@ -160,9 +159,8 @@ enum { GEMM_TILE_TOKENS = 6 };
 #endif
 #define IN_VBMI_PART(type)                                                                         \
     (PART == 3 && ((type) == TYPE_IQ2_S || (type) == TYPE_IQ1_S || (type) == TYPE_IQ1_M))
-#define PART_OF_gemv(type)       (IN_VBMI_PART(type) ? 3 : (type) >= TYPE_IQ2_XXS)
-#define PART_OF_gemm(type)       (IN_VBMI_PART(type) ? 3 : 2)
-#define PART_OF_gemm_large(type) PART_OF_gemm(type)
+#define PART_OF_gemv(type) (IN_VBMI_PART(type) ? 3 : (type) >= TYPE_IQ2_XXS)
+#define PART_OF_gemm(type) (IN_VBMI_PART(type) ? 3 : 2)
 
 // KERNEL is the table entry of a type: the kernel KIND_name, for activations encoded by
 // ENCODING_encode_FORM in ENCODING_bytes bytes.

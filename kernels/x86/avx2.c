@@ -6,21 +6,18 @@
 // (matmul_float.h). Attention of few queries uses float32 (attention_float.h), that of many queries
 // 16-bit integers (attention_int16.h).
 //
-// Order of sums. A row of integer weights has one sum s. For each group of columns in order (32 of
-// them, or 16), with d the integer dot product of the group and q the sum of its activations:
-//
-//     s = fma(d * w_scale, x_scale, s)
-//     s = fma(-w_min, x_scale * q, s)         types with minima or with unsigned integers
-//
-// Decode and GEMM both do exactly this, so the bits of a token do not depend on the batch. Products
-// and sums must not be contracted in another way: fma(d, w_scale * x_scale, s) is as accurate but
-// has different bits. docs/numerics.md compares the backends.
+// Order of sums. Decode and GEMM add as docs/numerics.md says: a row of integer weights has one
+// sum, to which its groups of columns are added in ascending order. The bits of a token therefore
+// do not depend on the batch, and are those of AVX-512. Products and sums must not be contracted in
+// another way: fma(d, w_scale * x_scale, s) is as accurate but has different bits.
 //
 // Products of bytes. maddubs multiplies unsigned by signed bytes and adds pairs of products, with
-// saturation at 16 bits. Weights of up to 7 bits are stored as unsigned u = w + offset; the offset
-// is subtracted as a minimum of scale * offset. Weights of 8 bits (Q8_0, IQ4) are signed: |w| is
+// saturation at 16 bits. Weights of up to 7 bits are stored as unsigned u = w + zero_point, and the
+// sum of a group starts at -zero_point * q, q being the sum of its activations. This is exact:
+// sum(u x) - zero_point * sum(x) = sum(w x). Weights of 8 bits (Q8_0, IQ4) are signed: |w| is
 // multiplied by x, which is negated where w is negative. The sums of two products can be added in
-// 16 bits a few times before they must be widened to 32 bits; int16_sums() says how often.
+// 16 bits a few times before they must be widened to 32 bits; int16_sums() says how often. The sum
+// of a group also starts at BASE_BITS, so that it needs no conversion to float (scale_based_dot).
 #define VECTOR_BITS 256
 #include "kernels/x86/avx2_unpack.h"
 #include "kernels/vector/activations_int8.h"
@@ -29,7 +26,7 @@
 // Eight rows of a superblock.
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][8]; // of each group (16 or 32 columns) and row
-    float min[SUPERBLOCK_GROUPS][8];   // value to subtract: the minimum, or scale * offset
+    float min[SUPERBLOCK_GROUPS][8];   // minima, where the type has them
     int8_t rows[8][SUPERBLOCK];        // integers
     int8_t panel[SUPERBLOCK * 8];      // GEMM: the integers as [k / 4][8 rows][4], so that a
                                        // register has 4 columns of each row
@@ -47,7 +44,6 @@ INLINE int int16_sums(Type type) {
     if (fit >= 4) return 4;
     return fit >= 2 ? 2 : 1;
 }
-INLINE bool has_min_term(Type type) { return type_info(type)->has_min || int16_sums(type) > 0; }
 
 // True if decode unpacks the integers in registers, without a buffer.
 INLINE bool decodes_in_place(Type type) {
@@ -67,12 +63,6 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
                          n_groups, 1);
     else
         unpack_scales(type, p, m->scale, m->min);
-
-    // Unsigned integers: scale * offset is subtracted like a minimum.
-    if (!info->has_min && has_min_term(type))
-        for (int g = 0; g < n_groups; g++)
-            _mm256_store_ps(m->min[g],
-                            _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
 }
 
 // Returns 16 sums of two products each, in 16 bits.
@@ -93,41 +83,42 @@ typedef struct {
     __m256i dot, words;
 } GroupDot;
 
-// Two functions differ between AVX2 and AVX-VNNI. add_products() adds the products of w and x for
-// columns [4 c, 4 c + 4) of the group. n_int16 is the number of sums of two products that are added
-// in 16 bits (int16_sums), or 0 if w is signed; start is -128 * (sum of x over the group).
-// scale_dot() multiplies the complete dot product by its scale, rounding once.
+// This function differs between AVX2 and AVX-VNNI. It adds the products of w and x for columns
+// [4 c, 4 c + 4) of the group. n_int16 is the number of sums of two products that are added in 16
+// bits (int16_sums), or 0 if w is signed; start is Int8Activations.start of the group.
 #ifdef __AVXVNNI__
 // vpdpbusd multiplies unsigned by signed bytes and adds four products to an int32, without
-// saturation. Signed weights are multiplied as w + 128: sum((w + 128) x) - 128 * sum(x) = sum(w x).
-// The sum also starts at BASE_BITS, so it needs no conversion to float (scale_based_dot).
+// saturation. Signed weights are multiplied as w + 128; 128 is their zero point.
 enum { IS_VNNI = 1 };
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
-    if (c == 0) s->dot = _mm256_set1_epi32(BASE_BITS + (n_int16 ? 0 : start));
+    if (c == 0) s->dot = _mm256_set1_epi32(start);
     if (n_int16 == 0) w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
     s->dot = _mm256_dpbusd_avx_epi32(s->dot, w, x);
 }
-INLINE __m256 scale_dot(__m256i dot, __m256 scale) { return scale_based_dot(dot, scale); }
 #else
 enum { IS_VNNI = 0 };
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
     const int at_a_time = n_int16 ? n_int16 : 1, n_added = c % at_a_time;
     __m256i v = multiply_bytes(w, x, n_int16 == 0);
-    (void)start;
     s->words = n_added ? _mm256_add_epi16(s->words, v) : v;
     __asm__("" : "+x"(s->words)); // else gcc 12 keeps products and spills them
     if (n_added < at_a_time - 1) return;
     v = widen_if(s->words, true);
-    s->dot = c >= at_a_time ? _mm256_add_epi32(s->dot, v) : v;
+    s->dot = _mm256_add_epi32(c >= at_a_time ? s->dot : _mm256_set1_epi32(start), v);
     __asm__("" : "+x"(s->dot));
 }
-INLINE __m256 scale_dot(__m256i dot, __m256 scale) { return _mm256_cvtepi32_ps(dot) * scale; }
 #endif
 
-// Adds the integer dot products of group g, one for each of eight rows, in the order of sums above.
+// The zero point of the integers that the kernels multiply.
+INLINE int stored_zero_point(Type type) {
+    return IS_VNNI || int16_sums(type) > 0 ? type_info(type)->zero_point : 0;
+}
+
+// Adds the integer dot products of group g, one for each of eight rows. They include
+// Int8Activations.start.
 INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const Int8Activations *x,
                                int g, int group, bool has_min) {
-    __m256 d = scale_dot(dot, _mm256_load_ps(w->scale[g]));
+    __m256 d = scale_based_dot(dot, _mm256_load_ps(w->scale[g]));
     sum = fmadd(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
     if (!has_min) return sum;
     return fnmadd(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
@@ -181,12 +172,13 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
                               bool is_in_place, const Int8Activations *x, int k, Type type) {
     const int group = type_info(type)->group, fit = int16_sums(type);
     const int n_int16 = (fit >= 2) + (fit >= 4);
-    const bool has_min = has_min_term(type);
-    const __m256i xk = load_32(x->q + k);
+    const bool has_min = type_info(type)->has_min;
+    const __m256i xk = load_32(x->q + k), start = _mm256_set1_epi32(x->start[k / group]);
 
-    if (is_in_place && type_info(type)->nibble_offset && type != TYPE_Q4_K) // 16 bytes of nibbles
-        return add_group_8_rows(sum, dot_nibble_rows(p, x->q + k, nibbles_offset(type, k), type), w,
-                                x, k / 32, 32, has_min);
+    if (is_in_place && type_info(type)->nibble_offset && type != TYPE_Q4_K) { // 16 bytes of nibbles
+        __m256i dot = dot_nibble_rows(p, x->q + k, nibbles_offset(type, k), type);
+        return add_group_8_rows(sum, _mm256_add_epi32(dot, start), w, x, k / 32, 32, has_min);
+    }
 
     __m256i v[8];
 #pragma GCC unroll 8
@@ -198,10 +190,12 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
     sum_lanes_of_4(v, 8, n_int16);
 
     // v[0] has rows 0 to 3, v[1] rows 4 to 7; their lower lanes are sums of the first 16 columns.
-    __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20);
+    __m256i low = _mm256_add_epi32(_mm256_permute2x128_si256(v[0], v[1], 0x20), start);
     __m256i high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
     if (group == 32)
         return add_group_8_rows(sum, _mm256_add_epi32(low, high), w, x, k / 32, 32, has_min);
+
+    high = _mm256_add_epi32(high, _mm256_set1_epi32(x->start[k / 16 + 1]));
     sum = add_group_8_rows(sum, low, w, x, k / 16, 16, has_min);
     return add_group_8_rows(sum, high, w, x, k / 16 + 1, 16, has_min);
 }
@@ -246,7 +240,7 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
             superblock_pad(row, 8, m.padded, p->w->cols - k, type);
             gemv_8_rows(sum, &m, row, x, nt, type);
-            superblock_next(row, 8, stream_ahead(p, 8, r, k, type), type);
+            superblock_next(row, 8, stream_ahead(p, 8, r, k, PREFETCH_DISTANCE, type), type);
         }
 
         for (int t = 0; t < nt; t++)
@@ -288,7 +282,8 @@ _Static_assert(sizeof(Avx2GemmMemory) <= KERNEL_SCRATCH, "fits");
 // vectors of weights, a broadcast of four activations and a product take all 16 registers. With one
 // vector of rows, each product would need a broadcast of its own (Q4_K 1.21, Q6_K 1.10 times slower
 // on Zen 4, 2026-11-23).
-INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, int n_int16) {
+INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, int n_int16,
+                            bool has_min) {
     Avx2GemmMemory *m = s->memory;
     const Avx2Rows *w = m->panel;
     const Int8Activations *x = (const Int8Activations *)s->x + token;
@@ -318,7 +313,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
                 __m256i four = _mm256_set1_epi32((int)load_u32(x[t].q + k));
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++)
-                    add_products(&d[t][h], q[h], four, c, n_int16, x[t].start[k / 32]);
+                    add_products(&d[t][h], q[h], four, c, n_int16, x[t].start[g]);
             }
         }
 
@@ -327,7 +322,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
                 sum[t][h] =
-                    add_group_8_rows(sum[t][h], d[t][h].dot, w + h, x + t, g, group, n_int16 > 0);
+                    add_group_8_rows(sum[t][h], d[t][h].dot, w + h, x + t, g, group, has_min);
     }
 
 #pragma GCC unroll 6
@@ -335,28 +330,41 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
         for (int h = 0; h < 2; h++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS + 8 * h, sum[t][h]);
 }
 
-// Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code
-// (AVX-VNNI: 0 or 1).
+// Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code if
+// all or none of them have minima (AVX-VNNI: n_int16 0 or 1).
 typedef void (*Avx2Panel)(GemmStep *s, int r, int first, int n_tokens);
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
-#define DEFINE_PANEL(group, n_int16)                                                               \
-    static void panel_##group##_##n_int16(GemmStep *s, int r, int first, int n_tokens) {           \
-        FOR_TOKEN_TILES(n_tokens, PANEL_TILE, group, n_int16)                                      \
+#define DEFINE_PANEL(name, ...)                                                                    \
+    static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
+        FOR_TOKEN_TILES(n_tokens, PANEL_TILE, __VA_ARGS__)                                         \
     }
-DEFINE_PANEL(16, 1)
-DEFINE_PANEL(16, 2)
-DEFINE_PANEL(16, 4)
-DEFINE_PANEL(32, 0)
-DEFINE_PANEL(32, 1)
-DEFINE_PANEL(32, 4)
-DEFINE_PANEL(32, 8)
+DEFINE_PANEL(panel_16_1, 16, 1, false)
+DEFINE_PANEL(panel_32_0, 32, 0, false)
+DEFINE_PANEL(panel_32_1, 32, 1, false)
+#ifdef __AVXVNNI__
+DEFINE_PANEL(panel_16_1_min, 16, 1, true)
+DEFINE_PANEL(panel_32_1_min, 32, 1, true)
 
-// By group of 16 or 32, and n_int16.
-#define UNLESS_VNNI(panel) (IS_VNNI ? NULL : (panel))
-static const Avx2Panel panels[2][9] = {
-    {[1] = panel_16_1, [2] = UNLESS_VNNI(panel_16_2), [4] = UNLESS_VNNI(panel_16_4)},
-    {panel_32_0, panel_32_1, [4] = UNLESS_VNNI(panel_32_4), [8] = UNLESS_VNNI(panel_32_8)}};
+static const Avx2Panel panels[2][2][2] = {{[1] = {panel_16_1, panel_16_1_min}},
+                                          {{panel_32_0}, {panel_32_1, panel_32_1_min}}};
+#else
+DEFINE_PANEL(panel_16_2, 16, 2, false)
+DEFINE_PANEL(panel_16_4, 16, 4, false)
+DEFINE_PANEL(panel_16_4_min, 16, 4, true)
+DEFINE_PANEL(panel_32_4, 32, 4, false)
+DEFINE_PANEL(panel_32_4_min, 32, 4, true)
+DEFINE_PANEL(panel_32_8, 32, 8, false)
+DEFINE_PANEL(panel_32_8_min, 32, 8, true)
+
+// By group of 16 or 32, n_int16, and whether there are minima.
+static const Avx2Panel panels[2][9][2] = {
+    {[1] = {panel_16_1}, [2] = {panel_16_2}, [4] = {panel_16_4, panel_16_4_min}},
+    {{panel_32_0},
+     {panel_32_1},
+     [4] = {panel_32_4, panel_32_4_min},
+     [8] = {panel_32_8, panel_32_8_min}}};
+#endif
 
 // One line is prefetched for each row that is unpacked. The other lines are spread evenly over the
 // groups of columns that are multiplied.
@@ -383,8 +391,9 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    const int n_int16 = int16_sums(type);
-    panels[type_info(type)->group == 32][IS_VNNI ? min_int(n_int16, 1) : n_int16](s, r, t, n);
+    const TypeInfo *info = type_info(type);
+    const int n_int16 = IS_VNNI ? min_int(int16_sums(type), 1) : int16_sums(type);
+    panels[info->group == 32][n_int16][info->has_min](s, r, t, n);
 }
 
 INLINE void gemm_rows(const Matmul *p, Type type) {
@@ -401,8 +410,20 @@ INLINE void gemm_rows(const Matmul *p, Type type) {
          type);
 }
 
-INTEGER_TYPES(DEFINE_ROWS, gemv, gemv_rows)
-INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
+static void encode(void *encoded, const float *x, int n_tokens, int cols, int begin, int end,
+                   Type type) {
+    encode_int8(encoded, x, n_tokens, cols, begin, end, type_info(type)->group,
+                stored_zero_point(type));
+}
+
+#define DEFINE_TYPE(type, name, ...)                                                               \
+    static void int8_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
+                                   int begin, int end) {                                           \
+        encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                               \
+    }                                                                                              \
+    DEFINE_ROWS(type, name, gemv, gemv_rows)                                                       \
+    DEFINE_ROWS(type, name, gemm, gemm_rows)
+INTEGER_TYPES(DEFINE_TYPE, )
 
 static void attend(const AttentionPage *a) { attend_with(a, float_scores, float_values); }
 
@@ -436,15 +457,16 @@ static double avx2_peak(int rounds) {
 //   Sapphire Rapids, 2026-11-21        8 tokens: F16 1.6; 12 tokens: F16 0.63
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
+#define INT8_KERNEL(type, name, kind, tokens, rows_step, exact)                                    \
+    KERNEL(type, name, kind, int8, name, tokens, rows_step, 1, exact)
+
 // clang-format off
 const Kernels kernels_avx2 = {
     .name = IS_VNNI ? "avxvnni" : "avx2",
     .gemv = {FLOAT_TYPES(KERNEL, gemv, float, rows, 1, GEMV_ROWS, 1, false)
-            TYPES_OF_16(KERNEL, gemv, int8, 16, 1, GEMV_ROWS, 1, false)
-            TYPES_OF_32(KERNEL, gemv, int8, 32, 1, GEMV_ROWS, 1, false)},
+            INTEGER_TYPES(INT8_KERNEL, gemv, 1, GEMV_ROWS, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, GEMM_CHUNK_ROWS, 1, false)
-             TYPES_OF_16(KERNEL, gemm, int8, 16, GEMM_TOKENS, 16, 1, true)
-             TYPES_OF_32(KERNEL, gemm, int8, 32, GEMM_TOKENS, 16, 1, true)},
+             INTEGER_TYPES(INT8_KERNEL, gemm, GEMM_TOKENS, 16, true)},
     .rmsnorm = IF_PART(0, vector_rmsnorm),
     .swiglu = IF_PART(0, vector_swiglu),
     .add = IF_PART(0, vector_add),

@@ -1,23 +1,15 @@
 // AVX-512 (F, BW, DQ, VL) with VNNI.
 //
-// Integer types are multiplied by int8 activations with VNNI's vpdpbusd. Decode unpacks pairs of
-// rows (gemv_pair). Small batches transpose 16 rows in registers. GEMM packs two groups of 16 rows
-// into a panel. F32, F16 and BF16 are multiplied by float32 activations (matmul_float.h). Attention
-// of few queries is float32 (attention_float.h), with faster kernels for float16 and Q8_0 caches;
-// that of many queries has 16-bit integers (attention_int16.h).
+// Integer types are multiplied by int8 activations with VNNI's vpdpbusd, 16 rows at a time. Decode
+// transposes the dot products of 16 rows (gemv_16_rows). Small batches transpose the integers of 16
+// rows in registers. GEMM packs two groups of 16 rows into a panel. F32, F16 and BF16 are
+// multiplied by float32 activations (matmul_float.h). Attention of few queries is float32
+// (attention_float.h), with faster kernels for float16 and Q8_0 caches; that of many queries has
+// 16-bit integers (attention_int16.h).
 //
-// Order of sums. A row of integer weights has eight sums. Sum i takes 32 of the 256 columns of each
-// superblock, beginning at column 64 (i mod 4) + 32 (i div 4); this is the order in which gemv_pair
-// leaves them in a register. For each group (32 columns, or twice 16), with d the dot product of
-// signed integers and q the sum of the activations:
-//
-//     s[i] = fma(d * w_scale, x_scale, s[i])
-//     s[i] = fma(-w_min, x_scale * q, s[i])   types with minima
-//
-// At the end the row is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)). Decode and GEMM both do
-// this, so the bits of a token do not depend on the batch. The kernels of gemm_large have one sum,
-// which takes the columns in the same order: they are a tenth faster and their results have other
-// bits.
+// Order of sums. All kernels of integer types add as docs/numerics.md says: a row has one sum, to
+// which its groups of columns are added in ascending order. The bits of a token therefore do not
+// depend on the batch, and are those of AVX2.
 //
 // Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed bytes and adds four products
 // to an int32, without saturation. Weights are stored as unsigned u = w + offset, and the sum
@@ -29,14 +21,14 @@
 #include "kernels/x86/attention_int16.h"
 
 enum {
-    SUMS = SUPERBLOCK / 32,
-    K_BLOCK = 512, // columns of a block of activations: two superblocks
+    K_BLOCK = 512,    // columns of a block of activations: two superblocks
+    GEMV_AHEAD = 768, // bytes that decode prefetches ahead in each of its 16 streams
     PANEL_ROWS = 32
 };
 
 // The activations of a token and K_BLOCK columns. For each block of columns, the tokens follow each
-// other. Scales, starts and sums are in the order of the eight sums of each superblock. Types with
-// groups of 16 use both starts and sums for each 32 columns; the others use the first.
+// other. Types with groups of 16 use both starts and sums for each 32 columns; the others use the
+// first.
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
@@ -57,7 +49,7 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
         for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
             VnniActivations *a =
                 (VnniActivations *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
-            int at = k % K_BLOCK / SUPERBLOCK * SUMS + k % 64 / 32 * 4 + k % SUPERBLOCK / 64;
+            const int at = k % K_BLOCK / 32;
             int8_t columns[32], *q = a->q + k % K_BLOCK;
             int sums[2];
             a->scale[at] = quantize_int8(row + k, cols - k, 2, in_pairs ? columns : q, sums);
@@ -81,19 +73,22 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 
 // Decode.
 //
+// 16 rows are computed together, one of each sixteenth of the range: 16 streams from memory. Each
+// row is multiplied by the activations as it is stored, then the dot products of its groups are
+// transposed, so that a register has one group of all 16 rows.
+//
 // vpdpbusd leaves sums of four columns in each dword: 64 columns of a row are 16 dwords. Two rounds
-// of adding neighbors turn four such registers, one superblock, into 16 sums of 16 columns:
+// of adding neighbors across four rows a to d turn four such registers into one:
 //
-//     lane (128 bits) i of register j     columns 64 j + 16 i + {0-3, 4-7, 8-11, 12-15}
-//     after two rounds, dword 4 i + j     columns [64 j + 16 i, + 16)
+//     lane (128 bits) i of a row      columns 16 i + {0-3, 4-7, 8-11, 12-15}
+//     after two rounds, lane i        columns [16 i, 16 i + 16) of rows {a, b, c, d}
 //
-// So lanes 0 and 2 hold the first 16 of each 32 columns, and lanes 1 and 3 the second 16. A pair of
-// rows is then combined: lanes 0 and 2 of both rows go to one register, lanes 1 and 3 to another.
-// With groups of 32 the two registers are added. The scales of eight groups of two rows are then
-// multiplied in one step, with groups of 16 in two.
+// Four such registers are 16 rows. A transposition of their lanes gives, for each 16 of the 64
+// columns, a register with the dot products of all rows.
 //
 // Codebook types need no rounds: their integers and activations are in pairs (avx512_codebook.h),
-// so that dword i of all registers has columns of the same 16, [16 i, 16 i + 16).
+// so that dword i of all registers has columns [16 i, 16 i + 16). Their 16 dwords are transposed
+// through memory.
 
 // {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
 INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
@@ -103,15 +98,16 @@ INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
                             (__m512i)_mm512_shuffle_ps(x, y, 0xdd));
 }
 
-// Dword 4 i + j of the result is the dot product of columns [64 j + 16 i, 64 j + 16 i + 16).
-INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
-    const int most = 127 * 4 * type_info(type)->max_q; // of four products
-    __m512i d[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++)
-        d[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u->q[j], _mm512_load_si512(q + 64 * j));
-    return add_neighbors(add_neighbors(d[0], d[1], most < 32768),
-                         add_neighbors(d[2], d[3], most < 32768), 2 * most < 32768);
+// Lane i of out[j] becomes lane j of in[i].
+INLINE void transpose_lanes(__m512i out[4], const __m512i in[4]) {
+    __m512i a = _mm512_shuffle_i32x4(in[0], in[1], 0x44);
+    __m512i b = _mm512_shuffle_i32x4(in[0], in[1], 0xee);
+    __m512i c = _mm512_shuffle_i32x4(in[2], in[3], 0x44);
+    __m512i d = _mm512_shuffle_i32x4(in[2], in[3], 0xee);
+    out[0] = _mm512_shuffle_i32x4(a, c, 0x88);
+    out[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    out[2] = _mm512_shuffle_i32x4(b, d, 0x88);
+    out[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
 // Dword i of the result is the dot product of columns [16 i, 16 i + 16) in pairs.
@@ -122,85 +118,182 @@ INLINE __m512i dot_pairs(const Avx512Row *u, const int8_t *q) {
     return d;
 }
 
-INLINE __m512 load_8_twice(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }
+typedef struct {
+    float scale[SUPERBLOCK_GROUPS][16], min[SUPERBLOCK_GROUPS][16]; // of each group and row
+    uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
+    uint8_t trits[16][SUPERBLOCK];          // integers of TQ1_0
+    float row_scale[16][SUPERBLOCK_GROUPS]; // codebook types: scales before the transposition,
+    int32_t row_dots[2][16][16];            // dot products of 16 columns of each token and row,
+    int32_t dots[16][16];                   // and of each 16 columns of one token after it
+} __attribute__((aligned(64))) GemvMemory;
 
-// Multiplies a superblock of rows a and b by nt tokens. The lower half of acc[t] has the eight sums
-// of a, the upper half those of b. Unpacking takes about 15 operations per row. Per row and token
-// there are 4 dot products of 64 bytes and 10 to 14 operations that combine and scale them.
-INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const VnniActivations *x,
-                      int superblock, int nt, Type type) {
+_Static_assert(sizeof(GemvMemory) <= KERNEL_SCRATCH, "fits");
+
+// A superblock of 16 rows and the activations of up to two tokens.
+typedef struct {
+    GemvMemory *memory;
+    const uint8_t *row[16];
+    const VnniActivations *x;
+    int superblock;  // 0 or 1 within x
+    ptrdiff_t ahead; // stream_ahead()
+} GemvRows;
+
+// Prefetches every second line of the superblock of row i that is `ahead` bytes ahead, from
+// first_line on, into L1: with 16 streams, lines in L2 take too long to load (Q4_K from L3: 1.16 of
+// the time from L2, without any prefetch 1.34, prefetched into L2 1.3; Q6_K 1.29, 1.74 and 1.5; Zen
+// 5, 2026-11-28).
+INLINE void gemv_prefetch(const GemvRows *g, int i, int first_line, Type type) {
+#pragma GCC unroll 3
+    for (int at = 64 * first_line; at < superblock_bytes(type); at += 128)
+        __builtin_prefetch(g->row[i] + g->ahead + at, 0, 3);
+}
+
+// Adds the products of columns [32 i, 32 i + 32) of the superblock to the sums of 16 rows. `first`
+// and `second` are the dot products of 16 columns each.
+INLINE __m512 gemv_add(__m512 sum, const GemvRows *g, const VnniActivations *x, __m512i first,
+                       __m512i second, int i, Type type) {
     const TypeInfo *info = type_info(type);
-    const __m512i first =
-        _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
-    const bool has_min = info->has_min, is_codebook = codebook_info(type)->entry_len;
-    Avx512Row rows[2];
-    unpack_two_decode_rows(rows, type, a, b);
-    const Avx512Row u = rows[0], v = rows[1];
+    const int at = g->superblock * (SUPERBLOCK / 32) + i;
+    const int group = info->group == 32 ? i : 2 * i;
+    const __m512 x_scale = splat(x->scale[at]);
+    const GemvMemory *m = g->memory;
 
-    // Scales and minima of groups of 32, or of the first 16 of each 32 columns.
-    __m512 scale = _mm512_permutex2var_ps(u.scale, first, v.scale), min = scale;
-    if (has_min) min = _mm512_permutex2var_ps(u.min, first, v.min);
+    if (info->group == 32) first = _mm512_add_epi32(first, second);
+    first = _mm512_add_epi32(first, _mm512_set1_epi32(x->start[0][at]));
+    sum = add_scaled(sum, first, _mm512_load_ps(m->scale[group]), x_scale,
+                     _mm512_load_ps(m->min[group]), splat(x->sum[0][at]), info->has_min);
+    if (info->group == 32) return sum;
+
+    second = _mm512_add_epi32(second, _mm512_set1_epi32(x->start[1][at]));
+    return add_scaled(sum, second, _mm512_load_ps(m->scale[group + 1]), x_scale,
+                      _mm512_load_ps(m->min[group + 1]), splat(x->sum[1][at]), info->has_min);
+}
+
+// Multiplies a superblock of 16 rows of a codebook type by nt tokens.
+INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
+    GemvMemory *m = g->memory;
+
+#pragma GCC unroll 1
+    for (int i = 0; i < 16; i += 2) {
+        Avx512Row u[2];
+        unpack_two_decode_rows(u, type, g->row[i], g->row[i + 1]);
+        for (int h = 0; h < 2; h++) {
+            _mm512_store_ps(m->row_scale[i + h], u[h].scale);
+            for (int t = 0; t < nt; t++) {
+                const int8_t *q = g->x[t].q + g->superblock * SUPERBLOCK;
+                _mm512_store_si512(m->row_dots[t][i + h], dot_pairs(&u[h], q));
+            }
+            gemv_prefetch(g, i + h, 0, type);
+            gemv_prefetch(g, i + h, 1, type);
+        }
+    }
+
+    transpose_dwords(m->scale, sizeof m->scale[0], m->row_scale, sizeof m->row_scale[0],
+                     SUPERBLOCK_GROUPS, type_info(type)->group / 16);
+    for (int t = 0; t < nt; t++) {
+        transpose_dwords(m->dots, sizeof m->dots[0], m->row_dots[t], sizeof m->row_dots[t][0], 16,
+                         1);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            sum[t] = gemv_add(sum[t], g, g->x + t, _mm512_load_si512(m->dots[2 * i]),
+                              _mm512_load_si512(m->dots[2 * i + 1]), i, type);
+    }
+}
+
+// Multiplies a superblock of 16 rows of any other type by nt tokens, in halves of 128 columns. For
+// each row and half: 2 dot products of 64 bytes, 1.5 additions of neighbors, and half a shuffle;
+// for 16 rows and a group, 3 or 4 operations to scale it.
+INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
+    const int most = 127 * 4 * type_info(type)->max_q; // of four products
+    GemvMemory *m = g->memory;
+
+    unpack_scales(type, g->row, m->scale, m->min);
+    if (type == TYPE_TQ1_0)
+        for (int i = 0; i < 16; i++)
+            integers_tq1_0((__m256i *)m->trits[i], (const void *)g->row[i]);
+
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; half++) {
+        __m512i quads[2][2][4]; // [token][64 columns]: lane i of register n: columns [16 i, + 16)
+                                // of rows 4 n to 4 n + 3
+
+#pragma GCC unroll 1
+        for (int n = 0; n < 4; n++) {
+            __m512i dot[2][2][4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+#pragma GCC unroll 2
+                for (int j = 0; j < 2; j++) {
+                    const int k = 128 * half + 64 * j;
+                    __m512i u = type == TYPE_TQ1_0
+                                    ? _mm512_load_si512(m->trits[4 * n + i] + k)
+                                    : integers_64(type, g->row[4 * n + i], 2 * half + j);
+#pragma GCC unroll 2
+                    for (int t = 0; t < nt; t++)
+                        dot[t][j][i] = _mm512_dpbusd_epi32(
+                            _mm512_setzero_si512(), u,
+                            _mm512_load_si512(g->x[t].q + g->superblock * SUPERBLOCK + k));
+                }
 
 #pragma GCC unroll 2
-    for (int t = 0; t < nt; t++) {
-        const int8_t *q = x[t].q + superblock * SUPERBLOCK;
-        const int at = superblock * SUMS;
-        __m512i p = is_codebook ? dot_pairs(&u, q) : dot_16_columns(&u, q, type);
-        __m512i r = is_codebook ? dot_pairs(&v, q) : dot_16_columns(&v, q, type);
-        __m512i dot =
-            is_codebook ? _mm512_permutex2var_epi32(p, first, r) : _mm512_shuffle_i32x4(p, r, 0x88);
-        __m512i dot_2 = is_codebook ? _mm512_permutex2var_epi32(p, second, r)
-                                    : _mm512_shuffle_i32x4(p, r, 0xdd);
-        __m512 x_scale = load_8_twice(x[t].scale + at);
-
-        if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
-        dot = _mm512_add_epi32(dot, (__m512i)load_8_twice(x[t].start[0] + at));
-        acc[t] =
-            add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
-        if (info->group == 32) continue;
-
-        // Groups of 16: the second 16 of each 32 columns have their own scales.
-        dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
-        acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
-                            x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
-                            load_8_twice(x[t].sum[1] + at), has_min);
-    }
-}
-
-INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
-    const Tensor *w = m->w;
-    const VnniActivations *x = (const VnniActivations *)m->encoded + t0;
-    __m512 acc[2][2];
-    const uint8_t *p[4];
-    uint8_t padded[4][SUPERBLOCK_MAX_BYTES];
-
-    for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
-    for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = splat(0);
-
-    for (int k = 0; k < w->cols; k += SUPERBLOCK) {
-        const int superblock = k % K_BLOCK / SUPERBLOCK;
-        superblock_pad(p, 4, padded, w->cols - k, type);
-        gemv_pair(acc[0], p[0], p[1], x, superblock, nt, type);
-        gemv_pair(acc[1], p[2], p[3], x, superblock, nt, type);
-        superblock_next(p, 4, stream_ahead(m, 4, row[0], k, type), type);
-        x += superblock ? m->n_tokens : 0;
-    }
-
-    // Add the eight lanes of each row in a fixed order.
-    for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++) {
-            float lanes[16];
-            const float *s = lanes + i % 2 * SUMS;
-            _mm512_storeu_ps(lanes, acc[i / 2][t]);
-            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] =
-                ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+            for (int t = 0; t < nt; t++)
+#pragma GCC unroll 2
+                for (int j = 0; j < 2; j++)
+                    quads[t][j][n] = add_neighbors(
+                        add_neighbors(dot[t][j][0], dot[t][j][1], most < 32768),
+                        add_neighbors(dot[t][j][2], dot[t][j][3], most < 32768), 2 * most < 32768);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) gemv_prefetch(g, 4 * n + i, half, type);
         }
+
+#pragma GCC unroll 2
+        for (int t = 0; t < nt; t++)
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) {
+                const int i = 4 * half + 2 * j;
+                __m512i columns[4]; // 16 columns of 16 rows
+                transpose_lanes(columns, quads[t][j]);
+                sum[t] = gemv_add(sum[t], g, g->x + t, columns[0], columns[1], i, type);
+                sum[t] = gemv_add(sum[t], g, g->x + t, columns[2], columns[3], i + 1, type);
+            }
+    }
 }
 
-INLINE void gemv_rows(const Matmul *p, Type type) { gemv_quarters(p, vnni_gemv_tile, 2, type); }
+// Computes the rows r + i * sixteenth for tokens [first, first + nt).
+INLINE void gemv_tokens(const Matmul *p, int r, int sixteenth, int first, int nt, Type type) {
+    GemvRows g = {.memory = team_scratch(), .x = (const VnniActivations *)p->encoded + first};
+    __m512 sum[2] = {splat(0), splat(0)};
 
-// 16 rows at a time. GEMM and the kernel of small batches transpose the rows, so that a register
+    superblock_rows(g.row, 16, p->w, r, sixteenth, p->row_end, 0, type);
+    for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
+        g.superblock = k % K_BLOCK / SUPERBLOCK;
+        g.ahead = stream_ahead(p, 16, r, k, GEMV_AHEAD, type);
+        superblock_pad(g.row, 16, g.memory->padded, p->w->cols - k, type);
+        if (codebook_info(type)->entry_len)
+            gemv_codebook_rows(sum, &g, nt, type);
+        else
+            gemv_16_rows(sum, &g, nt, type);
+        for (int i = 0; i < 16; i++) g.row[i] += superblock_bytes(type);
+        g.x += g.superblock ? p->n_tokens : 0;
+    }
+
+    for (int t = 0; t < nt; t++)
+        for (int i = 0; i < 16; i++)
+            p->out[(size_t)(first + t) * p->out_stride +
+                   (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = sum[t][i];
+}
+
+// Takes tokens in pairs, which share the unpacked integers.
+INLINE void gemv_rows(const Matmul *p, Type type) {
+    const int sixteenth = div_up(p->row_end - p->row_begin, 16);
+    for (int r = p->row_begin; r < p->row_begin + sixteenth; r++) {
+        int t = 0;
+        for (; t + 2 <= p->n_tokens; t += 2) gemv_tokens(p, r, sixteenth, t, 2, type);
+        if (t < p->n_tokens) gemv_tokens(p, r, sixteenth, t, 1, type);
+    }
+}
+
+// GEMM and the kernel of small batches transpose the integers of 16 rows, so that a register has
 // has 4 columns of 16 rows. vpdpbusd multiplies it by one dword of activations, which is broadcast.
 
 // Integers of 32 columns from k on: q[c] has columns k + 4 c to k + 4 c + 3 of 16 rows, unsigned.
@@ -219,12 +312,12 @@ INLINE void transpose_32_bytes(__m512i out[8], const uint8_t *const *p, int at) 
     transpose_rows(out + 4, p, (size_t)at + 16);
 }
 
-// Types of bit fields. A half of the superblock is 128 columns, four runs of 32. Runs that share
-// their low bytes follow each other, so that bytes are transposed once.
+// Types of bit fields. A half of the superblock is 128 columns, four runs of 32. Bytes that several
+// runs share are transposed once, with the first of them; in Q6_K these are every second run.
 INLINE void fields_of_16_rows(const BitLayout *b, const uint8_t *const *p, ColumnsFn fn,
                               void *arg) {
     const int per_byte = 8 / b->low_bits;
-    __m512i low[8], high[8], q[8];
+    __m512i low[2][8], high[8], q[8];
 
 #pragma GCC unroll 1
     for (int half = 0; half < 2; half++) {
@@ -234,12 +327,13 @@ INLINE void fields_of_16_rows(const BitLayout *b, const uint8_t *const *p, Colum
             for (int c = 0; c < 8; c++) high[c] = _mm512_srli_epi16(high[c], 4);
 
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            const int run = b->low_step == 2 ? i / 2 + i % 2 * 2 : i;
-            if (i % per_byte == 0) transpose_32_bytes(low, p, low_bits_place(b, 4 * half + run).at);
+        for (int run = 0; run < 4; run++) {
+            const bool is_first = b->low_step == 2 ? run < 2 : run % per_byte == 0;
+            __m512i *bytes = low[b->low_step == 2 ? run % 2 : 0];
+            if (is_first) transpose_32_bytes(bytes, p, low_bits_place(b, 4 * half + run).at);
 #pragma GCC unroll 8
             for (int c = 0; c < 8; c++) {
-                q[c] = field(low[c], b->low_bits, low_bits_place(b, run).shift, 0);
+                q[c] = field(bytes[c], b->low_bits, low_bits_place(b, run).shift, 0);
                 if (b->high_bits)
                     q[c] |=
                         field(high[c], b->high_bits, high_bits_place(b, run).shift, b->low_bits);
@@ -250,7 +344,7 @@ INLINE void fields_of_16_rows(const BitLayout *b, const uint8_t *const *p, Colum
 }
 
 // Unpacks a superblock of 16 rows: the scales and minima as [group][16 rows], then the integers,
-// for which it calls fn(arg, q, k) with k = 0, 32 ... 224 in any order.
+// for which it calls fn(arg, q, k) with k = 0, 32 ... 224, in ascending order.
 INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16], float (*min)[16],
                            ColumnsFn fn, void *arg) {
     const TypeInfo *info = type_info(type);
@@ -320,7 +414,7 @@ enum { SMALL_BATCH = 24 }; // tokens at most; their activations of a superblock 
 
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][16], min[SUPERBLOCK_GROUPS][16];
-    float sums[SMALL_BATCH][SUMS][16];
+    float sums[SMALL_BATCH][16];
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
 } __attribute__((aligned(64))) SmallBatchMemory;
 
@@ -342,7 +436,7 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
     const SmallBatch *s = arg;
     const TypeInfo *info = type_info(s->type);
     const int group = info->group;
-    const int i = k % 64 / 32 * 4 + k / 64, at = s->superblock * SUMS + i; // the sum of the columns
+    const int at = (s->superblock * SUPERBLOCK + k) / 32;
     __m512 scale[2], min[2];
 
     // Two of the rows at a time: a burst of prefetches delays the loads (Q6_K from memory, 4
@@ -357,7 +451,7 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
     for (int t = 0; t < s->n; t++) {
         const VnniActivations *x = s->x + t;
         const int8_t *columns = x->q + s->superblock * SUPERBLOCK + k;
-        __m512 sum = _mm512_load_ps(s->memory->sums[t][i]);
+        __m512 sum = _mm512_load_ps(s->memory->sums[t]);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             if (h * group == 32) break;
@@ -369,15 +463,8 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
             sum = add_scaled(sum, dot, scale[h], splat(x->scale[at]), min[h], splat(x->sum[h][at]),
                              info->has_min);
         }
-        _mm512_store_ps(s->memory->sums[t][i], sum);
+        _mm512_store_ps(s->memory->sums[t], sum);
     }
-}
-
-// The eight sums of 16 rows, added in a fixed order.
-INLINE __m512 add_8_sums(const float *v, int stride) {
-    __m512 s[SUMS];
-    for (int i = 0; i < SUMS; i++) s[i] = _mm512_load_ps(v + i * stride);
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 INLINE void small_batch(const Matmul *p, Type type) {
@@ -391,19 +478,17 @@ INLINE void small_batch(const Matmul *p, Type type) {
 
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
             s.superblock = k % K_BLOCK / SUPERBLOCK;
-            s.ahead = stream_ahead(p, 16, r, k, type);
+            s.ahead = stream_ahead(p, 16, r, k, PREFETCH_DISTANCE, type);
             superblock_pad(s.row, 16, m->padded, p->w->cols - k, type);
             unpack_16_rows(type, s.row, m->scale, m->min, small_batch_columns, &s);
             for (int i = 0; i < 16; i++) s.row[i] += superblock_bytes(type);
             s.x += s.superblock ? s.n : 0;
         }
 
-        for (int t = 0; t < s.n; t++) {
-            const __m512 sum = add_8_sums(m->sums[t][0], 16);
+        for (int t = 0; t < s.n; t++)
             for (int i = 0; i < 16; i++)
                 p->out[(size_t)t * p->out_stride +
-                       (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = sum[i];
-        }
+                       (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = m->sums[t][i];
     }
 }
 
@@ -427,12 +512,12 @@ INLINE void pack_columns(void *arg, const __m512i q[8], int k) {
     for (int c = 0; c < 8; c++) _mm512_store_si512(to->out + (k + 4 * c) * 16, q[c]);
 }
 
-// GEMM: chunks of 64 rows and 512 tokens, or 128 tokens with eight sums. Their sums (128 or 256
-// KiB) and two panels stay in L2, and the activations of GEMM_SWEEP_TOKENS tokens in L1. If there
-// are at most that many tokens, a chunk of rows is one panel, which stays in L1.
+// GEMM: chunks of 64 rows and 512 tokens. Their sums (128 KiB) and two panels stay in L2, and the
+// activations of GEMM_SWEEP_TOKENS tokens in L1. If there are at most that many tokens, a chunk of
+// rows is one panel, which stays in L1.
 
 typedef struct {
-    float sums[GEMM_CHUNK_ROWS / PANEL_ROWS][GEMM_CHUNK_TOKENS * 2 * PANEL_ROWS];
+    float sums[GEMM_CHUNK_ROWS / PANEL_ROWS][GEMM_CHUNK_TOKENS][PANEL_ROWS];
     Avx512Panel panels[GEMM_CHUNK_ROWS / PANEL_ROWS];
 } VnniGemmMemory;
 
@@ -478,7 +563,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
 // or none of them have minima. Part 2 compiles it, and avx512_vbmi.c uses it, too.
 typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
 
-extern const VnniPanel avx512_panels[2][2][2]; // group of 32; minima; one sum
+extern const VnniPanel avx512_panels[2][2]; // group of 32; minima
 
 #if !defined(PART) || PART == 2
 // Adds the products of 32 rows with nt tokens to `sum`, for the group of columns that begins at k.
@@ -522,40 +607,28 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
 // Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
 // sums, for one block of columns. The panel (16 KiB) stays in L1 for all tokens. For each token, a
 // tile reads 832 bytes of activations and the sums.
-//
-// The sums are (tokens, n_sums, PANEL_ROWS). With n_sums == SUMS each slice of columns has its own
-// sum, so that the results are bit-identical to those of decode. With n_sums == 1 all slices go
-// into one sum, which stays in registers.
-INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min,
-                            int n_sums) {
+INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min) {
     VnniGemmMemory *m = step->memory;
     const Avx512Panel *panel = &m->panels[r / PANEL_ROWS];
     const VnniActivations *x = (const VnniActivations *)step->x + token;
-    const int stride = n_sums * PANEL_ROWS, slices_per_sum = SUMS / n_sums;
-    const int n_slices = round_up(step->n_cols, SUPERBLOCK) / 32, n_prefetch = step->n_prefetch;
-    float *sums = m->sums[r / PANEL_ROWS] + token * stride;
-
-    for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
-        __m512 sum[2][GEMM_TILE_TOKENS];
+    const int n_cols = round_up(step->n_cols, SUPERBLOCK), n_prefetch = step->n_prefetch;
+    float(*sums)[PANEL_ROWS] = m->sums[r / PANEL_ROWS] + token;
+    __m512 sum[2][GEMM_TILE_TOKENS];
 
 #pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            for (int h = 0; h < 2; h++)
-                sum[h][t] = step->k > 0 ? _mm512_load_ps(sums + t * stride + 16 * h) : splat(0);
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++)
+            sum[h][t] = step->k > 0 ? _mm512_load_ps(sums[t] + 16 * h) : splat(0);
 
-        // Slice i is 32 columns of each superblock.
-        for (int i = s * slices_per_sum; i < (s + 1) * slices_per_sum; i++)
-            for (int at = i; at < n_slices; at += SUMS)
-                for (int h = 0; h < 32 / group; h++) {
-                    const int k = at / SUMS * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4) + 16 * h;
-                    prefetch_lines(step->prefetch, n_prefetch);
-                    gemm_group(sum, panel, x, k, at, h, nt, group, has_min);
-                }
+    for (int k = 0; k < n_cols; k += 32)
+        for (int h = 0; h < 32 / group; h++) {
+            prefetch_lines(step->prefetch, n_prefetch);
+            gemm_group(sum, panel, x, k + 16 * h, k / 32, h, nt, group, has_min);
+        }
 
 #pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            for (int h = 0; h < 2; h++) _mm512_store_ps(sums + t * stride + 16 * h, sum[h][t]);
-    }
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) _mm512_store_ps(sums[t] + 16 * h, sum[h][t]);
 }
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
@@ -563,46 +636,35 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
         FOR_TOKEN_TILES(n_tokens, PANEL_TILE, __VA_ARGS__)                                         \
     }
-DEFINE_PANEL(panel_16, 16, false, SUMS)
-DEFINE_PANEL(panel_16_min, 16, true, SUMS)
-DEFINE_PANEL(panel_32, 32, false, SUMS)
-DEFINE_PANEL(panel_32_min, 32, true, SUMS)
-DEFINE_PANEL(panel_16_one_sum, 16, false, 1)
-DEFINE_PANEL(panel_16_min_one_sum, 16, true, 1)
-DEFINE_PANEL(panel_32_one_sum, 32, false, 1)
-DEFINE_PANEL(panel_32_min_one_sum, 32, true, 1)
+DEFINE_PANEL(panel_16, 16, false)
+DEFINE_PANEL(panel_16_min, 16, true)
+DEFINE_PANEL(panel_32, 32, false)
+DEFINE_PANEL(panel_32_min, 32, true)
 
-const VnniPanel avx512_panels[2][2][2] = {
-    {{panel_16, panel_16_one_sum}, {panel_16_min, panel_16_min_one_sum}},
-    {{panel_32, panel_32_one_sum}, {panel_32_min, panel_32_min_one_sum}}};
+const VnniPanel avx512_panels[2][2] = {{panel_16, panel_16_min}, {panel_32, panel_32_min}};
 #endif
 
 INLINE void vnni_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     const TypeInfo *info = type_info(type);
-    avx512_panels[info->group == 32][info->has_min][s->n_sums == 1](s, r, t, n);
+    avx512_panels[info->group == 32][info->has_min](s, r, t, n);
 }
 
 static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
     const VnniGemmMemory *m = s->memory;
-    for (int r = 0; r < s->n_rows; r += PANEL_ROWS) {
-        const float *from = m->sums[r / PANEL_ROWS];
-        for (int t = 0; t < s->n; t++, from += s->n_sums * PANEL_ROWS)
-            for (int h = 0; h < PANEL_ROWS && r + h < s->n_rows; h += 16) {
-                __m512 sum =
-                    s->n_sums == 1 ? _mm512_load_ps(from + h) : add_8_sums(from + h, PANEL_ROWS);
-                store_n(out + (size_t)t * out_stride + r + h, s->n_rows - r - h, sum);
-            }
-    }
+    for (int r = 0; r < s->n_rows; r += PANEL_ROWS)
+        for (int t = 0; t < s->n; t++)
+            for (int h = 0; h < PANEL_ROWS && r + h < s->n_rows; h += 16)
+                store_n(out + (size_t)t * out_stride + r + h, s->n_rows - r - h,
+                        _mm512_load_ps(m->sums[r / PANEL_ROWS][t] + h));
 }
 
-INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
+INLINE void vnni_gemm(const Matmul *p, Type type) {
     gemm(p,
          (GemmPlan){.chunk_rows = vnni_chunk_rows(p->n_tokens),
-                    .chunk_tokens = n_sums == 1 ? GEMM_CHUNK_TOKENS : GEMM_CHUNK_TOKENS / 4,
+                    .chunk_tokens = GEMM_CHUNK_TOKENS,
                     .block_cols = K_BLOCK,
                     .panel_rows = PANEL_ROWS,
                     .sweep_tokens = GEMM_SWEEP_TOKENS,
-                    .n_sums = n_sums,
                     .token_bytes = sizeof(VnniActivations),
                     .begin = vnni_gemm_begin,
                     .pack = vnni_gemm_pack,
@@ -611,8 +673,13 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
          type);
 }
 
-// gemm and gemm_large of a type share one function, which takes the number of sums as an argument.
-// GEMM with eight sums is only for types and modes whose results must not depend on the batch.
+INLINE void gemm_rows(const Matmul *p, Type type) {
+    if (p->n_tokens <= SMALL_BATCH)
+        small_batch(p, type);
+    else
+        vnni_gemm(p, type);
+}
+
 #define DEFINE_VNNI(type, name, ...)                                                               \
     static void vnni_encode_gemv_##name(void *encoded, const float *x, int n_tokens, int cols,     \
                                         int begin, int end) {                                      \
@@ -623,15 +690,8 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
                                         int begin, int end) {                                      \
         vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type, false);                   \
     }                                                                                              \
-    static void vnni_gemm_##name(const Matmul *p, int n_sums) {                                    \
-        if (n_sums == SUMS && p->n_tokens <= SMALL_BATCH)                                          \
-            small_batch(p, TYPE_##type);                                                           \
-        else                                                                                       \
-            vnni_gemm(p, n_sums, TYPE_##type);                                                     \
-    }                                                                                              \
     DEFINE_ROWS(type, name, gemv, gemv_rows)                                                       \
-    DEFINE_ROWS_AS(gemm_##name, vnni_gemm_##name, SUMS)                                            \
-    DEFINE_ROWS_AS(gemm_large_##name, vnni_gemm_##name, 1)
+    DEFINE_ROWS(type, name, gemm, gemm_rows)
 INTEGER_TYPES(DEFINE_VNNI, )
 
 // Transposes 16 keys of float16 to out [n][KEY_TILE]. A dword of a row holds two dimensions.
@@ -836,9 +896,8 @@ static double avx512_peak(int rounds) {
 //   2 tokens   Q4_K 0.86, Q2_K 0.79, Q3_K 0.90, Q4_0 0.98, IQ4_XS 0.87, Q6_K 1.25, Q8_0 1.48
 //   3 tokens   Q4_K 0.65, Q6_K 0.82, Q8_0 0.78
 //
-// ONE_SUM_TOKENS: number of tokens from which gemm_large is used; eight sums take a tenth longer.
 // FLOAT_GEMM_TOKENS: as in avx2.c.
-enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
+enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 #define VNNI_KERNEL(type, name, kind, form, tokens, rows_step, exact)                              \
     KERNEL(type, name, kind, vnni, form##_##name, tokens, rows_step, 1, exact)
@@ -855,8 +914,6 @@ const Kernels kernels_avx512 = {
             INTEGER_TYPES(VNNI_KERNEL, gemv, gemv, 1, GEMV_ROWS, false)},
     .gemm = {FLOAT_TYPES(KERNEL, gemm, float, blocks, FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, false)
              INTEGER_TYPES(GEMM_KERNEL, gemm)},
-    .gemm_large = {INTEGER_TYPES(VNNI_KERNEL, gemm_large, gemm, ONE_SUM_TOKENS, PANEL_ROWS, false)},
-    .gemm_large_rows = GEMM_CHUNK_ROWS,
     .rmsnorm = IF_PART(0, vector_rmsnorm),
     .swiglu = IF_PART(0, vector_swiglu),
     .add = IF_PART(0, vector_add),
