@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
@@ -1138,6 +1139,54 @@ def shared_prefix(cli):
 
             head = total // 64 - 12
             check(shared >= (64 - heads) * head, parallel, heads, "prompts", total, "shared", shared)
+
+
+@test
+def prefix_in_any_order(cli):
+    """The prefixes of two levels (system prompt, document) are prefilled once in any order, with the same texts."""
+    words = SHARED.split()
+    heads = [" ".join(words[:30] + ["number", str(i)] + words[i % 7:] * 2) for i in range(12)]
+    grouped = [{"id": "%d %d" % (i, q), "prompt": "%s. %s cat" % (head, "abcdefgh"[q] * 3), "max_tokens": 3}
+               for i, head in enumerate(heads) for q in range(6)]
+    shuffled = random.Random(4).sample(grouped, len(grouped))
+    by_question = sorted(grouped, key=lambda r: r["id"].split()[1])
+    sharable, texts = set(), {}
+
+    for order in grouped, shuffled, by_question, grouped[::-1]:
+        for parallel in 1, 4, 16:
+            out, err = cli.run("batch", "--parallel", parallel, "--deterministic", "-s", 1, "-i", cli.write("in", order))
+            total, shared, most = map(int, re.search(r"prompts (\d+) tok, (\d+) of them shared \((\d+) sharable\)", err).groups())
+            check(total - shared <= 1.02 * (total - most), parallel, err)
+            sharable.add(most)
+            for answer in map(json.loads, out.splitlines()):
+                same(answer["text"], texts.setdefault(answer["id"], answer["text"]), answer["id"])
+
+    same((len(sharable), len(texts)), (1, 72), sharable)
+
+
+@test
+def no_starvation(cli):
+    """A record that shares nothing is answered while records with a computed prefix come without end."""
+    most = 4096  # MAX_OVERTAKEN
+    p = subprocess.Popen(cli.command("batch", "-q", "--raw", "--parallel", 1), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    other = {"prompt": SHARED, "max_tokens": 1}
+    lonely = {"id": "lonely", "prompt": "The cat", "max_tokens": 1}
+
+    def feed():
+        lines = [json.dumps(other)] * 8 + [json.dumps(lonely)] + [json.dumps(other)] * (4 * most)
+        try:
+            p.stdin.write("".join(line + "\n" for line in lines).encode())
+            p.stdin.flush()
+        except BrokenPipeError:
+            pass  # the test has ended
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    n_before = next(n for n, line in enumerate(p.stdout) if json.loads(line)["id"] == "lonely")
+    p.kill()
+    p.wait()
+    feeder.join()
+    check(most / 2 < n_before <= most + 16, n_before, "records overtook it")
 
 
 @test
