@@ -219,6 +219,8 @@ const Option option_table[] = {
     {{"--lines"}, COMMON(CMD_BATCH), FLAG(NEUTRAL, batch.is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(NEUTRAL, batch.is_ordered), "write results in input order"},
     {{"--resume"}, COMMON(CMD_BATCH) | CMD_SCORE, FLAG(NEUTRAL, batch.is_resume), "keep existing results and complete the rest"},
+    {{"--retry-failed"}, REQUESTS, FLAG(NEUTRAL, batch.retries_failed),
+     "with --resume: complete failed records again"},
     {{"--strict"}, REQUESTS, FLAG(NEUTRAL, batch.is_strict), "reject unknown fields"},
     {{"--progress"}, REQUESTS, FLAG(NEUTRAL, batch.has_progress),
      "also without a terminal: a line on stderr every 30 s"},

@@ -490,7 +490,7 @@ static void print_warnings(const Batch *b) {
         warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
     if (out->n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
-             "satisfied",
+             "satisfied, or by an error (\"failure\")",
              count_of(out->n_incomplete, "answer"));
 }
 

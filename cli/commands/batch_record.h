@@ -51,6 +51,7 @@ typedef struct {
     int n_truncated; // tokens that were removed from the beginning of the context (score)
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer notes;                   // what is not enforced or was left out; or empty
+    char *failure;                  // why a text ended early: FINISH_ERROR of a choice; or NULL
     Buffer text;                    // the line of output, with a newline
 } RecordAnswer;
 
