@@ -161,6 +161,7 @@ const Option option_table[] = {
     GROUP("Input and output"),
     {{"--json"}, COMMON(CMD_RUN | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE) | CMD_CHAT, FLAG(NEUTRAL, output.is_json),
      "print JSON"},
+    {{"--no-stream"}, CMD_RUN, FLAG(NEUTRAL, output.is_whole), "write the text when it is complete, in one piece"},
     {{"--logprobs"}, CMD_RUN, INT(NEUTRAL, settings.n_logprobs, 0, MAX_LOGPROBS, "N"),
      "with --json: log-probabilities of the N best tokens"},
     {{"-o", "--output"}, COMMON(CMD_BATCH | CMD_LOGITS | CMD_SCORE), OUTPUT(NEUTRAL, output.path),

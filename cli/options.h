@@ -71,6 +71,7 @@ typedef struct {
     const char *path;
     bool is_forced; // may overwrite a file
     bool is_json;
+    bool is_whole; // --no-stream
     int n_choices; // -N; 0: one
 } OutputArgs;
 
