@@ -37,6 +37,7 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
     bool is_ended = s->finish >= FINISH_STOP && s->finish <= FINISH_LOOP;
+    if (s->finish == FINISH_ERROR) return true;
     return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text), true);
 }
 

@@ -71,6 +71,7 @@ typedef struct {
     const char *path;
     bool is_forced; // may overwrite a file
     bool is_json;
+    bool is_whole; // --no-stream
     int n_choices; // -N; 0: one
 } OutputArgs;
 
@@ -103,7 +104,8 @@ typedef struct {
 // Of batch and score.
 typedef struct {
     const char *input, *shard;
-    bool is_lines, is_ordered, is_resume, is_strict, has_progress, has_progress_json;
+    bool is_lines, is_ordered, is_resume, retries_failed, is_strict;
+    bool has_progress, has_progress_json;
     int parallel; // maximum concurrent sequences; 0: default
 } BatchArgs;
 

@@ -271,7 +271,8 @@ static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
 static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
                         int kernel_rows) {
     n = workspace_feed(g->workspace, s->session, tokens, n, s->pass.first_logits, &s->error);
-    if (n < 0) s->finish = FINISH_ERROR;
+    s->lacks_memory = n < 0;
+    if (s->lacks_memory) s->finish = FINISH_ERROR;
     if (n <= 0) return;
     s->pass.n_fed = n;
     s->pass.first_step = b->n_decode + b->n_prompt;

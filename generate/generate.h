@@ -151,6 +151,7 @@ typedef struct {
     // Results
     Finish finish;
     Error error;                    // of FINISH_ERROR
+    bool lacks_memory;              // the reason of FINISH_ERROR, which may be temporary
     int n_generated;                // tokens of the text, without a stop token
     int stop_token;                 // the token that ended the text, or -1
     Buffer text;                    // the text so far, without a stop string

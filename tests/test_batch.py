@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
@@ -624,7 +625,7 @@ def stop_tokens(cli):
     given = batch([ask, dict(ask, stop_token_ids=[])], "--raw", "--stop-token-ids", str(ids[at]))
     same([a["text"] for a in given], [short[0], free["text"]], "those of a request replace those of the command line")
     banned = dict(ask, stop_token_ids=list(range(2048)), min_tokens=1)
-    check("all tokens are banned" in batch([banned], "--raw", code=5)[0]["error"]["message"])
+    check("all tokens are banned" in batch([banned], "--raw", code=6)[0]["failure"])
     names = "max_tokens", "max_completion_tokens", "num_predict", "max_new_tokens", "n_predict"
     asks = [{"prompt": "Once", "ignore_eos": True, name: 2} for name in names]
     same([a["n_generated"] for a in batch(asks, "--raw")], [2] * len(names), "other names of max_tokens")
@@ -688,6 +689,38 @@ def resume(cli):
         cli.refuses(1, "line 1", "batch", "-i", source, "-o", out, "--resume")
         with open(out, "rb") as f:
             same(f.read(), foreign)
+
+
+@test
+def failed_texts(cli):
+    """A text that the constraint cannot continue is an incomplete answer; only --retry-failed completes it again."""
+    requires("constrain")
+    hard = {"id": 1, "prompt": "x", "grammar": 'root ::= "a" root root | "a" | ""', "max_tokens": 1500}
+    body = {**{k: v for k, v in hard.items() if k != "id"}, "n": 2}
+    records = [hard, {"id": 2, "prompt": "x", "max_tokens": 2}, {"id": 3, "prompt": "x", "max_tokens": "many"},
+               {"custom_id": "o", "method": "POST", "url": "/v1/completions", "body": body}]
+    out = cli.path_of("out")
+    way = ["batch", "--raw", "--logit-bias", "a+1000", "-o", out]
+
+    cli.run(*way, "-i", cli.write("in", records[:2] + records[3:]), code=6)
+    answers = {str(a.get("custom_id", a["id"])): a for a in read_lines(out)}
+    short, openai = answers["1"], answers["o"]
+    check(short["text"].startswith("aaa") and short["finish_reason"] == "error" and short["incomplete"] is True, short)
+    for a in short, openai:
+        check("too many readings" in a["failure"] and a["incomplete"] is True and not a.get("error"), a)
+    for choice in openai["response"]["body"]["choices"]:
+        check(choice["text"].startswith("aaa"), choice)
+        same((choice["finish_reason"], choice["stop_reason"]), ("length", "error"))
+    check("failure" not in answers["2"], answers)
+
+    os.remove(out)
+    source = cli.write("in", records[:3])
+    cli.run(*way, "-i", source, code=5)
+    for args, n_done, n_skipped in ([], 0, 3), (["--retry-failed"], 2, 1), ([], 0, 3):
+        _, err = cli.run(*way, "-i", source, "--resume", *args, code=5)
+        check("%d record" % n_done in err and "%d skipped" % n_skipped in err, args, err)
+        same(len(read_lines(out)), 3)
+    cli.refuses(2, "--retry-failed: needs --resume", *way[:-1], cli.path_of("new"), "-i", source, "--retry-failed")
 
 
 @test
@@ -1139,6 +1172,54 @@ def shared_prefix(cli):
 
             head = total // 64 - 12
             check(shared >= (64 - heads) * head, parallel, heads, "prompts", total, "shared", shared)
+
+
+@test
+def prefix_in_any_order(cli):
+    """The prefixes of two levels (system prompt, document) are prefilled once in any order, with the same texts."""
+    words = SHARED.split()
+    heads = [" ".join(words[:30] + ["number", str(i)] + words[i % 7:] * 2) for i in range(12)]
+    grouped = [{"id": "%d %d" % (i, q), "prompt": "%s. %s cat" % (head, "abcdefgh"[q] * 3), "max_tokens": 3}
+               for i, head in enumerate(heads) for q in range(6)]
+    shuffled = random.Random(4).sample(grouped, len(grouped))
+    by_question = sorted(grouped, key=lambda r: r["id"].split()[1])
+    sharable, texts = set(), {}
+
+    for order in grouped, shuffled, by_question, grouped[::-1]:
+        for parallel in 1, 4, 16:
+            out, err = cli.run("batch", "--parallel", parallel, "--deterministic", "-s", 1, "-i", cli.write("in", order))
+            total, shared, most = map(int, re.search(r"prompts (\d+) tok, (\d+) of them shared \((\d+) sharable\)", err).groups())
+            check(total - shared <= 1.02 * (total - most), parallel, err)
+            sharable.add(most)
+            for answer in map(json.loads, out.splitlines()):
+                same(answer["text"], texts.setdefault(answer["id"], answer["text"]), answer["id"])
+
+    same((len(sharable), len(texts)), (1, 72), sharable)
+
+
+@test
+def no_starvation(cli):
+    """A record that shares nothing is answered while records with a computed prefix come without end."""
+    most = 4096  # MAX_OVERTAKEN
+    p = subprocess.Popen(cli.command("batch", "-q", "--raw", "--parallel", 1), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    other = {"prompt": SHARED, "max_tokens": 1}
+    lonely = {"id": "lonely", "prompt": "The cat", "max_tokens": 1}
+
+    def feed():
+        lines = [json.dumps(other)] * 8 + [json.dumps(lonely)] + [json.dumps(other)] * (4 * most)
+        try:
+            p.stdin.write("".join(line + "\n" for line in lines).encode())
+            p.stdin.flush()
+        except BrokenPipeError:
+            pass  # the test has ended
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    n_before = next(n for n, line in enumerate(p.stdout) if json.loads(line)["id"] == "lonely")
+    p.kill()
+    p.wait()
+    feeder.join()
+    check(most / 2 < n_before <= most + 16, n_before, "records overtook it")
 
 
 @test

@@ -564,6 +564,22 @@ def several_completions(cli):
 
 
 @test
+def whole_texts(cli):
+    """--no-stream writes the text in one piece: processes that share a file do not mix their texts."""
+    args = ["run", "--deterministic", "-q", "-n", 60, "--temp", 1, "--echo", "Once upon a time"]
+    whole = [cli.run(*args, "--no-stream", "-s", i)[0] for i in range(6)]
+    same(whole, [cli.run(*args, "-s", i)[0] for i in range(6)])
+
+    shared = os.path.join(cli.tmp, "shared")
+    with open(shared, "ab") as out:
+        for p in [subprocess.Popen(cli.command(*args, "--no-stream", "-s", i), stdout=out) for i in range(6)]:
+            same(p.wait(), 0)
+    with open(shared, "rb") as f:
+        text = f.read()
+    check(all(text.count(one) == 1 for one in whole) and len(text) == sum(map(len, whole)), text)
+
+
+@test
 def json_output():
     for prompt in (b"The", b"\xff \xfe\xf4\x90\x80\x80 \xed\xa0\x80 \xc0\xaf", b"\x1b]52;c;\x07"):
         r = generate("--json", "--logprobs", "3", "--ignore-eos", stdin=prompt)

@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 enum {
-    WINDOW = 512,            // records read ahead
     WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
     LOG_SEC = 30,            // seconds between lines of progress in a log file
     MAX_PREFIXES = 8         // kept prefixes of finished records, and one per sequence
@@ -116,8 +115,10 @@ static void print_summary(const Batch *b) {
             b->counts.n_failed, b->counts.n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);
 
-    fprintf(stderr, " | prompts %llu tok, %llu of them shared",
-            (unsigned long long)b->counts.n_prompt, (unsigned long long)b->counts.n_shared);
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared (%s%llu sharable)",
+            (unsigned long long)b->counts.n_prompt, (unsigned long long)b->counts.n_shared,
+            b->counts.beginnings.n >= MAX_BEGINNINGS ? "at least " : "",
+            (unsigned long long)b->counts.n_sharable);
     if (!b->task->has_text) {
         fprintf(stderr, " | %.1f s\n", now_sec() - b->progress.start);
         return;
@@ -191,7 +192,7 @@ static void push_records(Batch *b, Record *r) {
         b->window = list_grow(b->window, b->n_window, sizeof *b->window);
         b->window[b->n_window++] = choice;
         b->window_tokens += (size_t)choice->prompt.len;
-        b->n_waiting += choice->state == RECORD_WAITING;
+        if (choice->state == RECORD_WAITING) batch_add_waiting(b, choice);
     }
 }
 
@@ -263,7 +264,7 @@ static void add_line(Batch *b, LineState state, Str line) {
 static void fill_window(Batch *b) {
     Str line;
     double start = now_sec();
-    while (!b->input.at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
+    while (!b->input.at_end && b->n_window < MAX_WINDOW && b->window_tokens < WINDOW_TOKENS) {
         if (b->n_running + b->n_waiting > 0 && now_sec() - start > READ_SEC) return;
         LineState state = lines_next(&b->input.lines, &line, b->n_running == 0 && b->n_window == 0);
         if (state == LINE_NONE) return;
@@ -489,7 +490,7 @@ static void print_warnings(const Batch *b) {
         warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
     if (out->n_incomplete)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
-             "satisfied",
+             "satisfied, or by an error (\"failure\")",
              count_of(out->n_incomplete, "answer"));
 }
 

@@ -23,6 +23,8 @@ typedef struct {
     int n_loops;                      // answers that ended in a loop
     int n_cut;                        // answers that ended within a character
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
+    uint64_t n_sharable;    // tokens of prompts that an ideal order shares
+    InternTable beginnings; // hashes of the beginnings of all prompts, for n_sharable
 } BatchCounts;
 
 typedef struct {
@@ -41,19 +43,31 @@ typedef struct {
     BatchProgress progress;
 
     // Scheduling
-    Record **window;         // (n_window) read and not yet written, in input order
-    int n_window, n_waiting; // n_waiting: records in the state RECORD_WAITING
-    size_t window_tokens;    // prompt tokens of the window
-    Record **running;        // (n_running) in the order of their start
+    Record **window; // (n_window) read and not yet written, in input order
+    int n_window;
+    size_t window_tokens; // prompt tokens of the window
+    Record **waiting;     // (n_waiting) those in the state RECORD_WAITING, sorted by prompt
+    int n_waiting;
+    long n_read, n_started; // records that have ever been waiting, and those that no longer are
+    Record **running;       // (n_running) in the order of their start
     int n_running, max_running;
-    Session **prefixes; // (n_prefixes) least recently used first
+    Session **prefixes; // (n_prefixes) of finished records, least recently used first
     int n_prefixes, max_prefixes;
     size_t kv_memory; // bytes that KV caches may use
 } Batch;
 
 // batch_schedule.c
 
-// Starts waiting records in input order. A record that waits for memory blocks later ones.
+enum {
+    MAX_WINDOW = 4096,          // records read ahead
+    MAX_OVERTAKEN = MAX_WINDOW, // later records that may start before a waiting one
+    MAX_BEGINNINGS = 1 << 20    // tokens of different prompts that BatchCounts.beginnings holds
+};
+
+// Adds a record to the waiting ones.
+void batch_add_waiting(Batch *b, Record *r);
+// Starts waiting records, first those with the longest computed prefix. A record that waits for
+// memory blocks all others.
 void batch_start_waiting(Batch *b);
 // Finishes records whose sequence has ended. A record that an interrupt cancelled gets no answer.
 void batch_collect_finished(Batch *b);

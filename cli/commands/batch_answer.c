@@ -147,9 +147,9 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     }
 
     const char *reason = completion_finish_reason(reply, s);
-    bool is_loop = s->finish == FINISH_LOOP; // the API lacks this reason
-    json_write_string(w, "finish_reason", str_of(is_loop ? "length" : reason));
-    if (is_loop) json_write_string(w, "stop_reason", str_of(reason));
+    bool is_own = s->finish == FINISH_LOOP || s->finish == FINISH_ERROR; // the API lacks them
+    json_write_string(w, "finish_reason", str_of(is_own ? "length" : reason));
+    if (is_own) json_write_string(w, "stop_reason", str_of(reason));
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }
 
@@ -232,27 +232,13 @@ void record_write(JsonWriter *w, const Record *parent) {
                       parent->answer.choices[0].data + 1);
 }
 
-void record_finish(Record *r, const BatchTask *task) {
-    Record *parent = r->parent;
-
-    if (r->sequence.finish == FINISH_ERROR) {
-        if (task->only) die_error(&r->sequence.error);
-        record_fail(r, "generation_failed", r->sequence.error.text);
-        return;
-    }
-
-    task->take(r);
-    parent->answer.is_incomplete |= completion_is_incomplete(&r->sequence);
-    parent->answer.n_generated += r->sequence.n_generated;
-    parent->answer.n_cut += r->sequence.n_cut > 0;
-    r->state = RECORD_DONE;
-    if (--parent->answer.n_unfinished || parent->answer.has_failed) return;
-
-    // The last choice to finish completes the answer.
+// Writes the line of a request whose choices have all finished.
+static void complete_answer(Record *parent, const BatchTask *task) {
     JsonWriter w = begin_answer(parent);
     task->write(&w, parent);
     if (parent->answer.is_incomplete && (parent->line.form != FORM_SHORT || parent->n_choices > 1))
         json_write_bool(&w, "incomplete", true);
+    if (parent->answer.failure) json_write_string(&w, "failure", str_of(parent->answer.failure));
     if (parent->answer.n_cut)
         buffer_printf(&parent->answer.notes,
                       "%scut within a character, the beginning of which was left out",
@@ -260,6 +246,30 @@ void record_finish(Record *r, const BatchTask *task) {
     if (parent->answer.notes.len) json_write_string(&w, "note", buffer_str(&parent->answer.notes));
     json_end_object(&w);
     buffer_puts(&parent->answer.text, "\n");
+}
+
+void record_finish(Record *r, const BatchTask *task) {
+    Record *parent = r->parent;
+
+    // A text that cannot be continued is incomplete; the same request would end there again.
+    // Without memory, or without all log-probabilities of the prompt, there is no answer.
+    const Sequence *s = &r->sequence;
+    bool has_failed = s->finish == FINISH_ERROR;
+    if (has_failed && (s->lacks_memory || r->request.first_scored || !task->has_text)) {
+        if (task->only) die_error(&s->error);
+        record_fail(r, s->lacks_memory ? "out_of_memory" : "generation_failed", s->error.text);
+        return;
+    }
+    if (has_failed && !parent->answer.failure)
+        parent->answer.failure = text_format("%s", s->error.text);
+
+    task->take(r);
+    parent->answer.is_incomplete |= completion_is_incomplete(&r->sequence);
+    parent->answer.n_generated += r->sequence.n_generated;
+    parent->answer.n_cut += r->sequence.n_cut > 0;
+    r->state = RECORD_DONE;
+    if (--parent->answer.n_unfinished || parent->answer.has_failed) return;
+    complete_answer(parent, task); // the last choice to finish
 }
 
 void record_fail(Record *r, const char *code, const char *message) {

@@ -19,11 +19,11 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
     const Json *own = json_get_string(root, "id");
     const Json *line = json_get(root, "line");
     const Json *error = json_get(root, "error");
-    const Json *code = json_get(error, "code");
-    bool is_temporary = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
+    bool is_temporary = json_is(json_get(error, "code"), "out_of_memory");
 
     *kind = is_temporary ? RESULT_RETRY : RESULT_ERROR;
-    if (!error || error->kind == JSON_NULL) *kind = RESULT_ANSWER;
+    if (!error || error->kind == JSON_NULL)
+        *kind = json_get(root, "failure") ? RESULT_FAILED : RESULT_ANSWER;
 
     id->len = 0;
     if (record_put_id(id, custom_id ? custom_id : json_get(root, "id"))) return true;
@@ -107,6 +107,7 @@ static void read_results(BatchOutput *out, Buffer *kept) {
             die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
                 err.text);
 
+        if (out->retries_failed && kind != RESULT_ANSWER) kind = RESULT_RETRY;
         out->n_retry += kind == RESULT_RETRY;
         if (kind == RESULT_RETRY) continue;
 
@@ -166,7 +167,7 @@ static void find_orphans(BatchOutput *out, const char *path) {
         Result *r = &out->results[i];
         bool is_orphan = !r->has_request && !r->is_stale;
         if (is_orphan && r->kind == RESULT_ERROR) discard(out, i);
-        n_answers += is_orphan && r->kind == RESULT_ANSWER;
+        n_answers += is_orphan && r->kind != RESULT_ERROR;
     }
     if (n_answers)
         warn("%s: the input has no request for %s; they stay", path,
@@ -208,6 +209,9 @@ void batch_output_open(BatchOutput *out, const Options *o) {
     struct stat st;
     Error err;
     bool is_stdout = !o->output.path || !strcmp(o->output.path, "-");
+    out->retries_failed = o->batch.retries_failed;
+    if (out->retries_failed && !o->batch.is_resume)
+        die(EXIT_USAGE, "--retry-failed: needs --resume");
 
     if (is_stdout) {
         if (o->batch.is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");

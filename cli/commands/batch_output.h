@@ -11,8 +11,9 @@
 
 typedef enum {
     RESULT_ANSWER,
+    RESULT_FAILED, // an answer that a failure has ended ("failure")
     RESULT_ERROR,
-    RESULT_RETRY // an error that may be temporary: out of memory, or failed generation
+    RESULT_RETRY // an error that may be temporary: out of memory; with --retry-failed, any failure
 } ResultKind;
 
 // Sets *id and *kind of a line of output; the id comes from its request (record_parse_id). False if
@@ -34,12 +35,13 @@ typedef struct {
     InternTable done; // ids that had a result when the run started, and others
     Result *results;  // (n_results) of the first ids of `done`
     int n_results;
-    Buffer run;       // identity of the run, a JSON object; empty: unknown
-    bool adds_run;    // the next result gets it
-    long n_failed;    // kept results that are errors
-    int n_incomplete; // answers in the output with "incomplete": true
-    long n_retry;     // RESULT_RETRY lines
-    long n_unhashed;  // results without hash
+    Buffer run;          // identity of the run, a JSON object; empty: unknown
+    bool adds_run;       // the next result gets it
+    long n_failed;       // kept results that are errors
+    int n_incomplete;    // answers in the output with "incomplete": true
+    long n_retry;        // RESULT_RETRY lines
+    bool retries_failed; // --retry-failed
+    long n_unhashed;     // results without hash
     bool is_repaired;
     char *created;        // its path, if this run has created it, until the first line is read
     char *lock_directory; // directory of the lock; NULL: none

@@ -51,8 +51,25 @@ typedef struct {
     int n_truncated; // tokens that were removed from the beginning of the context (score)
     bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
     Buffer notes;                   // what is not enforced or was left out; or empty
+    char *failure;                  // why a text ended early: FINISH_ERROR of a choice; or NULL
     Buffer text;                    // the line of output, with a newline
 } RecordAnswer;
+
+// The longest prefix of a prompt in the sessions of other records.
+typedef struct {
+    const Session *session; // NULL: none
+    int kept;               // its index in Batch.prefixes; -1: it is a running record's
+    int n_now;              // positions that `session` has computed
+    int n_soon;             // positions that some session has computed or is going to compute
+} SharedPrefix;
+
+// What the schedule knows of a record (batch_schedule.c).
+typedef struct {
+    long order;          // number of records that were read before it
+    int n_common;        // common prefix with the record before it in Batch.waiting
+    SharedPrefix prefix; // of a waiting record, as of the last find_prefixes()
+    int n_shared;        // positions that were forked from another session
+} RecordSchedule;
 
 // One completion. A request for several completions is that many records: the first is the parent,
 // which holds the request and its answer; the others are choices, which share the KV cache of the
@@ -80,7 +97,7 @@ typedef struct Record {
     // Generation
     RecordState state;
     Session *session; // NULL unless running
-    int n_shared;     // positions that were forked from another session
+    RecordSchedule schedule;
     Sequence sequence;
 
     // Choices

@@ -695,6 +695,7 @@ void record_free(Record *r) {
     session_free(r->session);
     answer_free(r->constraint);
     free_choices(r);
+    free(r->answer.failure);
     buffer_free(&r->answer.notes);
     buffer_free(&r->tools.text);
     settings_free(&r->settings);

@@ -63,6 +63,16 @@ static void print_completions(const Pipeline *p, Str prompt, const Sequence *s, 
     }
 }
 
+// Writes the only completion of --no-stream in one piece, which other processes that write to the
+// same file do not interrupt.
+static void print_whole(const Pipeline *p, Str prompt, const Sequence *s) {
+    Buffer text = {0};
+    if (p->settings.has_echo) buffer_put(&text, prompt);
+    buffer_put(&text, buffer_str(&s->text));
+    if (!str_ends_with(buffer_str(&text), "\n")) buffer_puts(&text, "\n");
+    text_print(&text);
+}
+
 // Request.emit.
 static bool emit_text(void *arg, const char *text, size_t n) {
     (void)arg;
@@ -138,6 +148,8 @@ static int report(Run *run, int n) {
     const Sequence *s = run->completions;
     const Template *tpl = o->prompt.is_raw ? NULL : &p->tpl;
     int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
+    bool is_whole = n == 1 && o->output.is_whole && !o->output.is_json;
+    if (is_whole) print_whole(p, buffer_str(&run->prompt), s); // also if an error has ended it
 
     for (int i = 0; i < n; i++) {
         // Errors during generation: memory, or logits that are not finite.
@@ -155,7 +167,7 @@ static int report(Run *run, int n) {
         print_json(&run->generator, s, run->replies, n);
     else if (n > 1)
         print_completions(p, buffer_str(&run->prompt), s, n);
-    else if (!str_ends_with(buffer_str(&s->text), "\n"))
+    else if (!is_whole && !str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &run->generator, s);
@@ -187,10 +199,10 @@ int command_run(const Options *o) {
     template_warn_missing(o, &p->tpl);
     if (!make_request(&run, &err)) die_error(&err);
 
-    // A single text is printed while it is generated.
+    // A single text is printed while it is generated, except with --no-stream.
     int n = o->output.n_choices ? o->output.n_choices : 1;
     int chunk = run.ids.len < GENERATE_CHUNK ? run.ids.len : GENERATE_CHUNK;
-    bool is_streamed = n == 1 && !o->output.is_json;
+    bool is_streamed = n == 1 && !o->output.is_json && !o->output.is_whole;
     if (is_streamed) run.request.emit = emit_text;
     generator_open(p, &run.generator, o->model.chunk ? o->model.chunk : chunk, n);
 
