@@ -36,7 +36,7 @@ typedef struct {
     Buffer attached;   // text of /file, for the next message
     Buffer edited;     // the last user message, which the next text replaces; empty: none
     bool is_terminal;
-    bool is_full;                 // a turn did not fit the context
+    bool is_full;                 // the dialogue fills the context
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns
     double prefill_sec, decode_sec;

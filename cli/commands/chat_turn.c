@@ -147,7 +147,7 @@ static bool chat_fits(Chat *c) {
     if (n > limit * 9 / 10 && c->options->chat.keep_going) n = drop_turns(c, limit);
     const char *larger = c->pipeline.ctx < most ? ", or restart with a larger -c" : "";
     if (n > limit) {
-        c->is_full = true;
+        c->is_full = c->session->n_tokens > limit / 2; // else only this turn is too long
         chat_error(
             c,
             "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
