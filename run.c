@@ -5,6 +5,8 @@
 //
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
 // cli/commands/, the options in cli/options.c. Read cli/commands/run.c next.
+#include "base/files.h"
+#include "base/os/os.h"
 #include "base/signals.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
@@ -13,6 +15,7 @@
 #include "kernels/ops.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 // Prints the version. With -v, also prints what determines the bits and the speed of results on
 // this machine: commit, compiler, kernels, threads.
@@ -77,7 +80,19 @@ static int run_command(const Command *command, int argc, char **argv) {
                       &o);
 }
 
+// Refuses a stack on which parsers and kernels could overflow (`ulimit -s`). It may be too small
+// for printf() already.
+static void check_stack(void) {
+    enum { MIN_BYTES = 320 << 10 };
+    static const char message[] = "llama31: expected a stack of 320 KiB or more (ulimit -s)\n";
+    if (os_stack_limit() >= MIN_BYTES) return;
+
+    write_all(STDERR_FILENO, message, sizeof message - 1);
+    _exit(EXIT_RUNTIME);
+}
+
 int main(int argc, char **argv) {
+    check_stack();
     output_prepare();
     signals_install(&generate_interrupted);
 

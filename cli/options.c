@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "cli/spellings.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -392,16 +393,23 @@ static bool set_reasoning(Settings *s, const char *text) {
 static bool set_whole(Options *o, Settings *s, const Option *option, const char *label,
                       const char *text, Error *err) {
     bool is_budget = option->kind == OPTION_BUDGET;
-    int64_t whole;
+    int64_t whole = 0;
 
     if (is_budget && !strcmp(text, "auto")) {
         *(int *)option_field(option, o, s) = BUDGET_AUTO;
         return true;
     }
-    if (!parse_i64(text, &whole))
+    bool is_whole = parse_i64(text, &whole);
+    double v = (double)whole;
+    bool is_huge = !is_whole && errno == ERANGE;
+    bool is_seed = option->kind == OPTION_SEED;
+    if (is_huge && is_seed)
+        return error_set(err, EXIT_USAGE, "%s: expected a whole number of 64 bits, found %s", label,
+                         text);
+    if (!is_whole && !(is_huge && parse_f64(text, &v)))
         return error_set(err, EXIT_USAGE, "%s: expected a whole number%s, found \"%s\"", label,
                          is_budget ? " or auto" : "", text);
-    if (option->kind != OPTION_SEED) return set_number(o, s, option, label, (double)whole, err);
+    if (!is_seed) return set_number(o, s, option, label, v, err);
     set_seed(s, whole);
     return true;
 }

@@ -748,6 +748,9 @@ def context_full():
     out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160",
                      code=4)
     assert "does not fit the context" in err and "160" in err and "/clear" in err, err
+    _, err = piped(BUILT_IN, ["a dog and a cat"] * 100, "-n", "12", "-c", "160", code=4)
+    same(err.count("does not fit the context"), 1, err)
+    assert "; the remaining lines are not read" in err, err
     out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160",
                      "--keep-going", "--session", path("going.jsonl"))
     assert "dropped the oldest" in err and "does not fit" not in err, err

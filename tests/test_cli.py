@@ -183,6 +183,10 @@ def usage():
     refuses(2, "number", "run", "-m", GOOD, "--temp", "nan", "x")
     refuses(2, "expected", "run", "-m", GOOD, "--top-p", "1.5", "x")
     refuses(2, "true or false", "run", "-m", GOOD, "--raw=1", "x")
+    for option in "-n", "--top-k", "-c", "-b", "-t":
+        for value in str(1 << 31), str(1 << 63), str(10 ** 30), str(-(1 << 63) - 1):
+            refuses(2, "%s: expected a whole number from " % option, "run", option, value, "x")
+    refuses(2, "-s: expected a whole number of 64 bits, found %d" % (1 << 63), "run", "-s", str(1 << 63), "x")
     refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
     for bias in ("99999+1", "99999999999+1"):
         refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", bias, "x")

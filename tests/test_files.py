@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, requires, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, refuses, requires, same, test
 
 STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
@@ -560,6 +560,9 @@ def interrupts_are_130(tmp):
 def small_stacks(tmp):
     for args in ("run", "-q", "-n", "4", "Once"), ("logits", "--ids", "1 " * 100, "-o", "/dev/null"):
         run(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (320 << 10, 320 << 10)))
+        for kib in 16, 64, 319:
+            refuses(1, "expected a stack of 320 KiB or more (ulimit -s)", *args,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (kib << 10, kib << 10)))
 
 
 @test

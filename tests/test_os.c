@@ -44,6 +44,7 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
 #define os_has_numa         below_has_numa
+#define os_stack_limit      below_stack_limit
 #define os_ctime_ns         below_ctime_ns
 #define os_wake_all         below_wake_all
 #define os_cpu_quota        below_cpu_quota

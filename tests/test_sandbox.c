@@ -5,13 +5,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +131,188 @@ static void check_child(int (*f)(void)) {
         CHECK(WEXITSTATUS(status) == 0, "child returned %d", WEXITSTATUS(status));
 }
 
+// System calls.
+
+// The last stage that allows a call. Every command enters the first one. When their files are open,
+// `run`, `score` and `tokenize` enter the last one, `batch` the second or last
+// (cli/privileges.c).
+typedef enum { NO_STAGE, WITH_PATHS, WITH_REMOVAL, LAST_STAGE } Stage;
+
+// A system call with arguments that let it fail without an effect where it is allowed: descriptor
+// -1, NULL as a path, an unknown operation.
+typedef struct {
+    const char *name;
+    long number;
+    long args[4];
+    Stage last;
+} SystemCall;
+
+#define ROW(call, last, ...)                                                                       \
+    { #call, SYS_##call, {__VA_ARGS__ }, last }
+
+static const SystemCall system_calls[] = {
+    // generation: threads, input and output, time, memory
+    ROW(futex, LAST_STAGE, 0, -1), ROW(read, LAST_STAGE, -1), ROW(write, LAST_STAGE, -1),
+    ROW(readv, LAST_STAGE, -1), ROW(writev, LAST_STAGE, -1), ROW(pread64, LAST_STAGE, -1),
+    ROW(pwrite64, LAST_STAGE, -1), ROW(lseek, LAST_STAGE, -1), ROW(fstat, LAST_STAGE, -1),
+    ROW(newfstatat, LAST_STAGE, -1), ROW(ppoll, LAST_STAGE, 0, 1 << 30), ROW(close, LAST_STAGE, -1),
+    ROW(ftruncate, LAST_STAGE, -1), ROW(fsync, LAST_STAGE, -1), ROW(flock, LAST_STAGE, -1),
+    ROW(getpid, LAST_STAGE, 0), ROW(gettid, LAST_STAGE, 0), ROW(sched_yield, LAST_STAGE, 0),
+    ROW(munmap, LAST_STAGE, 1), ROW(madvise, LAST_STAGE, 1), ROW(mremap, LAST_STAGE, 1),
+    ROW(brk, LAST_STAGE, 0), ROW(getrandom, LAST_STAGE, 0, 0), ROW(sysinfo, LAST_STAGE, 0),
+    ROW(sched_getaffinity, LAST_STAGE, 0, 0), ROW(membarrier, LAST_STAGE, 0),
+    ROW(rt_sigaction, LAST_STAGE, -1), ROW(rt_sigprocmask, LAST_STAGE, -1),
+    ROW(sigaltstack, LAST_STAGE, 0), ROW(clock_gettime, LAST_STAGE, -1),
+    ROW(nanosleep, LAST_STAGE, 0), ROW(clock_nanosleep, LAST_STAGE, -1),
+    // files, while there are paths
+    ROW(openat, WITH_PATHS, -1), ROW(faccessat, WITH_PATHS, -1), ROW(readlinkat, WITH_PATHS, -1),
+    ROW(getdents64, WITH_PATHS, -1), ROW(getcwd, WITH_PATHS, 0), ROW(linkat, WITH_PATHS, -1),
+    ROW(renameat2, WITH_PATHS, -1), ROW(utimensat, WITH_PATHS, -1, 0, 1),
+    ROW(fchmod, WITH_PATHS, -1), ROW(fdatasync, WITH_PATHS, -1), ROW(fstatfs, WITH_PATHS, -1),
+    ROW(fallocate, WITH_PATHS, -1), ROW(mkdirat, WITH_PATHS, -1), ROW(pipe2, WITH_PATHS, 0),
+    ROW(statx, WITH_PATHS, -1), ROW(uname, WITH_PATHS, 0), ROW(getuid, WITH_PATHS, 0),
+    ROW(getegid, WITH_PATHS, 0), ROW(prlimit64, WITH_PATHS, 0, -1), ROW(unlinkat, WITH_REMOVAL, -1),
+    // checked arguments
+    ROW(mmap, NO_STAGE, 0, 0, PROT_EXEC), ROW(mmap, LAST_STAGE, 0, 0, 0),
+    ROW(mprotect, NO_STAGE, 0, 0, PROT_EXEC), ROW(mprotect, LAST_STAGE, 1, 0, 0),
+    ROW(clone, NO_STAGE, SIGCHLD), ROW(fcntl, LAST_STAGE, -1, F_GETFD),
+    ROW(fcntl, LAST_STAGE, -1, F_SETFD), ROW(fcntl, LAST_STAGE, -1, F_GETFL),
+    ROW(fcntl, LAST_STAGE, -1, F_SETFL, O_NONBLOCK), ROW(fcntl, NO_STAGE, -1, F_SETFL, O_ASYNC),
+    ROW(fcntl, NO_STAGE, -1, F_SETOWN, 1), ROW(fcntl, NO_STAGE, -1, F_SETOWN_EX),
+    ROW(fcntl, NO_STAGE, -1, F_SETSIG, SIGKILL), ROW(fcntl, NO_STAGE, -1, F_NOTIFY),
+    ROW(fcntl, NO_STAGE, -1, F_SETLEASE), ROW(fcntl, NO_STAGE, -1, F_DUPFD),
+    ROW(ioctl, LAST_STAGE, -1, TCGETS), ROW(ioctl, NO_STAGE, -1, TIOCSTI),
+    ROW(prlimit64, NO_STAGE, 1, -1), ROW(prctl, NO_STAGE, PR_SET_PDEATHSIG, -1),
+    ROW(sched_setaffinity, LAST_STAGE, 0, 0), ROW(sched_setaffinity, NO_STAGE, 1, 0),
+    ROW(tgkill, NO_STAGE, 1, 1, 0), ROW(tkill, NO_STAGE, 1, 0),
+    // other processes
+    ROW(kill, NO_STAGE, 0, -1), ROW(rt_sigqueueinfo, NO_STAGE, 1, 0, 0),
+    ROW(rt_tgsigqueueinfo, NO_STAGE, 1, 1, 0, 0), ROW(pidfd_send_signal, NO_STAGE, -1),
+    ROW(pidfd_open, NO_STAGE, -1), ROW(ptrace, NO_STAGE, -1), ROW(process_vm_readv, NO_STAGE, 1),
+    ROW(process_vm_writev, NO_STAGE, 1), ROW(setpriority, NO_STAGE, -1), ROW(kcmp, NO_STAGE, 1),
+    ROW(sched_setscheduler, NO_STAGE, 1), ROW(sched_setparam, NO_STAGE, 1),
+    ROW(ioprio_set, NO_STAGE, -1), ROW(setpgid, NO_STAGE, -1), ROW(timer_create, NO_STAGE, -1),
+    ROW(mq_notify, NO_STAGE, -1), ROW(migrate_pages, NO_STAGE, 1), ROW(move_pages, NO_STAGE, 1),
+    // programs and privileges
+    ROW(execve, NO_STAGE, 0), ROW(execveat, NO_STAGE, -1), ROW(clone3, NO_STAGE, 0),
+    ROW(unshare, NO_STAGE, -1), ROW(setns, NO_STAGE, -1), ROW(setuid, NO_STAGE, 0),
+    ROW(setgid, NO_STAGE, 0), ROW(capset, NO_STAGE, 0), ROW(bpf, NO_STAGE, -1),
+    ROW(perf_event_open, NO_STAGE, 0), ROW(userfaultfd, NO_STAGE, -1), ROW(keyctl, NO_STAGE, -1),
+    ROW(init_module, NO_STAGE, 0), ROW(io_uring_setup, NO_STAGE, 0), ROW(personality, NO_STAGE, -1),
+    // network, and memory of several processes
+    ROW(socket, NO_STAGE, -1), ROW(socketpair, NO_STAGE, -1), ROW(connect, NO_STAGE, -1),
+    ROW(bind, NO_STAGE, -1), ROW(sendto, NO_STAGE, -1), ROW(sendmsg, NO_STAGE, -1),
+    ROW(recvmsg, NO_STAGE, -1), ROW(accept4, NO_STAGE, -1), ROW(shmget, NO_STAGE, 0),
+    ROW(memfd_create, NO_STAGE, 0), ROW(msgget, NO_STAGE, 0), ROW(semget, NO_STAGE, 0),
+    // files that Landlock does not protect
+    ROW(fchmodat, NO_STAGE, -1), ROW(fchownat, NO_STAGE, -1), ROW(fchown, NO_STAGE, -1),
+    ROW(symlinkat, NO_STAGE, -1), ROW(mknodat, NO_STAGE, -1), ROW(setxattr, NO_STAGE, 0),
+    ROW(fsetxattr, NO_STAGE, -1), ROW(mount, NO_STAGE, 0), ROW(chroot, NO_STAGE, 0),
+    ROW(fanotify_init, NO_STAGE, -1), ROW(inotify_add_watch, NO_STAGE, -1), ROW(dup, NO_STAGE, -1),
+    ROW(open_by_handle_at, NO_STAGE, -1)};
+
+// True if the sandbox refuses a call. Calls that are allowed fail with another error or succeed.
+static bool is_refused(const SystemCall *c) {
+    long r = syscall(c->number, c->args[0], c->args[1], c->args[2], c->args[3], 0L, 0L);
+    return r == -1 && (errno == EPERM || (c->number == SYS_clone3 && errno == ENOSYS) ||
+                       (c->number == SYS_ioctl && errno == ENOTTY));
+}
+
+// Returns the number of calls whose result differs from the table.
+static int count_differences(Stage stage) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof system_calls / sizeof *system_calls; i++) {
+        const SystemCall *c = &system_calls[i];
+        bool is_expected = stage > c->last;
+        if (is_refused(c) == is_expected) continue;
+
+        n++;
+        printf("stage %d: %s(%ld, %ld, %ld) is %s\n", (int)stage, c->name, c->args[0], c->args[1],
+               c->args[2], is_expected ? "allowed" : "refused");
+    }
+    return n;
+}
+
+static pid_t victim; // a process outside the sandbox
+
+// Tries to signal the victim by every call that can, with the null signal where it has one.
+// Returns a bit for each that succeeded.
+static int try_victim(void) {
+    const struct f_owner_ex owner = {F_OWNER_PID, victim};
+    const struct rlimit limit = {1, 1};
+    const uint64_t cpus = 1;
+    int done = 0;
+
+    if (syscall(SYS_tgkill, victim, victim, 0) == 0) done |= 1;
+    if (syscall(SYS_tkill, victim, 0) == 0) done |= 2;
+    if (fcntl(STDERR_FILENO, F_SETOWN, victim) == 0) done |= 4;
+    if (fcntl(STDERR_FILENO, F_SETOWN_EX, &owner) == 0) done |= 8;
+    if (fcntl(STDERR_FILENO, F_SETSIG, SIGKILL) == 0) done |= 16;
+    if (syscall(SYS_prlimit64, victim, RLIMIT_CPU, &limit, NULL) == 0) done |= 32;
+    if (syscall(SYS_sched_setaffinity, victim, sizeof cpus, &cpus) == 0) done |= 64;
+
+    return done;
+}
+
+static volatile sig_atomic_t n_raised;
+
+static void count_signal(int number) { n_raised += number == SIGUSR1; }
+
+static Stage last_stage; // of a test
+
+// The calls of the table and the victim in the first stage, then in another one. This process can
+// still signal itself.
+static int try_calls(void) {
+    const SandboxPath path = {in_directory("open"), SANDBOX_WRITE};
+    const SandboxPath removal = {in_directory("open"), SANDBOX_REMOVE};
+    if (try_victim() != 127) return 254; // the test itself: all of them work outside
+    signal(SIGUSR1, count_signal);
+
+    if (!(sandbox_enter(&path, 1) & SANDBOX_CALLS)) return 255;
+    int differences = count_differences(WITH_PATHS);
+    if (try_victim()) return 253;
+
+    if (last_stage != WITH_PATHS) {
+        sandbox_enter(&removal, last_stage == WITH_REMOVAL);
+        differences += count_differences(last_stage);
+        if (try_victim()) return 252;
+    }
+
+    fflush(stdout);
+    raise(SIGUSR1);
+    if (n_raised != 1) return 251;
+    return differences > 200 ? 200 : differences;
+}
+
+// As on kernels before 5.13.
+static int try_calls_without_landlock(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_landlock_create_ruleset, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 255;
+    return try_calls();
+}
+
+static void check_calls(int (*f)(void)) {
+    victim = fork();
+    if (victim == 0) {
+        pause();
+        _exit(0);
+    }
+
+    for (last_stage = WITH_PATHS; last_stage <= LAST_STAGE; last_stage++) check_child(f);
+    kill(victim, SIGKILL);
+    waitpid(victim, NULL, 0);
+}
+
+static void calls_of_all_stages(void) { check_calls(try_calls); }
+static void calls_without_landlock(void) { check_calls(try_calls_without_landlock); }
+
 static void forbidden_actions(void) { check_child(try_no_paths); }
 static void permitted_paths(void) { check_child(try_paths); }
 
@@ -146,5 +337,7 @@ void test_sandbox(void) {
     make_directories();
     test_case("sandbox: open, connect, fork and exec fail", forbidden_actions);
     test_case("sandbox: only the given paths can be opened", permitted_paths);
+    test_case("sandbox: the system calls of every stage", calls_of_all_stages);
+    test_case("sandbox: the same without Landlock", calls_without_landlock);
     remove_directories();
 }

@@ -26,6 +26,8 @@ double os_cpu_quota(void);
 // Bytes that can be allocated without swapping, within the limits of control groups; SIZE_MAX if
 // unknown.
 size_t os_memory_available(void);
+// Largest stack of the main thread in bytes; SIZE_MAX without a limit.
+size_t os_stack_limit(void);
 // True if the memory is divided into several nodes (NUMA), such as the sockets of a server.
 bool os_has_numa(void);
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <unistd.h>
+#include <sys/resource.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // os.h has services that are missing here
 
@@ -24,6 +25,12 @@ void os_wake_all(_Atomic unsigned *word) {
     pthread_mutex_lock(&mutex);
     pthread_cond_broadcast(&word_changed);
     pthread_mutex_unlock(&mutex);
+}
+
+size_t os_stack_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    return (size_t)limit.rlim_cur;
 }
 
 double os_cpu_quota(void) { return 1e9; }

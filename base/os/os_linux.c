@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -179,6 +180,12 @@ size_t os_memory_available(void) {
     double groups = smallest_group_limit("memory", group_memory);
     double available = groups < machine ? groups : machine;
     return available < (double)SIZE_MAX ? (size_t)available : SIZE_MAX;
+}
+
+size_t os_stack_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    return (size_t)limit.rlim_cur;
 }
 
 bool os_has_numa(void) { return access("/sys/devices/system/node/node1", F_OK) == 0; }

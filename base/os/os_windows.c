@@ -38,6 +38,8 @@ OsCpus os_cpus(void) {
     return c.n_cores ? c : (OsCpus){c.n_cpus, c.n_cpus, c.n_cpus};
 }
 
+size_t os_stack_limit(void) { return SIZE_MAX; } // set by the linker
+
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
 bool os_shell_reads_stdin(const struct stat *st) { return false; }

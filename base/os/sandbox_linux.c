@@ -6,12 +6,13 @@
 // The filter is a classic BPF program that the kernel runs on every system call:
 //
 //   head    checks the architecture, then the calls that are allowed only with certain arguments
-//           (mmap, clone, ioctl ...)
+//           (mmap, clone, ioctl, tgkill ...)
 //   calls   the calls that are allowed, in the order of the lists below
 //   end     refuses all others
 //
 // base/os/platform.mk defines SECCOMP_ARCH, the architecture that the call numbers belong to.
 #include "base/os/sandbox.h"
+#include "base/os/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,10 +40,10 @@
 #define RETURN(action)        BPF_STMT(BPF_RET | BPF_K, (action))
 #define REFUSE(error)         RETURN(SECCOMP_RET_ERRNO | (error))
 #define CHECK(test, value, n) BPF_JUMP(BPF_JMP | (test) | BPF_K, (uint32_t)(value), 0, (n))
-// Returns one of two results for a call: `if_set` if the low 32 bits of an argument contain some of
-// these bits.
-#define CHECK_ARG(call, arg, bits, if_set, otherwise)                                              \
-    CHECK(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), CHECK(BPF_JSET, bits, 1), if_set, otherwise
+// Returns one of two results for a call: `if_holds` if the low 32 bits of an argument pass a test.
+#define CHECK_ARG(call, arg, test, value, if_holds, otherwise)                                     \
+    CHECK(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), CHECK(test, value, 1), if_holds, otherwise
+#define ALLOW RETURN(SECCOMP_RET_ALLOW)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the filter loads the low half of 64-bit arguments");
@@ -53,22 +54,44 @@ static const struct sock_filter head[] = {
     REFUSE(EPERM),
     LOAD(nr),
     // memory, unless it is executable
-    CHECK_ARG(mmap, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
-    CHECK_ARG(mprotect, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
+    CHECK_ARG(mmap, 2, BPF_JSET, PROT_EXEC, REFUSE(EPERM), ALLOW),
+    CHECK_ARG(mprotect, 2, BPF_JSET, PROT_EXEC, REFUSE(EPERM), ALLOW),
     // threads, but no processes. clone3 passes its flags in memory, which a filter cannot read;
     // after ENOSYS, libc falls back to clone.
-    CHECK_ARG(clone, 0, CLONE_THREAD, RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)),
+    CHECK_ARG(clone, 0, BPF_JSET, CLONE_THREAD, ALLOW, REFUSE(EPERM)),
     CHECK(BPF_JEQ, SYS_clone3, 1),
     REFUSE(ENOSYS),
     CHECK(BPF_JEQ, SYS_ioctl, 8),
     LOAD(args[1]),
     CHECK(BPF_JEQ, TCSETS, 1), // tcsetattr() of the line editor
-    RETURN(SECCOMP_RET_ALLOW),
+    ALLOW,
     CHECK(BPF_JEQ, TCGETS, 1), // isatty()
-    RETURN(SECCOMP_RET_ALLOW),
+    ALLOW,
     CHECK(BPF_JEQ, TIOCGWINSZ, 1), // width of the terminal
-    RETURN(SECCOMP_RET_ALLOW),
+    ALLOW,
     REFUSE(ENOTTY),
+    // flags of descriptors. The other commands include F_SETOWN and F_SETSIG, which send signals to
+    // other processes; O_ASYNC of a terminal sends SIGIO to its foreground processes.
+    CHECK(BPF_JEQ, SYS_fcntl, 12),
+    LOAD(args[1]),
+    CHECK(BPF_JEQ, F_GETFD, 1),
+    ALLOW,
+    CHECK(BPF_JEQ, F_SETFD, 1),
+    ALLOW,
+    CHECK(BPF_JEQ, F_GETFL, 1),
+    ALLOW,
+    CHECK(BPF_JEQ, F_SETFL, 2),
+    LOAD(args[2]),
+    CHECK(BPF_JSET, O_ASYNC, 1),
+    REFUSE(EPERM),
+    ALLOW,
+};
+
+// Allowed while there are paths: the limits of this process, and the second call of
+// sandbox_enter().
+static const struct sock_filter head_with_paths[] = {
+    CHECK_ARG(prlimit64, 0, BPF_JEQ, 0, ALLOW, REFUSE(EPERM)),
+    CHECK_ARG(prctl, 0, BPF_JEQ, PR_SET_NO_NEW_PRIVS, ALLOW, REFUSE(EPERM)),
 };
 
 static const int allowed[] = {
@@ -82,12 +105,10 @@ static const int allowed[] = {
 #endif
     // memory and threads
     SYS_munmap, SYS_mremap, SYS_brk, SYS_getrandom, SYS_set_robust_list, SYS_rseq,
-    SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_membarrier, SYS_getpid, SYS_gettid,
-    SYS_tgkill,
-    SYS_tkill,   // raise() of musl
+    SYS_sched_getaffinity, SYS_membarrier, SYS_getpid, SYS_gettid,
     SYS_sysinfo, // qsort() of glibc
     // open files
-    SYS_close, SYS_fcntl, SYS_ftruncate, SYS_fsync, SYS_flock,
+    SYS_close, SYS_ftruncate, SYS_fsync, SYS_flock,
     // signals and exit
     SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall,
     SYS_exit, SYS_exit_group};
@@ -108,10 +129,9 @@ static const int allowed_with_paths[] = {
     SYS_mkdir, SYS_pipe,
 #endif
     // the machine, and the owner of files
-    SYS_prlimit64, SYS_uname, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
+    SYS_uname, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
     // the second call of sandbox_enter()
-    SYS_prctl, SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule,
-    SYS_landlock_restrict_self};
+    SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self};
 // Allowed if files can only be removed. glibc on x86-64 uses the second one.
 static const int allowed_with_removal[] = {SYS_unlinkat,
 #ifdef SYS_unlink
@@ -120,10 +140,28 @@ static const int allowed_with_removal[] = {SYS_unlinkat,
 };
 enum {
     N_HEAD = sizeof head / sizeof *head,
+    N_HEAD_WITH_PATHS = sizeof head_with_paths / sizeof *head_with_paths,
+    N_OWN = 3 * 5, // instructions of write_own()
     N_ALWAYS = sizeof allowed / sizeof *allowed,
     N_WITH_PATHS = sizeof allowed_with_paths / sizeof *allowed_with_paths,
     N_WITH_REMOVAL = sizeof allowed_with_removal / sizeof *allowed_with_removal
 };
+
+// Appends the calls that act on a process or thread, which are allowed for this process only.
+// OpenMP binds each thread that it starts by the number of the thread, which the filter cannot
+// know: if binding is requested, the affinity of other processes is not protected.
+static struct sock_filter *write_own(struct sock_filter *out) {
+    const struct sock_filter bind =
+        threads_are_bound() ? (struct sock_filter)ALLOW : (struct sock_filter)REFUSE(EPERM);
+    const struct sock_filter own[] = {
+        CHECK_ARG(tgkill, 0, BPF_JEQ, getpid(), ALLOW, REFUSE(EPERM)), // raise() of glibc
+        CHECK_ARG(tkill, 0, BPF_JEQ, getpid(), ALLOW, REFUSE(EPERM)), // of musl, in the main thread
+        CHECK_ARG(sched_setaffinity, 0, BPF_JEQ, 0, ALLOW, bind),
+    };
+    _Static_assert(sizeof own == N_OWN * sizeof *own, "the size of the filter");
+    memcpy(out, own, sizeof own);
+    return out + N_OWN;
+}
 
 // Appends two instructions for each call that allow it. Returns the end of the filter.
 //
@@ -132,13 +170,21 @@ enum {
 static struct sock_filter *write_calls(struct sock_filter *out, const int *calls, int n) {
     for (int i = 0; i < n; i++) {
         *out++ = (struct sock_filter)CHECK(BPF_JEQ, calls[i], 1);
-        *out++ = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+        *out++ = (struct sock_filter)ALLOW;
     }
     return out;
 }
 
-// Landlock rights. Headers may be older than the kernel, and lack LANDLOCK_ACCESS_FS_TRUNCATE.
+// Headers may be older than the kernel, and lack members and constants.
+typedef struct {
+    uint64_t handled_access_fs;
+    uint64_t handled_access_net; // not handled: seccomp allows no network
+    uint64_t scoped;             // since version 6 of Landlock (Linux 6.12)
+} LandlockRuleset;
+
+// Landlock rights.
 enum {
+    SCOPE_SIGNAL = 1 << 1,    // no signals to processes outside the sandbox
     RIGHT_TRUNCATE = 1 << 14, // since version 3 of Landlock
     RIGHTS_V1 = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1,
     RIGHTS_READ = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
@@ -184,8 +230,8 @@ static const SandboxPath system_paths[] = {{"/proc/meminfo", SANDBOX_READ},
 
 static bool enter_landlock(const SandboxPath *paths, int n) {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    struct landlock_ruleset_attr handled = {.handled_access_fs =
-                                                RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0)};
+    LandlockRuleset handled = {.handled_access_fs = RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0),
+                               .scoped = version >= 6 ? SCOPE_SIGNAL : 0};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0) return false;
     if (n)
@@ -209,17 +255,20 @@ static void remove_runtime_file(void) {
 // Without paths, the filter alone protects files as well. A filter applies in addition to earlier
 // ones.
 unsigned sandbox_enter(const SandboxPath *paths, int n) {
-    struct sock_filter filter[N_HEAD + 2 * (N_ALWAYS + N_WITH_PATHS) + 1];
+    struct sock_filter
+        filter[N_HEAD + N_OWN + N_HEAD_WITH_PATHS + 2 * (N_ALWAYS + N_WITH_PATHS) + 1];
     remove_runtime_file();
 
     // Assemble the filter: head, allowed calls, end.
     memcpy(filter, head, sizeof head);
-    struct sock_filter *end = write_calls(filter + N_HEAD, allowed, N_ALWAYS);
+    struct sock_filter *end = write_own(filter + N_HEAD);
+    end = write_calls(end, allowed, N_ALWAYS);
     bool can_open = false;
     for (int i = 0; i < n; i++) can_open |= paths[i].access != SANDBOX_REMOVE;
-    if (can_open)
-        end = write_calls(end, allowed_with_paths, N_WITH_PATHS);
-    else if (n)
+    if (can_open) {
+        memcpy(end, head_with_paths, sizeof head_with_paths);
+        end = write_calls(end + N_HEAD_WITH_PATHS, allowed_with_paths, N_WITH_PATHS);
+    } else if (n)
         end = write_calls(end, allowed_with_removal, N_WITH_REMOVAL);
     *end++ = (struct sock_filter)REFUSE(EPERM);
     struct sock_fprog program = {(unsigned short)(end - filter), filter};

@@ -21,3 +21,5 @@ int threads_available(void) {
     int n = omp_get_num_procs(), most = omp_get_max_threads();
     return most < n ? most : n;
 }
+
+bool threads_are_bound(void) { return omp_get_proc_bind() != omp_proc_bind_false; }

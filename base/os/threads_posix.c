@@ -44,3 +44,5 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
 }
 
 int threads_available(void) { return os_cpus().n_cpus; }
+
+bool threads_are_bound(void) { return false; }

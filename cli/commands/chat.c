@@ -181,6 +181,7 @@ int command_chat(const Options *o) {
         if (is_blank) continue;
 
         if (!handle_line(&c, result, &text, is_editing)) break;
+        if (chat_is_stuck(&c)) break;
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }

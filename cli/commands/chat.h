@@ -36,6 +36,7 @@ typedef struct {
     Buffer attached;   // text of /file, for the next message
     Buffer edited;     // the last user message, which the next text replaces; empty: none
     bool is_terminal;
+    bool is_full;                 // the dialogue fills the context
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns
     double prefill_sec, decode_sec;
@@ -49,6 +50,9 @@ bool chat_open_file(Chat *c, Error *err);
 // Saves the dialogue to its file, if it has one. is_appended: only its last message is new.
 void chat_save(Chat *c, bool is_appended);
 // Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit or, in
+// True if the context is full, and no later line of a pipe can make room. With --json each line has
+// an object.
+bool chat_is_stuck(const Chat *c);
 // chat_replace(), has no answer.
 bool chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it. False if it does not fit.

@@ -151,6 +151,12 @@ static int drop_turns(Chat *c, int limit) {
     return n;
 }
 
+bool chat_is_stuck(const Chat *c) {
+    const Options *o = c->options;
+    bool can_go_on = c->is_terminal || o->chat.has_commands || o->chat.keep_going;
+    return c->is_full && !can_go_on && !o->output.is_json;
+}
+
 // True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 static bool chat_fits(Chat *c) {
@@ -159,11 +165,13 @@ static bool chat_fits(Chat *c) {
     if (n > limit * 9 / 10 && c->options->chat.keep_going) n = drop_turns(c, limit);
     const char *larger = c->pipeline.ctx < most ? ", or restart with a larger -c" : "";
     if (n > limit) {
+        c->is_full = c->session->n_tokens > limit / 2; // else only this turn is too long
         chat_error(
             c,
             "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
-            "model's limit is %d)",
-            n, c->pipeline.ctx, c->options->chat.keep_going ? "" : ", --keep-going", larger, most);
+            "model's limit is %d)%s",
+            n, c->pipeline.ctx, c->options->chat.keep_going ? "" : ", --keep-going", larger, most,
+            chat_is_stuck(c) ? "; the remaining lines are not read" : "");
         if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
     } else if (n > limit * 9 / 10)
         note(c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->pipeline.ctx,

@@ -266,7 +266,8 @@ void fuzz_argv(const uint8_t *data, size_t n) {
     argv[argc] = NULL;
     Options o = options_default("fuzz", command);
     o.args = xalloc(65, sizeof *o.args);
-    if (!options_parse(&o, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
+    if (!options_parse(&o, argc, argv, &err))
+        HOLDS((err.code == EXIT_USAGE || err.code == EXIT_RUNTIME) && *err.text); // --load: no file
     free(o.args);
     free(o.settings.stops);
     free(o.text.biases);
