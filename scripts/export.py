@@ -151,21 +151,23 @@ class Config:
 
 
 NO_BIAS = r"token_embd|attn_qkv|ffn_gate_inp|_shexp"
+HEAD_NO_BIAS = NO_BIAS + r"|fc|output\."
 
 
 def bind(config, tensors, where, shapes=None):
     """Checks the shapes of {GGUF name: tensor}. Returns the tensors in the order in which a forward pass reads them."""
     shapes = shapes or config.shapes()
+    kind, no_bias = ("an EAGLE-3 draft head", HEAD_NO_BIAS) if "fc.weight" in shapes else ("a Llama model", NO_BIAS)
     if "output.weight" in tensors and "output.weight" not in shapes:
         shapes["output.weight"] = shapes["token_embd.weight"]
     for name in tensors:
         weight = re.sub(r"\.bias$", ".weight", name)
-        if weight != name and len(shapes.get(weight, ())) == 2 and not re.search(NO_BIAS, name):
+        if weight != name and len(shapes.get(weight, ())) == 2 and not re.search(no_bias, name):
             shapes[name] = shapes[weight][:1]
     for name in sorted(set(shapes) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where, name))
     for name in sorted(set(tensors) - set(shapes)):
-        raise Failure("%s: %s: not a tensor of a Llama model with %d layers" % (where, name, config.n_layers))
+        raise Failure("%s: %s: not a tensor of %s with %d layers" % (where, ascii(name)[1:-1], kind, config.n_layers))
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise Failure("%s: %s: expected shape %s, found %s" % (where, name, shape, tensors[name].shape))
@@ -500,9 +502,11 @@ def expert_values(c, config):
     return {key: values[key] for key in keys if c.shared_dim or key != "expert_shared_feed_forward_length"}
 
 
-def huggingface_config(directory, options):
-    """(Config, content of config.json, or of its text model)"""
+def huggingface_config(directory, options, is_base=False):
+    """(Config, content of config.json, or of its text model). Only the shapes of a base model are used."""
     config = read_config(directory)
+    if is_base:
+        config["quantization_config"] = None
 
     # Unsupported values.
     families = {**FAMILIES, **MOE_FAMILIES}
@@ -547,19 +551,43 @@ HEAD_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "o
 HEAD_LAYER = {**HF_LAYER, "hidden_norm": "attn_norm_2"}
 
 
-def is_head(config):
-    return config.get("speculators_model_type") == "eagle3" or \
-        any("eagle3" in name.lower() for name in config.get("architectures") or ())
+# Settings of ModelOpt's eagle_config, also at the top of config.json, and the values that are supported.
+HEAD_SETTINGS = {
+    "use_last_layernorm": (None, True), "use_input_layernorm_in_first_layer": (None, True),
+    "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1)}
+# Other keys of eagle_config: implemented, or without effect on the equations of one layer.
+HEAD_OTHERS = ("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "norm_before_residual", "has_lm_head",
+               "next_layer_regular", "parallel_draft_heads_num_layers")
 
 
-def read_head(directory, options):
+def is_head(config, names):
+    """True for an EAGLE-3 draft head: by its tensors, or by config.json, whose architecture may be that of a model."""
+    return config.get("speculators_model_type") == "eagle3" or "draft_vocab_size" in config or \
+        any("eagle3" in name.lower() for name in config.get("architectures") or ()) or \
+        any(re.match(r"d2t$|(model\.)?(fc\.weight$|midlayer\.)", name) for name in names)
+
+
+def head_settings(config):
+    """The content of config.json with that of its eagle_config. Rejects what changes the equations."""
+    own = config.get("eagle_config") or {}
+    settings = {**config, **own}
+    for key in sorted(set(own) - set(HEAD_SETTINGS) - set(HEAD_OTHERS)):
+        raise Failure("config.json: eagle_config: %s is not supported" % ascii(key)[:60])
+    for key, expected in HEAD_SETTINGS.items():
+        if settings.get(key) not in expected:
+            raise Failure("config.json: %s: expected %s in an EAGLE-3 draft head, found %s" %
+                          (key, expected[-1], ascii(settings[key])[:60]))
+    return settings
+
+
+def read_head(directory, c, config, shards, options):
     """A draft head with the vocabulary of its target. Tensors that it lacks are those of the target."""
     base = find_checkpoint(options.base or "")
     if not os.path.exists(os.path.join(base, "config.json")):
         raise Failure("%s: an EAGLE-3 draft head; --base DIRECTORY must give the config.json and the tokenizer of its "
                       "target model" % directory, 2)
-    target, c, config = huggingface_config(base, options)[0], *huggingface_config(directory, options)
-    shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in read_shards(directory).items()}
+    target, config = huggingface_config(base, options, is_base=True)[0], head_settings(config)
+    shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in shards.items()}
     d2t, t2d = shards.pop("d2t", None), shards.pop("t2d", None)
     n_drafted = product(d2t.shape) if d2t else c.vocab_size
     for name, found, expected in (("num_hidden_layers", c.n_layers, 1), ("vocab_size", c.vocab_size, target.vocab_size),
@@ -595,7 +623,6 @@ def read_head(directory, options):
         weights.append(Literal("d2t", "i64", (n_drafted,), struct.pack("<%dq" % n_drafted, *ids)))
 
     layers = config.get("eagle_aux_hidden_state_layer_ids") or \
-        (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids") or \
         [2, target.n_layers // 2, target.n_layers - 3]
     if len(layers) != 3 or not all(0 <= i < target.n_layers for i in layers):
         raise Failure("%s: eagle_aux_hidden_state_layer_ids: expected 3 layers below %d, found %s" %
@@ -607,10 +634,10 @@ def read_head(directory, options):
 
 
 def read_huggingface(directory, options):
-    if is_head(read_json(directory, "config.json")):
-        return read_head(directory, options)
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
+    if is_head(config, shards):
+        return read_head(directory, c, config, shards, options)
 
     # Layers of a model with other parts: "language_model.model.layers." or "model.language_model.layers.".
     if config.get("has_other_parts"):
@@ -782,7 +809,7 @@ def export_adapter(options):
     if not os.path.exists(os.path.join(base, "config.json")):
         raise Failure("%s: a LoRA adapter; --base DIRECTORY must give the config.json of its base model" %
                   options.source, 2)
-    config, settings = huggingface_config(base, options)
+    config, settings = huggingface_config(base, options, is_base=True)
     alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")))
     type = options.type or next(iter(pairs.values()))[0].type
     tensors = []

@@ -2239,6 +2239,42 @@ def eagle_heads(tmp):
 
 
 @test
+def published_heads(tmp):
+    """Each row of export_heads.jsonl has the settings of a published config.json. Sizes and tensors are those of a golden
+    head. The text with the head is the text without it, or the refusal names the setting."""
+    if not os.path.exists(os.path.join(DATA, "eagle3")):
+        raise Skip("no eagle3/ under LLAMA31_DATA")
+
+    def text(*args):
+        target = os.path.join(DATA, "eagle3", "target.gguf")
+        return call("run", "-q", "--raw", "--temp", "0", "-m", target, "-n", "16", *args, "one of the")[0]
+
+    expected = text()
+    with open(os.path.join(ROOT, "tests", "export_heads.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for case in cases:
+        def write(directory, state):
+            state = {name.replace("midlayer.", case["layer"]): w for name, w in state.items()}
+            if "bias" in case:
+                state[case["bias"]] = "f32", (4,), bytes(16)
+            (write_torch_head if "file" in case else write_head)(directory, state)
+
+        def change(config):
+            own = case.get("config", {})
+            own = {**own, "eagle_config": {**config["eagle_config"], **own.get("eagle_config", {})}}
+            return {key: v for key, v in {**config, **own}.items() if v is not None}
+
+        source, base, _, golden = head_checkpoint(tmp, "apt", True, write)
+        edit_json(os.path.join(source, "config.json"), change)
+        if "refused" in case:
+            refused(source, tmp, case["refused"], args=["--base", base])
+            continue
+        _, found = exported(source, tmp, "--base", base, "--force")
+        same(sorted(found), sorted(set(golden) - {"rope_freqs.weight"}), case["why"])
+        same(text("--draft", os.path.join(tmp, "out.gguf")), expected, case["why"])
+
+
+@test
 def refused_eagle_heads(tmp):
     if not os.path.exists(os.path.join(DATA, "eagle3")):
         raise Skip("no eagle3/ under LLAMA31_DATA")
