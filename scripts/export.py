@@ -6,8 +6,8 @@ SOURCE is one of
   a directory as released by Meta: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
   a directory as on Hugging Face: *.safetensors, config.json, tokenizer.json (tokenizer.model)
   a llama2.c model: NAME.bin with tokenizer.bin in the same directory
-  a LoRA adapter as saved by PEFT: adapter_model.safetensors, adapter_config.json; --base gives the directory of its
-      base model (config.json is enough)
+  a LoRA adapter as saved by PEFT: adapter_model.safetensors (.bin), adapter_config.json; --base gives the directory
+      of its base model (config.json is enough)
   an EAGLE-3 draft head as on Hugging Face; --base gives the directory of its target model (config.json and tokenizer)
 
 Weights are streamed from file to file. The output is written to a temporary file and renamed when complete.
@@ -28,7 +28,7 @@ import tempfile
 if sys.version_info < (3, 7):  # before imports that older versions cannot parse
     sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
-from lib.adapters import Merged, Scaled, read_adapter
+from lib.adapters import Merged, Scaled, Transposed, read_adapter, rows
 from lib.checkpoints import read_json, read_pth, read_safetensors
 from lib.config import find_checkpoint, model_name, note, read_config, read_sampling, window_of
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
@@ -763,45 +763,83 @@ def read_shards(directory):
 
 # LoRA
 
-def read_pairs(directory, config, is_tied):
-    """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight. The rows of B
-    are in Meta's order, the names in the order of the model's tensors."""
-    alpha, modules = read_adapter(directory)
+def check_copies(directory, copies, names, base, config):
+    """Compares the copies of base weights, which PEFT stores for an embedding or output matrix among its targets, with
+    the base's {GGUF name: weight}. Skips those that the base does not have at hand."""
+    skipped = []
+    for module, w in copies.items():
+        name = gguf_name(module + ".weight", *names)
+        own = base.get(name) or name == "output.weight" and base.get("token_embd.weight")
+        if not own:
+            skipped.append(ascii(module))
+        elif own.shape != w.shape or any(x != y for x, y in zip(rows(own), rows(to_meta_order(w, name, config)))):
+            raise Failure("%s: %s: the stored weight differs from the base model's; a trained or resized matrix is not "
+                          "supported" % (directory, ascii(module)))
+    if skipped:
+        note("%s: copies of base weights are not compared, --base has no such weights: %s", directory, ", ".join(skipped))
+
+
+def read_pairs(directory, config, is_tied, base):
+    """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight, and alpha / rank
+    * A transposed(B) to the embedding. The rows of B are in Meta's order, the names in the order of the model's tensors.
+    base has the weights of the model that are at hand, by GGUF name."""
+    alpha, modules, copies = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
 
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
     layer_names = {**HF_LAYER, **MOE_LAYER} if config.n_experts else HF_LAYER
+    check_copies(directory, copies, (HF_NAMES, layer_names), base, config)
     names = renamed([module + ".weight" for module in modules], HF_NAMES, layer_names)
 
     for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
         shape = shapes.get(name, ())
-        if len(shape) != 2 or name == "token_embd.weight" or name.endswith("ffn_gate_inp.weight"):
+        if len(shape) != 2 or name.endswith("ffn_gate_inp.weight"):
             raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
                       (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
 
-        if shape != (b.shape[0], a.shape[1]):
-            raise Failure("%s: %s: expected shape %s, found %s" %
-                      (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
+        is_embedding = name == "token_embd.weight"
+        found = (b.shape[0], a.shape[1])[::-1 if is_embedding else 1]
+        if shape != found:
+            raise Failure("%s: %s: expected shape %s, found %s" % (directory, ascii(module), shape, found))
 
         # The conversion rejects NaN and infinity.
         a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)
-        pairs[name] = a, b if factor == 1 else Scaled(b, factor)
+        pairs[name] = Transposed(a) if is_embedding else a, b if factor == 1 else Scaled(b, factor)
 
     if not pairs:
-        raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
+        raise Failure("%s: no tensors of an adapter" % directory)
     return alpha, pairs
 
 
 def merge(weights, directory, config):
     """Replaces weights by their sums with an adapter."""
-    alpha, pairs = read_pairs(directory, config, all(w.name != "output.weight" for w in weights))
+    base = {w.name: w for w in weights}
+    is_tied = "output.weight" not in base
+    alpha, pairs = read_pairs(directory, config, is_tied, base)
+    if is_tied and "token_embd.weight" in pairs:
+        raise Failure("%s: an adapter of the embedding cannot be merged, the output is tied to it; use --lora" % directory)
+
     for i, w in enumerate(weights):
         if w.name in pairs:
             a, b = pairs[w.name]
-            weights[i] = Merged(w, a, Scaled(b, alpha / a.shape[0]))
+            left, right = (a, Transposed(b)) if w.name == "token_embd.weight" else (b, a)
+            weights[i] = Merged(w, right, Scaled(left, alpha / b.shape[1]))
+
+
+def base_weights(directory, config):
+    """{GGUF name: weight} of a base model, without those of experts; empty if it has only a config.json, or quantized
+    weights."""
+    if not is_huggingface(os.listdir(directory)):
+        return {}
+    try:
+        shards = read_shards(directory)
+    except Failure:
+        return {}
+    names = renamed(shards, HF_NAMES, HF_LAYER)
+    return {to: to_meta_order(shards[name], to, config) for to, name in names.items()}
 
 
 def export_adapter(options):
@@ -810,8 +848,9 @@ def export_adapter(options):
         raise Failure("%s: a LoRA adapter; --base DIRECTORY must give the config.json of its base model" %
                   options.source, 2)
     config, settings = huggingface_config(base, options, is_base=True)
-    alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")))
-    type = options.type or next(iter(pairs.values()))[0].type
+    alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")),
+                              base_weights(base, config))
+    type = options.type or next(iter(pairs.values()))[1].type
     tensors = []
     for name, pair in pairs.items():
         tensors += [View(convert(w, type), name + ".lora_" + part) for w, part in zip(pair, "ab")]

@@ -2092,6 +2092,68 @@ def lora_refusals(tmp):
 
 
 @test
+def adapters_of_peft(tmp):
+    """Each row of export_adapters.jsonl is an adapter as PEFT writes it, with the names of its GGUF tensors or the refusal.
+    --lora gives the logits of --merge, and the embedding of --merge is that of Python."""
+    requires("lora")
+    source = find("small31-hf")
+    model, lora, merged = (os.path.join(tmp, name) for name in ("base.gguf", "lora.gguf", "merged.gguf"))
+    same(run_export(source, model, "--type", "f32").returncode, 0)
+    plain, state = read_gguf(model)[1], hf_state()
+    rng = random.Random(4)
+
+    def matrix(*shape):
+        return "f32", shape, struct.pack("<%df" % math.prod(shape), *(rng.randint(-32, 32) / 512 for _ in range(math.prod(shape))))
+
+    with open(os.path.join(ROOT, "tests", "export_adapters.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for i, case in enumerate(cases):
+        directory, tensors = os.path.join(tmp, "adapter%d" % i), {}
+        write_adapter(directory, case.get("modules", ["nothing"]), case.get("config"))
+        path = os.path.join(directory, "adapter_model.safetensors")
+        for name, w in export.read_safetensors(path).items():
+            tensors[name] = w.type, w.shape, b"".join(w.pieces())
+        os.remove(path)
+        if case.get("has_embedding"):
+            n_rows, dim = state["model.embed_tokens.weight"][1]
+            module = "base_model.model.model.embed_tokens.lora_embedding_"
+            tensors[module + "A"], tensors[module + "B"] = matrix(4, n_rows), matrix(dim, 4)
+        for name, of in case.get("copies", {}).items():
+            kind, shape, data = state[of]
+            tensors["base_model.model." + name] = kind, shape, bytes(case.get("zeros", 0)) + data[case.get("zeros", 0):]
+        file = case.get("file", "adapter_model.safetensors")
+        (write_pth if file.endswith(".bin") else write_safetensors)(os.path.join(directory, file), tensors)
+
+        # The base: the whole directory, or its config.json alone, changed.
+        base = source
+        if "base" in case:
+            base = os.path.join(tmp, "base%d" % i)
+            os.mkdir(base)
+            shutil.copy(os.path.join(source, "config.json"), base)
+            edit_json(os.path.join(base, "config.json"), lambda c: c.update(case["base"]))
+        if "refused" in case:
+            refused(directory, tmp, case["refused"], args=["--base", base])
+            continue
+        p = run_export(directory, lora, "--base", base, "--force")
+        check(p.returncode == 0, case["why"], p.stderr)
+        check(case.get("says", "") in p.stderr and p.stderr.count("note:") == ("says" in case), case["why"], p.stderr)
+        same(sorted(read_gguf(lora)[1]), sorted(n + s for n in case["keys"] for s in (".lora_a", ".lora_b")), case["why"])
+
+        p = run_export(source, merged, "--merge", directory, "--type", "f32", "--force")
+        check(p.returncode == 0, case["why"], p.stderr)
+        error = nmse(logits(model, tmp, "--lora", lora), logits(merged, tmp))
+        check(error <= 1e-6, case["why"], "NMSE", error)
+        if case.get("has_embedding"):
+            n_rows, dim = state["model.embed_tokens.weight"][1]
+            a, b = (struct.unpack("<%df" % (4 * n), tensors[module + side][2]) for side, n in (("A", n_rows), ("B", dim)))
+            old, new = (struct.unpack("<%df" % (n_rows * dim), t["token_embd.weight"][2]) for t in (plain, read_gguf(merged)[1]))
+            for at in range(0, n_rows * dim, 37):
+                row, col = divmod(at, dim)
+                delta = 2 * sum(b[col * 4 + k] * a[k * n_rows + row] for k in range(4))
+                check(abs(new[at] - old[at] - delta) < 1e-6, case["why"], row, col)
+
+
+@test
 def lora_patterns(tmp):
     """rank_pattern means what it does in PEFT: a regular expression for the end of a module's name."""
     modules = ["model.layers.%d.%s" % (i, m) for i in (1, 11) for m in ("self_attn.q_proj", "mlp.down_proj", "xq_proj")]
