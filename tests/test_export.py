@@ -1882,11 +1882,17 @@ def pre_tokenizers(tmp):
         split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
         forms.append((name, {"type": "Sequence", "pretokenizers": [split, dict(level, use_regex=False)]}))
     same(sorted(name for name, _ in forms), ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
+    def change(form, normalizer, ignores):
+        def edit(t):
+            t["model"]["ignore_merges"] = ignores
+            t.update(pre_tokenizer=form, normalizer=normalizer)
+
+        edit_json(os.path.join(source, "tokenizer.json"), edit)
+
     nfc = {"gpt-2": "olmo", "qwen2": "qwen2"}
     for name, form in forms:
         for normalizer, expected in ((None, name.replace("qwen2", "deepseek-r1-qwen")), ({"type": "NFC"}, nfc.get(name))):
-            edit_json(os.path.join(source, "tokenizer.json"),
-                      lambda t: t.update(pre_tokenizer=form, normalizer=normalizer))
+            change(form, normalizer, name in ("llama-bpe", "tekken"))
             if not expected:
                 refused(source, tmp, "normalizer: 'NFC' is not supported with the split " + name)
                 continue
@@ -1895,7 +1901,7 @@ def pre_tokenizers(tmp):
                  (expected, name in ("llama-bpe", "tekken")))
     for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
                  {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
-        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
+        change(form, None, False)
         refused(source, tmp, "unsupported pre-tokenizer")
 
 
