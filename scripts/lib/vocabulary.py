@@ -440,7 +440,14 @@ def special_ids(directory, names, id_of, v):
     generation_config.json."""
     ids, stops = {}, []
     configs = [read_optional(directory, name) for name in ("config.json", "generation_config.json")]
+    n_tokens = len(v["tokenizer.ggml.tokens"])
     for key in ("bos", "eos"):
+        for name, c in zip(("config.json", "generation_config.json"), configs):
+            id = c.get(key + "_token_id")
+            for x in id if type(id) is list else [id]:
+                if x is not None and not 0 <= x < n_tokens:
+                    raise Failure("%s: %s_token_id: expected an id below %d, the size of the embedding, found %d" %
+                                  (name, key, n_tokens, x))
         own = id_of.get(text_of(names.get(key + "_token")))
         listed = [c.get(key + "_token_id") for c in configs]
         listed = [own] + [id for x in listed for id in (x if type(x) is list else [x])]
