@@ -29,9 +29,10 @@ if sys.version_info < (3, 7):  # before imports that older versions cannot parse
     sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
 from lib.adapters import Merged, Scaled, Transposed, read_adapter, rows
-from lib.checkpoints import read_json, read_pth, read_safetensors
+from lib.checkpoints import read_json, read_pth, read_safetensors, without_prefix
 from lib.config import find_checkpoint, model_name, note, read_config, read_sampling, window_of
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
+from lib.program import find_program
 from lib.vocabulary import MAX_TOKENS, check_vocabulary, huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary
 from lib.weights import (ColumnShards, Converted, File, Half, Interleaved, Literal, RowShards, Stacked, View, Weight,
                          convert, inside, read_bytes, same)
@@ -270,6 +271,7 @@ def gguf_name(name, names, layer_names):
     m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)$", part)
     if m and m.group(2) in layer_names:
         return "blk.%d.%s.%s" % (int(m.group(1)), layer_names[m.group(2)], kind)
+    part = part if part in names else "model." + part  # saved without the output
     return names[part] + dot + kind if part in names else name
 
 
@@ -412,7 +414,7 @@ SCORES = {"softmax": 1, "sigmoid": 2, "noaux_tc": 2}  # Dots gives the name of t
 
 def family_values(c, config, rope):
     """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
-    no_rope = config.get("no_rope_layers") or []
+    no_rope, interval = config.get("no_rope_layers") or [], config.get("no_rope_layer_interval")
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
 
     if c.architecture != "bailingmoe2" and rope["partial_rotary_factor"] not in (None, 1):
@@ -420,6 +422,12 @@ def family_values(c, config, rope):
     if c.architecture == "smollm3" and no_rope and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
+
+    # transformers computes the list from the interval if there is none. The program skips every fourth layer.
+    if c.architecture == "smollm3" and interval not in (None, 4) and \
+            (no_rope or interval < 1 or min(interval, 4) <= c.n_layers):
+        raise Failure("config.json: no_rope_layer_interval: expected 4, found %d%s" %
+                      (interval, ", which contradicts no_rope_layers" if no_rope else ""))
 
     # Scaling rules of RoPE.
     if c.rope and c.architecture != "llama":
@@ -512,8 +520,9 @@ def huggingface_config(directory, options, is_base=False):
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
-            raise Failure("config.json: %s: expected %s, found %s" %
-                          (key, expected[0] or "none", str(config.get(key))[:60]))
+            remedy = "; if the weights are F32, F16 or BF16, delete the key" if key == "quantization_config" else ""
+            raise Failure("config.json: %s: expected %s, found %s%s" %
+                          (key, expected[0] or "none", str(config.get(key))[:60], remedy))
     for key in NEEDED:
         if config.get(key) is None:
             raise Failure("config.json: %s: missing" % key)
@@ -758,7 +767,10 @@ def read_shards(directory):
 
     for name in sorted(set(where or ()) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where[name], ascii(name)))
-    return tensors
+    for name in tensors:
+        if ".base_layer." in name or ".lora_" in name:
+            raise Failure("%s: %s: layers of PEFT; merge the adapter first (merge_and_unload)" % (directory, ascii(name)))
+    return without_prefix(tensors)
 
 
 # LoRA
@@ -913,15 +925,6 @@ def export(options):
     metadata.update(vocabulary)
     inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]
     write_gguf(options.output, metadata, tensors, inputs, options.force)
-
-
-def find_program():
-    """The llama31 of this source tree or installation, or in PATH."""
-    above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    for path in os.path.join(above, "llama31"), os.path.join(above, "..", "..", "bin", "llama31"):
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return shutil.which("llama31")
 
 
 def export_quantized(options):

@@ -2372,6 +2372,18 @@ def refused_eagle_heads(tmp):
 
 
 @test
+def helps_of_scripts(tmp):
+    """--help begins with a usage line, without further packages; scripts with a first line #! are executable."""
+    for name in "export", "evaluate", "compare_logits", "compare_weights", "lm_eval_llama31", "make_synthetic", "merge_batch":
+        p = subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, name + ".py"), "--help"], stdout=subprocess.PIPE,
+                           universal_newlines=True)
+        check(p.returncode == 0 and p.stdout.startswith("usage: " + name + ".py"), name, p.stdout[:80])
+    for name in os.listdir(SCRIPTS):
+        if name.endswith((".py", ".sh")):
+            check(os.access(os.path.join(SCRIPTS, name), os.X_OK), name, "is not executable")
+
+
+@test
 def synthetic_model(tmp):
     """make_synthetic.py writes a valid file of random weights."""
     make_synthetic.GEOMETRIES["tiny"] = (256, 512, 2, 4, 2, 32, True)
