@@ -2372,6 +2372,25 @@ def refused_eagle_heads(tmp):
 
 
 @test
+def command_for_a_directory(tmp):
+    """A directory of Hugging Face as a model is refused with the command that converts it."""
+    same(os.path.exists(PROGRAM), True)
+    for name, argument, arguments in (("llama", "llama", "llama -o llama.gguf"), ("llama", "llama/", "llama -o llama.gguf"),
+                                      ("my model", "my model", "'my model' -o 'my model.gguf'")):
+        shutil.copytree(find("small31-hf"), os.path.join(tmp, name), dirs_exist_ok=True)
+        p = subprocess.run([PROGRAM, "run", "-m", argument, "x"], stderr=subprocess.PIPE, universal_newlines=True, cwd=tmp)
+        expected = "llama31: %s: a Hugging Face directory; convert it: scripts/export.py %s\n" % (argument, arguments)
+        same(p.stderr, expected)
+        check(p.returncode, "exit 0")
+
+        # The command works as it is printed.
+        command = p.stderr.partition("convert it: scripts/export.py ")[2]
+        p = subprocess.run("%s -B %s %s" % (sys.executable, EXPORT[2], command.strip() + " --force"), shell=True, cwd=tmp,
+                           stderr=subprocess.PIPE)
+        same(p.returncode, 0, p.stderr)
+
+
+@test
 def helps_of_scripts(tmp):
     """--help begins with a usage line, without further packages; scripts with a first line #! are executable."""
     for name in "export", "evaluate", "compare_logits", "compare_weights", "lm_eval_llama31", "make_synthetic", "merge_batch":
