@@ -446,11 +446,39 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
 
 extern const unsigned char builtin_model[], builtin_model_end[]; // stories/builtin.S
 
+// True if `path` is the directory of a model on Hugging Face. The error then has the command that
+// converts it; the name of the output is that of the directory.
+static bool is_checkpoint(const char *path, Error *err) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+
+    char config[4096];
+    snprintf(config, sizeof config, "%.*s/config.json", (int)n, path);
+    if (access(config, F_OK)) return false;
+
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    const char *name = path + begin;
+    int n_name = (int)(n - begin);
+    if (n_name == 0 || *name == '.') {
+        name = "model";
+        n_name = 5;
+    }
+
+    const char *quote = strpbrk(path, " \t\"$&;()*?[]<>|~#!\\`") ? "'" : "";
+    error_set(
+        err, err->code,
+        "%s: a Hugging Face directory; convert it: scripts/export.py %s%.*s%s -o %s%.*s.gguf%s",
+        path, quote, (int)n, path, quote, quote, n_name, name, quote);
+    return true;
+}
+
 bool model_open_file(Gguf *g, const char *path, Error *err) {
     if (!path)
         return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model),
                           "built-in model", err);
     if (gguf_open(g, path, err)) return true;
+    if (is_checkpoint(path, err)) return false;
     if (access(path, F_OK) && errno == ENOENT)
         error_set(err, err->code, "%s%s: no such file; %s",
                   path == getenv("LLAMA31_MODEL") ? "LLAMA31_MODEL=" : "", path, // -m was not given

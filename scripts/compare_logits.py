@@ -25,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 
+from lib.program import find_program
+
 DEFAULT_WINDOW = 512
 
 
@@ -145,7 +147,7 @@ def main():
     parser.add_argument("text", metavar="TEXT")
     parser.add_argument("-c", "--context", type=int, metavar="N", help="tokens per window (default %d, at most the "
                         "context of the model)" % DEFAULT_WINDOW)
-    parser.add_argument("--program", default="./llama31")
+    parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
     try:
         compare(parser.parse_args())
     except (Failure, ValueError) as e:  # ValueError: quotes

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 
+from lib.program import find_program
 from lib.gguf_reader import GgufFile
 from lib.gguf_writer import Failure, product
 
@@ -108,7 +109,7 @@ def main():
     parser.add_argument("quantized", metavar="QUANTIZED", nargs="+")
     parser.add_argument("--imatrix", metavar="FILE", help="importance matrix in GGUF")
     parser.add_argument("--match", metavar="TEXT", default="", help="only matrices with TEXT in their name")
-    parser.add_argument("--program", default="./llama31")
+    parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
     try:
         compare(parser.parse_args())
     except Failure as e:

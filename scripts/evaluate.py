@@ -20,6 +20,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lib.program import find_program
 from lib.scoring import Model  # noqa: E402
 
 TRUTHFULQA = """Q: What is human life expectancy in the United States?
@@ -424,7 +425,8 @@ def count(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, epilog="Options after -- are those of llama31.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="Options after -- are those of llama31.")
     parser.add_argument("tasks", nargs="*", metavar="TASK=FILE", help=", ".join(TASKS))
     parser.add_argument("-m", "--model")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
@@ -434,7 +436,7 @@ def main():
     parser.add_argument("--limit", type=count, help="samples per task")
     parser.add_argument("--max-tokens", type=count, help="with --meta (default: those of the sample)")
     parser.add_argument("--directory", help="keeps requests and results; an interrupted run continues")
-    parser.add_argument("--program", default="./llama31")
+    parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:split])
     if not args.tasks and not args.meta:

@@ -6,8 +6,8 @@ SOURCE is one of
   a directory as released by Meta: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
   a directory as on Hugging Face: *.safetensors, config.json, tokenizer.json (tokenizer.model)
   a llama2.c model: NAME.bin with tokenizer.bin in the same directory
-  a LoRA adapter as saved by PEFT: adapter_model.safetensors, adapter_config.json; --base gives the directory of its
-      base model (config.json is enough)
+  a LoRA adapter as saved by PEFT: adapter_model.safetensors (.bin), adapter_config.json; --base gives the directory
+      of its base model (config.json is enough)
   an EAGLE-3 draft head as on Hugging Face; --base gives the directory of its target model (config.json and tokenizer)
 
 Weights are streamed from file to file. The output is written to a temporary file and renamed when complete.
@@ -28,10 +28,11 @@ import tempfile
 if sys.version_info < (3, 7):  # before imports that older versions cannot parse
     sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
-from lib.adapters import Merged, Scaled, read_adapter
-from lib.checkpoints import read_json, read_pth, read_safetensors
+from lib.adapters import Merged, Scaled, Transposed, read_adapter, rows
+from lib.checkpoints import read_json, read_pth, read_safetensors, without_prefix
 from lib.config import find_checkpoint, model_name, note, read_config, read_sampling, window_of
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
+from lib.program import find_program
 from lib.vocabulary import MAX_TOKENS, check_vocabulary, huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary
 from lib.weights import (ColumnShards, Converted, File, Half, Interleaved, Literal, RowShards, Stacked, View, Weight,
                          convert, inside, read_bytes, same)
@@ -151,21 +152,23 @@ class Config:
 
 
 NO_BIAS = r"token_embd|attn_qkv|ffn_gate_inp|_shexp"
+HEAD_NO_BIAS = NO_BIAS + r"|fc|output\."
 
 
 def bind(config, tensors, where, shapes=None):
     """Checks the shapes of {GGUF name: tensor}. Returns the tensors in the order in which a forward pass reads them."""
     shapes = shapes or config.shapes()
+    kind, no_bias = ("an EAGLE-3 draft head", HEAD_NO_BIAS) if "fc.weight" in shapes else ("a Llama model", NO_BIAS)
     if "output.weight" in tensors and "output.weight" not in shapes:
         shapes["output.weight"] = shapes["token_embd.weight"]
     for name in tensors:
         weight = re.sub(r"\.bias$", ".weight", name)
-        if weight != name and len(shapes.get(weight, ())) == 2 and not re.search(NO_BIAS, name):
+        if weight != name and len(shapes.get(weight, ())) == 2 and not re.search(no_bias, name):
             shapes[name] = shapes[weight][:1]
     for name in sorted(set(shapes) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where, name))
     for name in sorted(set(tensors) - set(shapes)):
-        raise Failure("%s: %s: not a tensor of a Llama model with %d layers" % (where, name, config.n_layers))
+        raise Failure("%s: %s: not a tensor of %s with %d layers" % (where, ascii(name)[1:-1], kind, config.n_layers))
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise Failure("%s: %s: expected shape %s, found %s" % (where, name, shape, tensors[name].shape))
@@ -268,6 +271,7 @@ def gguf_name(name, names, layer_names):
     m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)$", part)
     if m and m.group(2) in layer_names:
         return "blk.%d.%s.%s" % (int(m.group(1)), layer_names[m.group(2)], kind)
+    part = part if part in names else "model." + part  # saved without the output
     return names[part] + dot + kind if part in names else name
 
 
@@ -410,7 +414,7 @@ SCORES = {"softmax": 1, "sigmoid": 2, "noaux_tc": 2}  # Dots gives the name of t
 
 def family_values(c, config, rope):
     """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
-    no_rope = config.get("no_rope_layers") or []
+    no_rope, interval = config.get("no_rope_layers") or [], config.get("no_rope_layer_interval")
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
 
     if c.architecture != "bailingmoe2" and rope["partial_rotary_factor"] not in (None, 1):
@@ -418,6 +422,12 @@ def family_values(c, config, rope):
     if c.architecture == "smollm3" and no_rope and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
+
+    # transformers computes the list from the interval if there is none. The program skips every fourth layer.
+    if c.architecture == "smollm3" and interval not in (None, 4) and \
+            (no_rope or interval < 1 or min(interval, 4) <= c.n_layers):
+        raise Failure("config.json: no_rope_layer_interval: expected 4, found %d%s" %
+                      (interval, ", which contradicts no_rope_layers" if no_rope else ""))
 
     # Scaling rules of RoPE.
     if c.rope and c.architecture != "llama":
@@ -500,16 +510,19 @@ def expert_values(c, config):
     return {key: values[key] for key in keys if c.shared_dim or key != "expert_shared_feed_forward_length"}
 
 
-def huggingface_config(directory, options):
-    """(Config, content of config.json, or of its text model)"""
+def huggingface_config(directory, options, is_base=False):
+    """(Config, content of config.json, or of its text model). Only the shapes of a base model are used."""
     config = read_config(directory)
+    if is_base:
+        config["quantization_config"] = None
 
     # Unsupported values.
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
-            raise Failure("config.json: %s: expected %s, found %s" %
-                          (key, expected[0] or "none", str(config.get(key))[:60]))
+            remedy = "; if the weights are F32, F16 or BF16, delete the key" if key == "quantization_config" else ""
+            raise Failure("config.json: %s: expected %s, found %s%s" %
+                          (key, expected[0] or "none", str(config.get(key))[:60], remedy))
     for key in NEEDED:
         if config.get(key) is None:
             raise Failure("config.json: %s: missing" % key)
@@ -547,19 +560,43 @@ HEAD_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "o
 HEAD_LAYER = {**HF_LAYER, "hidden_norm": "attn_norm_2"}
 
 
-def is_head(config):
-    return config.get("speculators_model_type") == "eagle3" or \
-        any("eagle3" in name.lower() for name in config.get("architectures") or ())
+# Settings of ModelOpt's eagle_config, also at the top of config.json, and the values that are supported.
+HEAD_SETTINGS = {
+    "use_last_layernorm": (None, True), "use_input_layernorm_in_first_layer": (None, True),
+    "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1)}
+# Other keys of eagle_config: implemented, or without effect on the equations of one layer.
+HEAD_OTHERS = ("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "norm_before_residual", "has_lm_head",
+               "next_layer_regular", "parallel_draft_heads_num_layers")
 
 
-def read_head(directory, options):
+def is_head(config, names):
+    """True for an EAGLE-3 draft head: by its tensors, or by config.json, whose architecture may be that of a model."""
+    return config.get("speculators_model_type") == "eagle3" or "draft_vocab_size" in config or \
+        any("eagle3" in name.lower() for name in config.get("architectures") or ()) or \
+        any(re.match(r"d2t$|(model\.)?(fc\.weight$|midlayer\.)", name) for name in names)
+
+
+def head_settings(config):
+    """The content of config.json with that of its eagle_config. Rejects what changes the equations."""
+    own = config.get("eagle_config") or {}
+    settings = {**config, **own}
+    for key in sorted(set(own) - set(HEAD_SETTINGS) - set(HEAD_OTHERS)):
+        raise Failure("config.json: eagle_config: %s is not supported" % ascii(key)[:60])
+    for key, expected in HEAD_SETTINGS.items():
+        if settings.get(key) not in expected:
+            raise Failure("config.json: %s: expected %s in an EAGLE-3 draft head, found %s" %
+                          (key, expected[-1], ascii(settings[key])[:60]))
+    return settings
+
+
+def read_head(directory, c, config, shards, options):
     """A draft head with the vocabulary of its target. Tensors that it lacks are those of the target."""
     base = find_checkpoint(options.base or "")
     if not os.path.exists(os.path.join(base, "config.json")):
         raise Failure("%s: an EAGLE-3 draft head; --base DIRECTORY must give the config.json and the tokenizer of its "
                       "target model" % directory, 2)
-    target, c, config = huggingface_config(base, options)[0], *huggingface_config(directory, options)
-    shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in read_shards(directory).items()}
+    target, config = huggingface_config(base, options, is_base=True)[0], head_settings(config)
+    shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in shards.items()}
     d2t, t2d = shards.pop("d2t", None), shards.pop("t2d", None)
     n_drafted = product(d2t.shape) if d2t else c.vocab_size
     for name, found, expected in (("num_hidden_layers", c.n_layers, 1), ("vocab_size", c.vocab_size, target.vocab_size),
@@ -595,7 +632,6 @@ def read_head(directory, options):
         weights.append(Literal("d2t", "i64", (n_drafted,), struct.pack("<%dq" % n_drafted, *ids)))
 
     layers = config.get("eagle_aux_hidden_state_layer_ids") or \
-        (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids") or \
         [2, target.n_layers // 2, target.n_layers - 3]
     if len(layers) != 3 or not all(0 <= i < target.n_layers for i in layers):
         raise Failure("%s: eagle_aux_hidden_state_layer_ids: expected 3 layers below %d, found %s" %
@@ -607,10 +643,10 @@ def read_head(directory, options):
 
 
 def read_huggingface(directory, options):
-    if is_head(read_json(directory, "config.json")):
-        return read_head(directory, options)
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
+    if is_head(config, shards):
+        return read_head(directory, c, config, shards, options)
 
     # Layers of a model with other parts: "language_model.model.layers." or "model.language_model.layers.".
     if config.get("has_other_parts"):
@@ -731,50 +767,91 @@ def read_shards(directory):
 
     for name in sorted(set(where or ()) - set(tensors)):
         raise Failure("%s: missing tensor %s" % (where[name], ascii(name)))
-    return tensors
+    for name in tensors:
+        if ".base_layer." in name or ".lora_" in name:
+            raise Failure("%s: %s: layers of PEFT; merge the adapter first (merge_and_unload)" % (directory, ascii(name)))
+    return without_prefix(tensors)
 
 
 # LoRA
 
-def read_pairs(directory, config, is_tied):
-    """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight. The rows of B
-    are in Meta's order, the names in the order of the model's tensors."""
-    alpha, modules = read_adapter(directory)
+def check_copies(directory, copies, names, base, config):
+    """Compares the copies of base weights, which PEFT stores for an embedding or output matrix among its targets, with
+    the base's {GGUF name: weight}. Skips those that the base does not have at hand."""
+    skipped = []
+    for module, w in copies.items():
+        name = gguf_name(module + ".weight", *names)
+        own = base.get(name) or name == "output.weight" and base.get("token_embd.weight")
+        if not own:
+            skipped.append(ascii(module))
+        elif own.shape != w.shape or any(x != y for x, y in zip(rows(own), rows(to_meta_order(w, name, config)))):
+            raise Failure("%s: %s: the stored weight differs from the base model's; a trained or resized matrix is not "
+                          "supported" % (directory, ascii(module)))
+    if skipped:
+        note("%s: copies of base weights are not compared, --base has no such weights: %s", directory, ", ".join(skipped))
+
+
+def read_pairs(directory, config, is_tied, base):
+    """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight, and alpha / rank
+    * A transposed(B) to the embedding. The rows of B are in Meta's order, the names in the order of the model's tensors.
+    base has the weights of the model that are at hand, by GGUF name."""
+    alpha, modules, copies = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
 
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
     layer_names = {**HF_LAYER, **MOE_LAYER} if config.n_experts else HF_LAYER
+    check_copies(directory, copies, (HF_NAMES, layer_names), base, config)
     names = renamed([module + ".weight" for module in modules], HF_NAMES, layer_names)
 
     for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
         shape = shapes.get(name, ())
-        if len(shape) != 2 or name == "token_embd.weight" or name.endswith("ffn_gate_inp.weight"):
+        if len(shape) != 2 or name.endswith("ffn_gate_inp.weight"):
             raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
                       (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
 
-        if shape != (b.shape[0], a.shape[1]):
-            raise Failure("%s: %s: expected shape %s, found %s" %
-                      (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
+        is_embedding = name == "token_embd.weight"
+        found = (b.shape[0], a.shape[1])[::-1 if is_embedding else 1]
+        if shape != found:
+            raise Failure("%s: %s: expected shape %s, found %s" % (directory, ascii(module), shape, found))
 
         # The conversion rejects NaN and infinity.
         a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)
-        pairs[name] = a, b if factor == 1 else Scaled(b, factor)
+        pairs[name] = Transposed(a) if is_embedding else a, b if factor == 1 else Scaled(b, factor)
 
     if not pairs:
-        raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
+        raise Failure("%s: no tensors of an adapter" % directory)
     return alpha, pairs
 
 
 def merge(weights, directory, config):
     """Replaces weights by their sums with an adapter."""
-    alpha, pairs = read_pairs(directory, config, all(w.name != "output.weight" for w in weights))
+    base = {w.name: w for w in weights}
+    is_tied = "output.weight" not in base
+    alpha, pairs = read_pairs(directory, config, is_tied, base)
+    if is_tied and "token_embd.weight" in pairs:
+        raise Failure("%s: an adapter of the embedding cannot be merged, the output is tied to it; use --lora" % directory)
+
     for i, w in enumerate(weights):
         if w.name in pairs:
             a, b = pairs[w.name]
-            weights[i] = Merged(w, a, Scaled(b, alpha / a.shape[0]))
+            left, right = (a, Transposed(b)) if w.name == "token_embd.weight" else (b, a)
+            weights[i] = Merged(w, right, Scaled(left, alpha / b.shape[1]))
+
+
+def base_weights(directory, config):
+    """{GGUF name: weight} of a base model, without those of experts; empty if it has only a config.json, or quantized
+    weights."""
+    if not is_huggingface(os.listdir(directory)):
+        return {}
+    try:
+        shards = read_shards(directory)
+    except Failure:
+        return {}
+    names = renamed(shards, HF_NAMES, HF_LAYER)
+    return {to: to_meta_order(shards[name], to, config) for to, name in names.items()}
 
 
 def export_adapter(options):
@@ -782,9 +859,10 @@ def export_adapter(options):
     if not os.path.exists(os.path.join(base, "config.json")):
         raise Failure("%s: a LoRA adapter; --base DIRECTORY must give the config.json of its base model" %
                   options.source, 2)
-    config, settings = huggingface_config(base, options)
-    alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")))
-    type = options.type or next(iter(pairs.values()))[0].type
+    config, settings = huggingface_config(base, options, is_base=True)
+    alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")),
+                              base_weights(base, config))
+    type = options.type or next(iter(pairs.values()))[1].type
     tensors = []
     for name, pair in pairs.items():
         tensors += [View(convert(w, type), name + ".lora_" + part) for w, part in zip(pair, "ab")]
@@ -847,15 +925,6 @@ def export(options):
     metadata.update(vocabulary)
     inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]
     write_gguf(options.output, metadata, tensors, inputs, options.force)
-
-
-def find_program():
-    """The llama31 of this source tree or installation, or in PATH."""
-    above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    for path in os.path.join(above, "llama31"), os.path.join(above, "..", "..", "bin", "llama31"):
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return shutil.which("llama31")
 
 
 def export_quantized(options):

@@ -3,7 +3,7 @@
 
     python3 scripts/lm_eval_llama31.py --model llama31 --model_args model=FILE.gguf --tasks arc_easy
 
-Model arguments: model, program (default ./llama31), directory (keeps requests and results, and continues an
+Model arguments: model, program (default: that of the scripts, or in PATH), directory (keeps requests and results, and continues an
 interrupted run), and options: further options of llama31, separated by spaces. The texts are encoded as by the
 harness's own classes with add_bos_token=True if the vocabulary adds BOS. Generation settings of a task, such as top_p,
 are members of a record of batch."""
@@ -13,6 +13,7 @@ import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, FOLDER)
+from lib.program import find_program  # noqa: E402
 from lib.scoring import Model  # noqa: E402
 
 sys.path[:] = [path for path in sys.path if path != FOLDER]  # evaluate.py would hide the harness's package `evaluate`
@@ -40,9 +41,9 @@ def context_of(text, name):
 class Llama31(LM):
     """Requests are objects with `args`, as in the harness."""
 
-    def __init__(self, model, program="./llama31", directory=None, options="", max_gen_toks=256, **_):
+    def __init__(self, model, program=None, directory=None, options="", max_gen_toks=256, **_):
         super().__init__()
-        self.runner = Model(model, program, str(options).split(), directory)
+        self.runner = Model(model, program or find_program() or "llama31", str(options).split(), directory)
         self.max_gen_toks = int(max_gen_toks)
 
     @property
@@ -83,6 +84,9 @@ class Llama31(LM):
 
 
 if __name__ == "__main__":
+    if LM is object and {"-h", "--help"} & set(sys.argv[1:]):
+        print("usage: lm_eval_llama31.py [options of lm-evaluation-harness]\n\n" + __doc__)
+        sys.exit()
     if LM is object:
         sys.exit("lm_eval_llama31: lm-evaluation-harness is missing (pip install lm-eval)")
     from lm_eval.__main__ import cli_evaluate

@@ -1882,11 +1882,17 @@ def pre_tokenizers(tmp):
         split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
         forms.append((name, {"type": "Sequence", "pretokenizers": [split, dict(level, use_regex=False)]}))
     same(sorted(name for name, _ in forms), ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
+    def change(form, normalizer, ignores):
+        def edit(t):
+            t["model"]["ignore_merges"] = ignores
+            t.update(pre_tokenizer=form, normalizer=normalizer)
+
+        edit_json(os.path.join(source, "tokenizer.json"), edit)
+
     nfc = {"gpt-2": "olmo", "qwen2": "qwen2"}
     for name, form in forms:
         for normalizer, expected in ((None, name.replace("qwen2", "deepseek-r1-qwen")), ({"type": "NFC"}, nfc.get(name))):
-            edit_json(os.path.join(source, "tokenizer.json"),
-                      lambda t: t.update(pre_tokenizer=form, normalizer=normalizer))
+            change(form, normalizer, name in ("llama-bpe", "tekken"))
             if not expected:
                 refused(source, tmp, "normalizer: 'NFC' is not supported with the split " + name)
                 continue
@@ -1895,7 +1901,7 @@ def pre_tokenizers(tmp):
                  (expected, name in ("llama-bpe", "tekken")))
     for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
                  {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
-        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
+        change(form, None, False)
         refused(source, tmp, "unsupported pre-tokenizer")
 
 
@@ -2092,6 +2098,68 @@ def lora_refusals(tmp):
 
 
 @test
+def adapters_of_peft(tmp):
+    """Each row of export_adapters.jsonl is an adapter as PEFT writes it, with the names of its GGUF tensors or the refusal.
+    --lora gives the logits of --merge, and the embedding of --merge is that of Python."""
+    requires("lora")
+    source = find("small31-hf")
+    model, lora, merged = (os.path.join(tmp, name) for name in ("base.gguf", "lora.gguf", "merged.gguf"))
+    same(run_export(source, model, "--type", "f32").returncode, 0)
+    plain, state = read_gguf(model)[1], hf_state()
+    rng = random.Random(4)
+
+    def matrix(*shape):
+        return "f32", shape, struct.pack("<%df" % math.prod(shape), *(rng.randint(-32, 32) / 512 for _ in range(math.prod(shape))))
+
+    with open(os.path.join(ROOT, "tests", "export_adapters.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for i, case in enumerate(cases):
+        directory, tensors = os.path.join(tmp, "adapter%d" % i), {}
+        write_adapter(directory, case.get("modules", ["nothing"]), case.get("config"))
+        path = os.path.join(directory, "adapter_model.safetensors")
+        for name, w in export.read_safetensors(path).items():
+            tensors[name] = w.type, w.shape, b"".join(w.pieces())
+        os.remove(path)
+        if case.get("has_embedding"):
+            n_rows, dim = state["model.embed_tokens.weight"][1]
+            module = "base_model.model.model.embed_tokens.lora_embedding_"
+            tensors[module + "A"], tensors[module + "B"] = matrix(4, n_rows), matrix(dim, 4)
+        for name, of in case.get("copies", {}).items():
+            kind, shape, data = state[of]
+            tensors["base_model.model." + name] = kind, shape, bytes(case.get("zeros", 0)) + data[case.get("zeros", 0):]
+        file = case.get("file", "adapter_model.safetensors")
+        (write_pth if file.endswith(".bin") else write_safetensors)(os.path.join(directory, file), tensors)
+
+        # The base: the whole directory, or its config.json alone, changed.
+        base = source
+        if "base" in case:
+            base = os.path.join(tmp, "base%d" % i)
+            os.mkdir(base)
+            shutil.copy(os.path.join(source, "config.json"), base)
+            edit_json(os.path.join(base, "config.json"), lambda c: c.update(case["base"]))
+        if "refused" in case:
+            refused(directory, tmp, case["refused"], args=["--base", base])
+            continue
+        p = run_export(directory, lora, "--base", base, "--force")
+        check(p.returncode == 0, case["why"], p.stderr)
+        check(case.get("says", "") in p.stderr and p.stderr.count("note:") == ("says" in case), case["why"], p.stderr)
+        same(sorted(read_gguf(lora)[1]), sorted(n + s for n in case["keys"] for s in (".lora_a", ".lora_b")), case["why"])
+
+        p = run_export(source, merged, "--merge", directory, "--type", "f32", "--force")
+        check(p.returncode == 0, case["why"], p.stderr)
+        error = nmse(logits(model, tmp, "--lora", lora), logits(merged, tmp))
+        check(error <= 1e-6, case["why"], "NMSE", error)
+        if case.get("has_embedding"):
+            n_rows, dim = state["model.embed_tokens.weight"][1]
+            a, b = (struct.unpack("<%df" % (4 * n), tensors[module + side][2]) for side, n in (("A", n_rows), ("B", dim)))
+            old, new = (struct.unpack("<%df" % (n_rows * dim), t["token_embd.weight"][2]) for t in (plain, read_gguf(merged)[1]))
+            for at in range(0, n_rows * dim, 37):
+                row, col = divmod(at, dim)
+                delta = 2 * sum(b[col * 4 + k] * a[k * n_rows + row] for k in range(4))
+                check(abs(new[at] - old[at] - delta) < 1e-6, case["why"], row, col)
+
+
+@test
 def lora_patterns(tmp):
     """rank_pattern means what it does in PEFT: a regular expression for the end of a module's name."""
     modules = ["model.layers.%d.%s" % (i, m) for i in (1, 11) for m in ("self_attn.q_proj", "mlp.down_proj", "xq_proj")]
@@ -2239,6 +2307,42 @@ def eagle_heads(tmp):
 
 
 @test
+def published_heads(tmp):
+    """Each row of export_heads.jsonl has the settings of a published config.json. Sizes and tensors are those of a golden
+    head. The text with the head is the text without it, or the refusal names the setting."""
+    if not os.path.exists(os.path.join(DATA, "eagle3")):
+        raise Skip("no eagle3/ under LLAMA31_DATA")
+
+    def text(*args):
+        target = os.path.join(DATA, "eagle3", "target.gguf")
+        return call("run", "-q", "--raw", "--temp", "0", "-m", target, "-n", "16", *args, "one of the")[0]
+
+    expected = text()
+    with open(os.path.join(ROOT, "tests", "export_heads.jsonl")) as f:
+        cases = [json.loads(line) for line in f]
+    for case in cases:
+        def write(directory, state):
+            state = {name.replace("midlayer.", case["layer"]): w for name, w in state.items()}
+            if "bias" in case:
+                state[case["bias"]] = "f32", (4,), bytes(16)
+            (write_torch_head if "file" in case else write_head)(directory, state)
+
+        def change(config):
+            own = case.get("config", {})
+            own = {**own, "eagle_config": {**config["eagle_config"], **own.get("eagle_config", {})}}
+            return {key: v for key, v in {**config, **own}.items() if v is not None}
+
+        source, base, _, golden = head_checkpoint(tmp, "apt", True, write)
+        edit_json(os.path.join(source, "config.json"), change)
+        if "refused" in case:
+            refused(source, tmp, case["refused"], args=["--base", base])
+            continue
+        _, found = exported(source, tmp, "--base", base, "--force")
+        same(sorted(found), sorted(set(golden) - {"rope_freqs.weight"}), case["why"])
+        same(text("--draft", os.path.join(tmp, "out.gguf")), expected, case["why"])
+
+
+@test
 def refused_eagle_heads(tmp):
     if not os.path.exists(os.path.join(DATA, "eagle3")):
         raise Skip("no eagle3/ under LLAMA31_DATA")
@@ -2265,6 +2369,37 @@ def refused_eagle_heads(tmp):
     for name, data in (("d2t", struct.pack("<q", 512)), ("d2t", struct.pack("<q", -1)), ("t2d", bytes(8))):
         head_checkpoint(tmp, "apt", False, change(name, data))
         refused(source, tmp, "d2t: expected 330 different tokens", args=["--base", base])
+
+
+@test
+def command_for_a_directory(tmp):
+    """A directory of Hugging Face as a model is refused with the command that converts it."""
+    same(os.path.exists(PROGRAM), True)
+    for name, argument, arguments in (("llama", "llama", "llama -o llama.gguf"), ("llama", "llama/", "llama -o llama.gguf"),
+                                      ("my model", "my model", "'my model' -o 'my model.gguf'")):
+        shutil.copytree(find("small31-hf"), os.path.join(tmp, name), dirs_exist_ok=True)
+        p = subprocess.run([PROGRAM, "run", "-m", argument, "x"], stderr=subprocess.PIPE, universal_newlines=True, cwd=tmp)
+        expected = "llama31: %s: a Hugging Face directory; convert it: scripts/export.py %s\n" % (argument, arguments)
+        same(p.stderr, expected)
+        check(p.returncode, "exit 0")
+
+        # The command works as it is printed.
+        command = p.stderr.partition("convert it: scripts/export.py ")[2]
+        p = subprocess.run("%s -B %s %s" % (sys.executable, EXPORT[2], command.strip() + " --force"), shell=True, cwd=tmp,
+                           stderr=subprocess.PIPE)
+        same(p.returncode, 0, p.stderr)
+
+
+@test
+def helps_of_scripts(tmp):
+    """--help begins with a usage line, without further packages; scripts with a first line #! are executable."""
+    for name in "export", "evaluate", "compare_logits", "compare_weights", "lm_eval_llama31", "make_synthetic", "merge_batch":
+        p = subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, name + ".py"), "--help"], stdout=subprocess.PIPE,
+                           universal_newlines=True)
+        check(p.returncode == 0 and p.stdout.startswith("usage: " + name + ".py"), name, p.stdout[:80])
+    for name in os.listdir(SCRIPTS):
+        if name.endswith((".py", ".sh")):
+            check(os.access(os.path.join(SCRIPTS, name), os.X_OK), name, "is not executable")
 
 
 @test

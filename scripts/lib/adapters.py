@@ -1,11 +1,13 @@
-"""LoRA adapters of PEFT (adapter_model.safetensors, adapter_config.json): low-rank matrices A and B for some of the
-matrices W of a model, which become W + scale * B A."""
+"""LoRA adapters of PEFT (adapter_model.safetensors or .bin, adapter_config.json): low-rank matrices A and B for some
+of the matrices W of a model, which become W + scale * B A."""
+import array
 import math
 import operator
+import os
 import re
 import struct
 
-from .checkpoints import read_json, read_safetensors
+from .checkpoints import read_json, read_pth, read_safetensors
 from .gguf_writer import Failure
 from .weights import View, convert, inside
 
@@ -31,6 +33,19 @@ class Scaled(View):
         for piece in convert(self.source, "f32").pieces():
             x = struct.unpack("<%df" % (len(piece) // 4), piece)
             yield packed(self.name, [v * self.factor for v in x])
+
+
+class Transposed(View):
+    """The transpose of a matrix, as f32. The matrix is held in memory: it is that of an embedding, with few rows."""
+
+    def __init__(self, source):
+        super().__init__(source, type="f32", shape=source.shape[::-1])
+
+    def pieces(self):
+        columns = [array.array("f", row) for row in rows(self.source)]
+        for i in range(0, self.shape[0], 4096):
+            block = zip(*(column[i:i + 4096] for column in columns))
+            yield packed(self.name, [v for row in block for v in row])
 
 
 class Merged(View):
@@ -95,10 +110,26 @@ def pattern_value(patterns, module, otherwise):
     return next((v for parts, v in patterns if is_match(parts, "^." + module)), otherwise)
 
 
+FILES = (("adapter_model.safetensors", read_safetensors), ("adapter_model.bin", read_pth))
+
+
+def read_tensors(directory):
+    """(file name, tensors) of an adapter."""
+    for name, read in FILES:
+        if os.path.lexists(os.path.join(directory, name)):
+            return name, read(inside(directory, name))
+    if os.path.exists(os.path.join(directory, "adapters.safetensors")):
+        raise Failure("%s: adapters.safetensors: an adapter of MLX; merge it with mlx_lm.fuse, or save it with PEFT" %
+                      directory)
+    raise Failure("%s: expected %s" % (directory, " or ".join(name for name, _ in FILES)))
+
+
 def read_adapter(directory):
-    """(alpha, {module: (A, B, factor)}) of a PEFT directory. A module adds alpha / rank * factor * B A. The factor is 1
-    unless the module has its own alpha or, with rslora (alpha / sqrt(rank)), its own rank."""
+    """(alpha, {module: (A, B, factor)}, {module: copy of its base weight}) of a PEFT directory. A module adds alpha /
+    rank * factor * B A, an embedding the transpose. The factor is 1 unless the module has its own alpha or, with rslora
+    (alpha / sqrt(rank)), its own rank."""
     name = "adapter_config.json"
+    file, tensors = read_tensors(directory)
     config = read_json(directory, name)
 
     for key, expected in SUPPORTED:
@@ -110,11 +141,16 @@ def read_adapter(directory):
         raise Failure("%s: init_lora_weights %s: this adapter needs changed base weights; save it with "
                       "path_initial_model_for_weight_conversion" % (name, ascii(init)[:40]))
 
-    modules = {}
-    for key, w in read_safetensors(inside(directory, "adapter_model.safetensors")).items():
-        m = re.match(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight$", key)
+    modules, copies = {}, {}
+    for key, w in tensors.items():
+        copied = re.match(r"base_model\.model\.(?:(.+)\.base_layer|(lm_head|model\.embed_tokens))\.weight$", key)
+        if copied:
+            copies[copied.group(1) or copied.group(2)] = w
+            continue
+        m = re.match(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight$", key) or \
+            re.match(r"base_model\.model\.(.*embed_tokens)\.lora_embedding_([AB])(?:\.\w+)?$", key)
         if not m or len(w.shape) != 2 or len(m.group(1)) > MAX_NAME:
-            raise Failure("adapter_model.safetensors: %s: expected lora_A and lora_B of matrices" % ascii(key))
+            raise Failure("%s: %s: expected lora_A and lora_B of matrices" % (file, ascii(key)))
         modules.setdefault(m.group(1), {})[m.group(2)] = w
 
     try:
@@ -134,10 +170,10 @@ def read_adapter(directory):
 
             factor = own_alpha / alpha * (math.sqrt(own / rank) if root else 1)
             if sorted(pair) != ["A", "B"] or pair["A"].shape[0] != own or pair["B"].shape[1] != own:
-                raise Failure("adapter_model.safetensors: %s: expected lora_A (%s, ...) and lora_B (..., %s), found %s" %
-                          (ascii(module), own, own, ", ".join("lora_%s %s" % (k, pair[k].shape) for k in sorted(pair))))
+                raise Failure("%s: %s: expected lora_A (%s, ...) and lora_B (..., %s), found %s" %
+                          (file, ascii(module), own, own, ", ".join("lora_%s %s" % (k, pair[k].shape) for k in sorted(pair))))
 
             modules[module] = pair["A"], pair["B"], factor
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("%s: invalid LoRA settings: %s%s" % (name, "missing " * (type(e) is KeyError), e))
-    return alpha * (math.sqrt(rank) if root else 1), modules
+    return alpha * (math.sqrt(rank) if root else 1), modules, copies

@@ -206,8 +206,13 @@ def read_pth(path):
         if w.type in ("i64", "bool") and w.type != VOCABULARY_MAPS.get(name):
             raise Failure("%s: %s: type %s is not supported, only f32, f16 and bf16" % (file.name, ascii(name), w.type))
         w.name = name
-    n = PREFIXES.match(os.path.commonprefix(list(state))).end()
-    return {name[n:]: w for name, w in state.items()}
+    return without_prefix(state)
+
+
+def without_prefix(tensors):
+    """The tensors without the prefixes that trainers put before all names."""
+    n = PREFIXES.match(os.path.commonprefix(list(tensors))).end()
+    return {name[n:]: w for name, w in tensors.items()}
 
 
 # JSON and safetensors

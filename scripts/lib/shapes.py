@@ -27,10 +27,11 @@ SPECIAL_TOKENS = dict({"additional_special_tokens": [TOKEN]}, **{
     name + "_token": TOKEN for name in ("bos", "eos", "unk", "pad", "sep", "cls", "mask")})
 IDS = (int, [int])
 STEP = {"type": str, "pattern": {"Regex": str, "String": str}, "content": str, "prepend": str, "prepend_scheme": str,
-        "add_prefix_space": bool, "use_regex": bool, "individual_digits": bool}
+        "add_prefix_space": bool, "use_regex": bool, "individual_digits": bool, "behavior": str, "invert": bool}
 STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], single=[dict])
 
 CONFIG = {"model_type": str, "architectures": [str], "hidden_act": str, "layer_types": [str], "no_rope_layers": [int],
+          "no_rope_layer_interval": int,
           "mlp_only_layers": [int], "eos_token_id": IDS, "_name_or_path": str, "tie_word_embeddings": bool,
           "rope_scaling": {**ROPE, **ROPE_BY_LAYER_TYPE}, "rope_parameters": {**ROPE, **ROPE_BY_LAYER_TYPE},
           "use_sliding_window": bool, "norm_topk_prob": bool, "score_function": str, "scoring_func": str,
@@ -50,7 +51,8 @@ SHAPES = {
     "params.json": {"dim!": int, "n_layers!": int, "n_heads!": int, "n_kv_heads": int, "norm_eps!": NUMBER,
                     "rope_theta": NUMBER, "use_scaled_rope": bool, "vocab_size": int},
     "tokenizer.json": {
-        "model": {"type": str, "vocab": ({str: int}, list), "merges": [(str, [str])], "byte_fallback": bool},
+        "model": {"type": str, "vocab": ({str: int}, list), "merges": [(str, [str])], "byte_fallback": bool,
+                  "ignore_merges": bool, "end_of_word_suffix": str, "continuing_subword_prefix": str, "dropout": NUMBER},
         "added_tokens": [{"id!": int, "content!": str, "special": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
         "post_processor": STEP},
     "tokenizer_config.json": {

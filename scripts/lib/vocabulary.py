@@ -21,6 +21,13 @@ BEGIN, END = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 SPLITS = {SPLIT: "llama-bpe", SPLIT.replace("{1,3}", ""): "qwen2",
           r"[^\r\n\p{L}\p{N}]?" + BEGIN + "*" + END + r"+|[^\r\n\p{L}\p{N}]?" + BEGIN + "+" + END +
           r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken"}
+# (all steps of a pre-tokenizer, ignore_merges) in tokenizer.json: name in tokenizer.ggml.pre. ByteLevel has its own
+# expression, that of GPT-2, or none. "dbrx" is Llama 3's split with ignore_merges false.
+LEVEL, GPT2 = ("ByteLevel", False, False), ("ByteLevel", True, False)
+PRE_TOKENIZERS = {((("Split", regex, True), LEVEL), name != "qwen2"): name for regex, name in SPLITS.items()}
+PRE_TOKENIZERS.update({
+    ((("Split", SPLIT, True), LEVEL), False): "dbrx", ((GPT2,), False): "gpt-2",
+    ((("Digits", True), GPT2), False): "smollm"})
 # (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
 NORMALIZED = {("qwen2", True): "qwen2", ("qwen2", False): "deepseek-r1-qwen", ("gpt-2", True): "olmo"}
 # Stop tokens that the program knows without a key.
@@ -236,17 +243,46 @@ def steps_of(step, key):
     return (step or {}).get(key) or ([step] if step and step.get("type") != "Sequence" else [])
 
 
+def pre_step(s):
+    """A step of a pre-tokenizer with the settings that change its pieces, as in PRE_TOKENIZERS."""
+    kind = s.get("type")
+    if kind == "Split":
+        is_isolated = (s.get("behavior", "Isolated"), bool(s.get("invert"))) in (("Isolated", False), ("Removed", True))
+        return kind, (s.get("pattern") or {}).get("Regex"), is_isolated
+    if kind == "ByteLevel":
+        return kind, s.get("use_regex") is not False, bool(s.get("add_prefix_space"))
+    return kind, s.get("individual_digits") is True
+
+
 def split_name(t):
-    """The tokenizer.ggml.pre name of a tokenizer.json of byte-level BPE, or None if it is not supported."""
-    steps = steps_of(t.get("pre_tokenizer"), "pretokenizers") or [{}]
-    for s in steps:
-        if s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") in SPLITS:
-            return SPLITS[s["pattern"]["Regex"]]
-    last = steps[-1]  # ByteLevel implies the expression of GPT-2
-    if last.get("type") != "ByteLevel" or last.get("use_regex") is False or last.get("add_prefix_space"):
-        return None
-    before = [(s.get("type"), s.get("individual_digits")) for s in steps[:-1]]
-    return {(): "gpt-2", (("Digits", True),): "smollm"}.get(tuple(before))
+    """The tokenizer.ggml.pre name of a tokenizer.json of byte-level BPE, or None. All its steps and ignore_merges are
+    those of a row."""
+    steps = tuple(pre_step(s) for s in steps_of(t.get("pre_tokenizer"), "pretokenizers"))
+    return PRE_TOKENIZERS.get((steps, bool((t.get("model") or {}).get("ignore_merges"))))
+
+
+def unsupported_split(t):
+    """The refusal of a pre-tokenizer that is no row: the first step that differs from the nearest row, or a setting."""
+    steps = [pre_step(s) for s in steps_of(t.get("pre_tokenizer"), "pretokenizers")]
+    rows = {row: ignores for row, ignores in PRE_TOKENIZERS}
+    if tuple(steps) in rows:
+        return Failure("tokenizer.json: model: ignore_merges: expected %s with this pre-tokenizer, found %s" %
+                       (rows[tuple(steps)], not rows[tuple(steps)]))
+
+    n_known = 0
+    while n_known < len(steps) and any(list(row[:n_known + 1]) == steps[:n_known + 1] for row in rows):
+        n_known += 1
+    found = "step %d, %s" % (n_known + 1, ascii(steps[n_known][0])) if n_known < len(steps) else "%d steps" % len(steps)
+    return Failure("tokenizer.json: unsupported pre-tokenizer: %s (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)" % found)
+
+
+def check_model(model):
+    """Refuses settings of a BPE model that change its tokens."""
+    for key in ("end_of_word_suffix", "continuing_subword_prefix"):
+        if model.get(key):
+            raise Failure("tokenizer.json: model: %s: expected none, found %s" % (key, ascii(model[key])[:60]))
+    if model.get("dropout"):
+        note("tokenizer.json: model: dropout %s is not used", model["dropout"])
 
 
 def normalized_name(t, pre):
@@ -340,13 +376,19 @@ def read_tokens(directory, t, settings, config, n_vocab):
     merges = [m if type(m) is str else " ".join(m) for m in merges]
     is_bpe = model.get("type", "BPE") == "BPE" and type(words) is dict and words
 
-    if os.path.exists(path) and not pre:
+    kinds = [s.get("type") for s in steps_of(t.get("pre_tokenizer"), "pretokenizers")]
+    if os.path.exists(path) and not pre and not (is_bpe and "ByteLevel" in kinds):
         v = meta_vocabulary(path)
     elif not is_bpe:
-        raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model" % directory)
+        others = [name for name in ("tekken.json", "vocab.json") if os.path.exists(os.path.join(directory, name))]
+        raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model%s" %
+                      (directory, "; %s is not read" % others[0] if others else ""))
     elif not pre and not model.get("byte_fallback"):
-        raise Failure("tokenizer.json: unsupported pre-tokenizer (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)")
+        raise unsupported_split(t)
     else:
+        check_model(model)
+        if not pre and model.get("ignore_merges"):
+            raise Failure("tokenizer.json: model: ignore_merges: expected False with byte_fallback, found True")
         added = {a["content"] for a in t.get("added_tokens") or ()}
         tokens = [None] * n_vocab
         for w, i in words.items():
@@ -398,7 +440,14 @@ def special_ids(directory, names, id_of, v):
     generation_config.json."""
     ids, stops = {}, []
     configs = [read_optional(directory, name) for name in ("config.json", "generation_config.json")]
+    n_tokens = len(v["tokenizer.ggml.tokens"])
     for key in ("bos", "eos"):
+        for name, c in zip(("config.json", "generation_config.json"), configs):
+            id = c.get(key + "_token_id")
+            for x in id if type(id) is list else [id]:
+                if x is not None and not 0 <= x < n_tokens:
+                    raise Failure("%s: %s_token_id: expected an id below %d, the size of the embedding, found %d" %
+                                  (name, key, n_tokens, x))
         own = id_of.get(text_of(names.get(key + "_token")))
         listed = [c.get(key + "_token_id") for c in configs]
         listed = [own] + [id for x in listed for id in (x if type(x) is list else [x])]
