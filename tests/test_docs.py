@@ -48,7 +48,8 @@ FILES = {
     "talk.jsonl": '{"role": "user", "content": "Hi"}\n{"role": "assistant", "content": "Hello."}\n',
     "ids": "1,2,3",
     "in.jsonl": '{"prompt": "One", "max_tokens": 2}\n{"prompt": "Two", "max_tokens": 2}\n',
-    **dict.fromkeys(("notes.txt", "text.txt", "PROMPT", "long-prompt.txt"), "Once upon a time there was a dog. " * 60),
+    **dict.fromkeys(("notes.txt", "PROMPT", "long-prompt.txt"), "Once upon a time there was a dog. " * 8),
+    "text.txt": "Once upon a time there was a dog. " * 60,
     **dict.fromkeys(("strings.jsonl", "texts.jsonl"), '"Once upon a time"\n'),
 }
 
@@ -107,7 +108,7 @@ def run_page(page, folder):
                 continue
             for text, other in REPLACED.items():
                 command = command.replace(text, other)
-            if "llama31 " not in command or command.startswith("cat "):
+            if "llama31 " not in command or command.startswith("cat > "):
                 setup += command + "\n"
                 continue
 
