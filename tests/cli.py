@@ -3,6 +3,7 @@
 A test is a function decorated with @test. Its parameters request fixtures: `cli`, the program with a small model, or
 `tmp`, a temporary directory. main() prints "ok NAME", "FAIL NAME: message" or "skip NAME: reason" per test. Command-line
 arguments select tests by substring of the name."""
+import functools
 import inspect
 import json
 import os
@@ -29,13 +30,19 @@ class Skip(Exception):
     """The reason why a test cannot run here."""
 
 
+@functools.lru_cache(None)
+def missing_modules():
+    """The optional modules that the program was built without."""
+    version = subprocess.run([PROGRAM, "--version", "-v"], capture_output=True, text=True).stdout
+    found = re.search(r"^without: (.*)", version, re.M)
+    return set(found[1].split()) if found else set()
+
+
 def requires(*modules):
     """Skips the test if the program was built without one of these optional modules."""
-    version = subprocess.run([PROGRAM, "--version", "-v"], capture_output=True, text=True).stdout
-    for line in version.splitlines():
-        missing = set(line.split()[1:]) & set(modules) if line.startswith("without: ") else ()
-        if missing:
-            raise Skip("built without " + " ".join(sorted(missing)))
+    missing = set(modules) & missing_modules() if modules else ()
+    if missing:
+        raise Skip("built without " + " ".join(sorted(missing)))
 
 
 def test(f):
@@ -52,6 +59,11 @@ def slow(f):
 def in_ci(more, fewer):
     """`more` in .ci/run, which sets LLAMA31_CI, otherwise `fewer`: the sizes of a test."""
     return more if os.environ.get("LLAMA31_CI") else fewer
+
+
+def some(cases, part=3):
+    """All of many similar cases in .ci/run, otherwise one in `part`."""
+    return cases[::in_ci(1, part)]
 
 
 def check(condition, *why):

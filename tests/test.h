@@ -29,6 +29,10 @@ void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
 // pattern for a message contains its keyword and value: "block_count: expected ... found 0".
 bool test_matches(const char *text, const char *pattern);
 
+// The step of a loop over many similar cases: 1 in .ci/run, which sets LLAMA31_CI, otherwise
+// `part`.
+int test_step(int part);
+
 // Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it does not exist. The
 // last 8 paths returned are valid.
 const char *test_data(const char *name);

@@ -4,7 +4,7 @@ import json
 import random
 import re
 
-from cli import check, main, requires, run_batch, same, test
+from cli import check, in_ci, main, requires, run_batch, same, some, test
 
 
 @test
@@ -33,9 +33,9 @@ def reasoning_budgets(cli):
     cli.model = None
     template = cli.write("t.jinja", [THINKING])
     args = "--template", template, "--deterministic"
-    for fields in ({"reasoning_budget": 0}, {"reasoning_budget": 1}, {"reasoning_budget": 20}, {"reasoning_budget": -1},
-                   {"reasoning_budget": "auto"}, {"chat_template_kwargs": {"thinking_budget": 20}}):
-        records = ask(8, temperature=0, logprobs=1, **fields)
+    for fields in some(({"reasoning_budget": 0}, {"reasoning_budget": 1}, {"reasoning_budget": 20}, {"reasoning_budget": -1},
+                        {"reasoning_budget": "auto"}, {"chat_template_kwargs": {"thinking_budget": 20}}), 2):
+        records = ask(in_ci(8, 4), temperature=0, logprobs=1, **fields)
         answers = run_batch(cli, records, *args, "--parallel", 8)
         same(run_batch(cli, records, *args, "--parallel", 1, "--no-lookup"), answers)
         budget = fields.get("reasoning_budget", 20)
@@ -118,7 +118,7 @@ def tool_sets(cli):
     names = ["f", "ff", "f.g", "get weather", "日", 'a"b', "a\\b", "{", "name", "</tool_call>", "<|python_tag|>", "x;y"]
     closers = cli.run("tokenize", "--ids", '"}')[0].split()[-1].decode()
     records, expected = [], {}
-    for i in range(24):
+    for i in range(in_ci(24, 6)):
         drawn = [(name,) + rng.choice(kinds) for name in rng.sample(names, 3)]
         tools = [{"type": "function", "function": dict({"name": n}, **({} if s is None else {"parameters": s}))} for n, s, _ in drawn]
         for k, (name, _, why) in enumerate(drawn + [("unknown", None, "")]):
@@ -142,7 +142,7 @@ def tool_sets(cli):
             same(call["function"]["name"], name)
             check(isinstance(json.loads(call["function"]["arguments"]), dict), answer)
         check(all(why in answer.get("note", "") for why in reasons) and ("note" in answer) == any(reasons), reasons, answer)
-    check(sum("tool_calls" in a for a in answers.values()) > 10, answers)
+    check(sum("tool_calls" in a for a in answers.values()) > in_ci(10, 2), answers)
     request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
                "body": {k: v for k, v in records[0].items() if k != "id"}}
     request["body"]["tools"] = [{"type": "function", "function": {"name": "bad", "parameters": contradiction}}]

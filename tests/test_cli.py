@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from cli import PROGRAM, ROOT, Skip, call, check, main, matches, refuses, requires, same, test
+from cli import PROGRAM, ROOT, Skip, call, check, in_ci, main, matches, refuses, requires, same, slow, some, test
 
 IS_SANITIZED = "asan" in os.environ.get("BUILD", "")
 WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
@@ -279,6 +279,7 @@ def logit_bias_of_texts():
 
 
 @test
+@slow
 def sweep():
     program = os.path.join(os.path.dirname(PROGRAM), "sweep")
     if not os.path.exists(program):
@@ -480,7 +481,7 @@ def stdin_beside_a_prompt():
         same(p.communicate(timeout=30), (out, b""))
 
     # Ctrl-C ends the wait within a second.
-    for args in (["run", "X"], ["run"], ["run", "-f", "-"], ["tokenize"], ["score", "--perplexity", "-"], ["batch"], ["chat"]):
+    for args in some((["run", "X"], ["run"], ["run", "-f", "-"], ["batch"], ["tokenize"], ["score", "--perplexity", "-"], ["chat"])):
         p = subprocess.Popen([PROGRAM, *args, "-m", GOOD], stdin=-1, stdout=-1, stderr=-1, env=env)
         if args[0] in ("batch", "chat"):  # they wait for the next line without a message
             time.sleep(0.2)
@@ -523,7 +524,8 @@ def model_arguments():
                           (["chat", "-q", "--temp", "0", "-n", "5"], {"stdin": b"the"}), (["score", "--choices", "a,b", "the"], {}),
                           (["logits", "--ids", "1", "-o", "-"], {})):
         same(run(args[0], GOOD, *args[1:], **options).out, run(args[0], "-m", GOOD, *args[1:], **options).out, args)
-    check(run("bench", GOOD, "--tests", "p1", "-n", "1").code == 0)
+    if in_ci(True, False):  # it measures the memory bandwidth first
+        check(run("bench", GOOD, "--tests", "p1", "-n", "1").code == 0)
     refuses(2, "unexpected argument \"x\"", "chat", GOOD, "x")
 
 
@@ -544,7 +546,7 @@ def seeds():
 
     check(sample("-s", "7") == sample("--seed", "7"), "the same seed, different texts")
     check(sample("-s", "7") != sample("-s", "8"), "different seeds, the same text")
-    check(sample() != sample(), "random seeds, the same text")
+    check(len({sample() for _ in range(4)}) > 1, "random seeds, the same text")
     for given in ([], ["-s", "-5"]):
         r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The", *given)
         seed = r.err.decode().split("seed ")[1].split()[0]
@@ -912,7 +914,7 @@ def damaged_models():
     """Truncated files and flipped bytes: one line of error, or a normal run; no crash, sanitizer report or hang."""
     good, rng = gguf(VALUES, TENSORS), random.Random(os.environ.get("LLAMA31_FUZZ_SEED", "1"))
     head = good.index(b"output.weight") + 40
-    for i in range(int(os.environ.get("LLAMA31_FUZZ", "120"))):
+    for i in range(int(os.environ.get("LLAMA31_FUZZ", in_ci(120, 40)))):
         data = bytearray(good)
         if i % 4 == 0:
             del data[rng.randrange(head if i % 8 else len(data)):]
@@ -998,7 +1000,7 @@ def typed_lines(tmp):
         env.pop(name, None)
     with open(os.path.join(ROOT, "tests", "typed_lines.jsonl")) as f:
         rows = [json.loads(line) for line in f]
-    for i, row in enumerate(rows):
+    for i, row in enumerate(some(rows, 6)):
         if "needs" in row and not is_built(("--grammar",)):
             continue
         os.mkdir(os.path.join(tmp, str(i)))

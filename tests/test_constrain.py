@@ -11,13 +11,13 @@ import re
 import subprocess
 import unicodedata
 
-from cli import DATA, Skip, check, in_ci, main, read_lines, run_batch, same, slow, test
+from cli import DATA, Skip, check, in_ci, main, read_lines, run_batch, same, slow, some, test
 import schema_closed
 from schema_check import is_valid
 from schema_random import Random
 
 SUITE = os.environ.get("LLAMA31_SCHEMA_SUITE", "/usr/share/json-schema-test-suite/tests")
-EVERY = int(os.environ.get("LLAMA31_EVERY", "8"))  # test one of EVERY real schemas
+EVERY = int(os.environ.get("LLAMA31_EVERY", in_ci(8, 64)))  # test one of EVERY real schemas
 
 
 ANY = "--any-order", "--extra-properties"  # every valid value can be generated, in any order
@@ -202,7 +202,7 @@ def random_schemas(cli):
     is_int = library.TYPE_CHECKER.redefine("integer", lambda _, x: isinstance(x, int) and not isinstance(x, bool))
     strict = jsonschema.validators.extend(library, type_checker=is_int)  # generated integers have no point
     seed = int(os.environ.get("LLAMA31_SEED") or random.randrange(10**9))
-    n = int(os.environ.get("LLAMA31_SCHEMAS", "150"))
+    n = int(os.environ.get("LLAMA31_SCHEMAS", in_ci(150, 60)))
     rng = Random(random.Random(seed))
     # Early versions of the library do not evaluate the properties of "additionalProperties".
     evaluates = library({"additionalProperties": {"const": 1}, "unevaluatedProperties": False}).is_valid({"x": 1})
@@ -240,7 +240,7 @@ def schema_suite(cli):
         raise Skip("no " + SUITE)
     for draft, uri in drafts.items():
         n = n_refused = 0
-        for path in sorted(glob.glob(os.path.join(SUITE, draft, "**", "*.json"), recursive=True)):
+        for path in some(sorted(glob.glob(os.path.join(SUITE, draft, "**", "*.json"), recursive=True)), 6):
             name = os.path.basename(path)
             if name == "content.json":  # contentEncoding and contentMediaType are annotations
                 continue
@@ -301,7 +301,7 @@ def general_categories(cli):
     rng = random.Random(1)
     texts = [(rng.choice(chars), name) for name, chars in by_name.items() for _ in range(8)]
     for name in sorted(by_name) + list("LMNPSZC"):
-        for letter, is_negated in ("p", False), ("P", True):
+        for letter, is_negated in some((("p", False), ("P", True)), 2):
             results, _ = tokenize(cli, [c for c, _ in texts], "--regex", r"\%s{%s}" % (letter, name))
             for (c, category), r in zip(texts, results):
                 same(r["accepted"], category.startswith(name) != is_negated, "%s %r" % (name, c))
@@ -364,7 +364,7 @@ def hostile_constraints(cli):
                {"type": "object", "required": ["p%d" % i for i in range(20000)]},
                {"type": "object", "allOf": [{"required": ["p%d" % i]} for i in range(20000)]},
                {"allOf": [{"properties": {"p%d" % i: {"type": "string"}}} for i in range(5000)]}]
-    for schema in schemas:
+    for schema in some(schemas, 4):
         path = cli.write("schema.json", [schema])
         out, err = cli.run("tokenize", "--jsonl", "--json-schema", "@" + path, stdin=b'"aaab"\n', code=(0, 2))
         if out:  # not refused
@@ -498,19 +498,20 @@ def requests(n):
 def generated_texts(cli):
     """Texts sampled at temperature 1.5 are valid, and equal seeds give equal texts, alone or in a batch."""
     cli.model = None  # the built-in model, which has a longer context
-    results = run_batch(cli, list(requests(100)), "--parallel", 16, "--deterministic", code=(0, 6))
-    for i in range(100):
+    n = in_ci(100, 2 * len(SCHEMAS))
+    results = run_batch(cli, list(requests(n)), "--parallel", 16, "--deterministic", code=(0, 6))
+    for i in range(n):
         r, schema = results["r%d" % i], SCHEMAS[i % len(SCHEMAS)]
         if "$ref" in schema and r.get("incomplete"):
             continue  # the tree may have reached the length limit
         same(r["finish_reason"], "stop", r)
         value = json.loads(r["text"])
         check(is_valid(schema, value), schema, r["text"])
-    for i in range(2 * len(SCHEMAS)):
+    for i in some(range(2 * len(SCHEMAS))):
         out, _ = cli.run("run", "--json", "--json-schema", json.dumps(SCHEMAS[i % len(SCHEMAS)]), "--temp", 1.5,
                          "--top-k", 0, "--top-p", 1, "--seed", i, "-n", 600, "--deterministic", "The dog", code=(0, 6))
         same(json.loads(out)["text"], results["r%d" % i]["text"], "run %d" % i)
-    again = run_batch(cli, list(requests(30)), "--parallel", 3, "--deterministic", code=(0, 6))
+    again = run_batch(cli, list(requests(in_ci(30, 10))), "--parallel", 3, "--deterministic", code=(0, 6))
     for k, r in again.items():
         same(r["text"], results[k]["text"], k)
 
@@ -618,17 +619,18 @@ def incomplete_answers(cli):
 def many_constraints(cli):
     """A batch with hundreds of different constraints, most of them in use at a time; an interrupted one is resumed."""
     records = []
-    for i in range(300):
+    n = in_ci(300, 100)
+    for i in range(n):
         kind = ({"choices": ["x%d" % i, "y"]}, {"regex": "a{%d}" % (i % 30 + 1)}, {"grammar": 'root ::= "%d"' % i},
                 {"json_schema": {"enum": [i, "word %d" % i]}})[i % 4]
         records.append(dict(kind, id=i, prompt="a", max_tokens=50, temperature=0))
     answers = run_batch(cli, records, "--parallel", 256)
-    same(len(answers), 300)
-    for i in range(2, 300, 4):
+    same(len(answers), n)
+    for i in range(2, n, 4):
         same(answers[i]["text"], str(i))
     source, out = cli.write("in.jsonl", records), cli.path_of("resumed.jsonl")
     with open(out, "w") as f:
-        f.writelines(json.dumps(answers[i]) + "\n" for i in range(0, 300, 3))
+        f.writelines(json.dumps(answers[i]) + "\n" for i in range(0, n, 3))
     cli.run("batch", "-i", source, "-o", out, "-q", "--parallel", 100, "--resume")
     same({a["id"]: a["text"] for a in read_lines(out)}, {i: a["text"] for i, a in answers.items()})
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 
-from cli import PROGRAM, ROOT, Skip, check, main, requires, test
+from cli import PROGRAM, ROOT, Skip, check, in_ci, main, requires, some, test
 
 PAGES = sorted(os.path.relpath(f, ROOT) for pattern in ("*.md", "docs/*.md", "stories/*.md") for f in glob.glob(os.path.join(ROOT, pattern)))
 MODEL = os.path.join(ROOT, "stories", "stories.gguf")
@@ -48,7 +48,8 @@ FILES = {
     "talk.jsonl": '{"role": "user", "content": "Hi"}\n{"role": "assistant", "content": "Hello."}\n',
     "ids": "1,2,3",
     "in.jsonl": '{"prompt": "One", "max_tokens": 2}\n{"prompt": "Two", "max_tokens": 2}\n',
-    **dict.fromkeys(("notes.txt", "text.txt", "PROMPT", "long-prompt.txt"), "Once upon a time there was a dog. " * 60),
+    **dict.fromkeys(("notes.txt", "PROMPT", "long-prompt.txt"), "Once upon a time there was a dog. " * 8),
+    "text.txt": "Once upon a time there was a dog. " * 60,
     **dict.fromkeys(("strings.jsonl", "texts.jsonl"), '"Once upon a time"\n'),
 }
 
@@ -107,7 +108,7 @@ def run_page(page, folder):
                 continue
             for text, other in REPLACED.items():
                 command = command.replace(text, other)
-            if "llama31 " not in command or command.startswith("cat "):
+            if "llama31 " not in command or command.startswith("cat > "):
                 setup += command + "\n"
                 continue
 
@@ -135,10 +136,11 @@ def commands(tmp):
     if not shutil.which("bash"):
         raise Skip("no bash")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(run_page, PAGES, [os.path.join(tmp, str(i)) for i in range(len(PAGES))]))
+        pages = some(PAGES, 2)
+        results = list(pool.map(run_page, pages, [os.path.join(tmp, str(i)) for i in range(len(pages))]))
     n_run, failures = sum(n for n, _ in results), [f for _, page in results for f in page]
     check(not failures, "%d of %d commands:" % (len(failures), n_run), *failures)
-    check(n_run > 50, "found only", n_run, "commands")
+    check(n_run > in_ci(50, 15), "found only", n_run, "commands")
     for part in NOT_RUN:
         check(any(part in c for page in PAGES for b in blocks(read(os.path.join(ROOT, page))) for c in commands_of(b)),
               "no command contains", repr(part))

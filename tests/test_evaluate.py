@@ -8,7 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from cli import PROGRAM, SCRIPTS, check, main, matches, same, test
+from cli import PROGRAM, SCRIPTS, check, main, matches, same, some, test
 
 sys.path.insert(0, SCRIPTS)
 import evaluate as program  # noqa: E402
@@ -177,7 +177,7 @@ def evaluate_fails(message, *args, options=()):
 @test
 def damaged_files(cli):
     """An error is one line that names file and line. A byte order mark, CRLF and blank lines are accepted."""
-    for task, change, message in DAMAGED:
+    for task, change, message in some(DAMAGED, 6):
         row = change if isinstance(change, bytes) else json.dumps(dict(GOOD[task], **change))
         path = cli.write("[a] %s.jsonl" % task, [GOOD[task], "", row])
         evaluate_fails("%s: line 3: ... %s" % (path, message), task + "=" + path)

@@ -22,7 +22,7 @@ import time
 import types
 import zipfile
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, call, check, in_ci, main, requires, same, slow, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, call, check, in_ci, main, requires, same, slow, some, test
 
 sys.path.insert(0, SCRIPTS)
 import export
@@ -197,10 +197,17 @@ def run_export(source, out, *args, **kw):
                           universal_newlines=True, **kw)
 
 
+def export_here(source, out, *args):
+    """run_export() without a process of its own, which takes most of the time."""
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        status = export.main([source, "-o", out, *args])
+    check(status == 0, err.getvalue())
+
+
 def exported(source, tmp, *args):
     out = os.path.join(tmp, "out.gguf")
-    p = run_export(source, out, *args)
-    check(p.returncode == 0, p.stderr)
+    export_here(source, out, *args)
     return read_gguf(out)
 
 
@@ -528,6 +535,7 @@ def sentencepiece(tmp):
 
 
 @test
+@slow
 def tiktoken_ranks(tmp):
     """Llama 3's tokenizer.model gives exactly the merges of the published GGUF vocabulary."""
     path = os.path.join(DATA, "vocab", "llama3-tokenizer.model")
@@ -954,7 +962,7 @@ def variants(tmp):
     sources = variant_sources(tmp)
     plain = {name: exported(source, tmp, "--force")[1] for name, source in sources.items()}
 
-    for i, case in enumerate(variant_cases()):
+    for i, case in enumerate(some(variant_cases(), 2)):
         folder, err = os.path.join(tmp, "case%d" % i), io.StringIO()
         out = os.path.join(folder, "out.gguf")
         _, path = variant_source(case, sources, folder)
@@ -1125,8 +1133,8 @@ def quantized_in_one_step(tmp):
     # Files that exist.
     with open(os.path.join(tmp, "old"), "w") as f:
         f.write("old")
-    for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
-                 (source, two, "--type", "q4_k_m")):
+    for args in some(((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"),
+                      (source, out, "--type", "q4_k"), (source, two, "--type", "q4_k_m")), 2):
         p = run_export(*args)
         check(p.returncode == 2 and p.stderr.startswith("error: ") and p.stderr.count("\n") == 1, p.stderr)
 
@@ -1452,7 +1460,7 @@ def refuses_mutations(tmp):
     os.mkdir(directory_of_output)
     out = os.path.join(directory_of_output, "out.gguf")
 
-    n, n_accepted = int(os.environ.get("LLAMA31_FUZZ", "300")), 0
+    n, n_accepted = int(os.environ.get("LLAMA31_FUZZ", in_ci(300, 120))), 0
     for i in range(n):
         rng = random.Random(i)
 
@@ -1526,7 +1534,8 @@ def places(v, at=()):
 @test
 def refuses_wrong_values(tmp):
     """Every value of every JSON file removed, or replaced by null, a text, a list, a huge number ...: a valid output, or one
-    line that is not an exception of Python. One random replacement of each value, all of them with LLAMA31_CI."""
+    line that is not an exception of Python. All replacements with LLAMA31_CI, otherwise a random one of an eighth of the
+    values."""
     face, meta, out = copy("small31-hf", tmp), copy("small31", os.path.join(tmp, "meta")), os.path.join(tmp, "out.gguf")
     for name, content in FILES.items():
         with open(os.path.join(face, name), "w") as f:
@@ -1545,7 +1554,7 @@ def refuses_wrong_values(tmp):
         with open(path) as f:
             good = f.read()
         for at in places(json.loads(good)):
-            for value in in_ci(WRONG, [rng.choice(WRONG)]):
+            for value in in_ci(WRONG, [rng.choice(WRONG)][rng.randrange(8):]):
                 with open(path, "w") as f:
                     json.dump(changed(json.loads(good), at, value, False), f)
                 err = io.StringIO()
@@ -1729,13 +1738,16 @@ def smaller(config, case):
     return small
 
 
-def published_sources(tmp):
-    """Yields each row of export_families.jsonl, a directory with exactly the keys of its config.json and small sizes, and the
-    tensors that it was made from."""
+def published_rows():
     with open(os.path.join(ROOT, "tests", "export_families.jsonl")) as f:
-        rows = [json.loads(line) for line in f]
+        return [json.loads(line) for line in f]
+
+
+def published_sources(tmp):
+    """Yields rows of export_families.jsonl, each with a directory with exactly the keys of its config.json and small sizes,
+    and the tensors that it was made from."""
     cases = {case["config"]["model_type"]: case for case in reversed(expert_cases())}
-    for i, row in enumerate(rows):
+    for i, row in enumerate(some(published_rows())):
         published, has_parts = row["config"].get("text_config", row["config"]), "text_config" in row["config"]
         case = cases.get(published["model_type"], {"tensors": {}})
         config = smaller(published, case)
@@ -1754,10 +1766,10 @@ def published_sources(tmp):
 def published_configurations(tmp):
     """Each row of export_families.jsonl is the config.json of a published model of the families of docs/models.md. A model of
     small sizes with exactly its keys becomes the tensors that it was made from, and these keys."""
-    types = set()
+    types = {row["config"].get("text_config", row["config"])["model_type"] for row in published_rows()}
+    same(types, set(export.FAMILIES) | set(export.MOE_FAMILIES) - {"granitemoeshared", "bailing_moe_v2"}, "model types")
     for row, source, tensors in published_sources(tmp):
         out, err = os.path.join(tmp, "out.gguf"), io.StringIO()
-        types.add(row["config"].get("text_config", row["config"])["model_type"])
         with contextlib.redirect_stderr(err):
             status = export.main([source, "-o", out, "--force"])
         notes = [line for line in err.getvalue().splitlines() if not line.startswith(out)]
@@ -1770,7 +1782,6 @@ def published_configurations(tmp):
         found.pop("rope_freqs.weight", None)
         same({name: t[1:] for name, t in found.items()}, {name: (list(t[1]), t[2]) for name, t in tensors.items()}, row["family"])
         call("show", "-m", out)
-    same(types, set(export.FAMILIES) | set(export.MOE_FAMILIES) - {"granitemoeshared", "bailing_moe_v2"}, "model types")
 
 
 LLAMA_CPP = r"""
@@ -1827,7 +1838,7 @@ def greedy_against_llama_cpp(tmp):
 def experts(tmp):
     """Mixtures of experts: the tensors and metadata of llama.cpp's files, where they are there, or of random ones."""
     source = os.path.join(tmp, "source")
-    for case in expert_cases():
+    for case in some(expert_cases()[::-1])[::-1]:  # with the last one, which is used below
         golden, expected, c = {}, expert_tensors(case), case["config"]
         path = os.path.join(DATA, "moe", "%s.gguf" % case["file"])
         if os.path.exists(path):
@@ -1949,7 +1960,7 @@ def lora_equals_merged(tmp):
     per module, with rslora, and with two adapters."""
     requires("lora")
     base, model = find("small31-hf"), os.path.join(tmp, "base.gguf")
-    same(run_export(base, model, "--type", "f32").returncode, 0)
+    export_here(base, model, "--type", "f32")
     plain = read_gguf(model)[1]
 
     forms = {"plain": write_adapter(os.path.join(tmp, "plain")),
@@ -1973,10 +1984,8 @@ def lora_equals_merged(tmp):
     loras = {}
     for form, directory in forms.items():
         lora, merged = os.path.join(tmp, form + ".gguf"), os.path.join(tmp, "merged.gguf")
-        p = run_export(directory, lora, "--base", base)
-        check(p.returncode == 0, p.stderr)
-        p = run_export(base, merged, "--merge", directory, "--type", "f32", "--force")
-        check(p.returncode == 0, p.stderr)
+        export_here(directory, lora, "--base", base)
+        export_here(base, merged, "--merge", directory, "--type", "f32", "--force")
 
         metadata, tensors = read_gguf(lora)
         same((metadata["general.type"], metadata["adapter.type"], metadata["general.architecture"]),
@@ -2008,13 +2017,13 @@ def lora_equals_merged(tmp):
             head = 32
             for row in range(shape[0]):
                 at = row // head * head + row % 2 * head // 2 + row % head // 2 if heads else row
-                for col in range(0, shape[1], 17):
+                for col in range(0, shape[1], in_ci(17, 89)):
                     sum_ = scale(form, module) * sum(x * y[col] for x, y in zip(b[at], a))
                     i = row * shape[1] + col
                     check(abs(new[i] - old[i] - sum_) < 1e-6, form, module, row, col, new[i] - old[i], sum_)
 
     both = os.path.join(tmp, "both.gguf")
-    same(run_export(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32").returncode, 0)
+    export_here(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32")
     error = nmse(logits(model, tmp, "--lora", loras["plain"], "--lora", loras["root"]), logits(both, tmp))
     check(error <= limit, "two adapters: NMSE", error)
 
@@ -2029,7 +2038,7 @@ def lora_refusals(tmp):
 
     def refuses(*words, code=3, source=None, args=("--base", base), **adapter):
         shutil.rmtree(directory, ignore_errors=True)
-        write_adapter(directory, **adapter)
+        write_adapter(directory, **{"modules": ["self_attn.q_proj"], **adapter})
         out, err = os.path.join(tmp, "refused.gguf"), io.StringIO()
         with contextlib.redirect_stderr(err):
             status = export.main([source or directory, "-o", out] + list(args))
@@ -2046,11 +2055,13 @@ def lora_refusals(tmp):
     refuses("invalid LoRA settings", config={"r": 0})
     refuses("invalid LoRA settings", config={"lora_alpha": "8"})
 
-    for pattern in ("(", "(a+)+$", "q_proj|k_proj", "[qk]_proj", "q_proj?", "q_*", "\\d", ".*" * 5, "q" * 257):
+    for pattern in some(("(", "(a+)+$", "q_proj|k_proj", "[qk]_proj", "q_proj?", "q_*", "\\d", ".*" * 5, "q" * 257)):
         refuses("rank_pattern: ", ascii(pattern)[:60], config={"rank_pattern": {pattern: 4}})
         refuses("alpha_pattern: ", ascii(pattern)[:60], config={"alpha_pattern": {pattern: 4}})
 
-    refuses("invalid LoRA settings", "patterns for", config={"rank_pattern": {"x%d" % i: 8 for i in range(400000)}})
+    if in_ci(True, False):
+        refuses("invalid LoRA settings", "patterns for", modules=None,
+                config={"rank_pattern": {"x%d" % i: 8 for i in range(400000)}})
     refuses("expected lora_A (8, ...)", config={"r": 8})
     refuses("no tensors", modules=["nothing"])
 
@@ -2077,7 +2088,7 @@ def lora_refusals(tmp):
     name = "base_model.model.model.layers.1.self_attn.q_proj.lora_%s.weight"
     for side in "AB":
         for kind, form in (("f32", "<f"), ("f16", "<e"), ("bf16", None)):
-            for number in (float("nan"), float("inf"), float("-inf")):
+            for number in some((float("nan"), float("inf"), float("-inf"))):
                 write_adapter(directory, ["layers.1.self_attn.q_proj"])
                 path = os.path.join(directory, "adapter_model.safetensors")
                 tensors = {n: (kind, w.shape, b"".join(weights.convert(w, kind).pieces())) for n, w in
@@ -2173,6 +2184,7 @@ def lora_patterns(tmp):
 
 
 @test
+@slow
 def memory_is_bounded(tmp):
     """Exporting 200 MB of weights (a sparse file) needs less than 40 MB on top of Python itself."""
     source = copy("small31-hf", tmp)
@@ -2287,7 +2299,7 @@ def eagle_heads(tmp):
     """The golden heads in both layouts, in safetensors and as a pickle; the exported head drafts in the program."""
     if not os.path.exists(os.path.join(DATA, "eagle3")):
         raise Skip("no eagle3/ under LLAMA31_DATA")
-    for head in "apt", "own", "random":
+    for head in some(("apt", "own", "random")):
         for has_midlayer in False, True:
             for write in write_head, write_torch_head:
                 source, base, meta, tensors = head_checkpoint(tmp, head, has_midlayer, write)
@@ -2461,7 +2473,7 @@ def synthetic_experts(tmp):
         same(r.returncode, 0, r.stderr)
         return read_gguf(other)
 
-    for geometry, architecture, is_tied in (("qwen3", "qwen3moe", False), ("granite", "granitemoe", True)):
+    for geometry, architecture, is_tied in some((("qwen3", "qwen3moe", False), ("granite", "granitemoe", True)), 2):
         make_synthetic.GEOMETRIES[geometry] = (256, 512, 2, 4, 2, None, is_tied)
         make_synthetic.FAMILIES[architecture] = (64, 1e6, 1e-6, 512, "qwen2", 100)
         make_synthetic.EXPERTS[geometry] = (architecture, 6, 2, 256)

@@ -7,7 +7,7 @@ import subprocess
 import tarfile
 
 import cli
-from cli import PROGRAM, Skip, check, same, test
+from cli import PROGRAM, Skip, check, same, slow, some, test
 from terminal import Terminal
 
 os.environ.pop("MAKEFLAGS", None)  # the makes started here must not use the job server of `make -j test`
@@ -165,9 +165,10 @@ def other_completions(tmp):
 @test
 def typed_completions(tmp):
     """The Tab key in bash and zsh, with the script sourced, and loaded as `make install` installs it."""
-    for shell, name, begin in (("bash", "llama31", "source ./llama31"),
-                               ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump"),
-                               ("zsh", "sourced", "autoload -Uz compinit; compinit -u -D; source <(cat sourced)")):
+    for shell, name, begin in some((
+            ("bash", "llama31", "source ./llama31"),
+            ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump"),
+            ("zsh", "sourced", "autoload -Uz compinit; compinit -u -D; source <(cat sourced)")), 2):
         if not shutil.which(shell):
             continue
 
@@ -217,6 +218,7 @@ def install(tmp):
 
 
 @test
+@slow
 def dist(tmp):
     """make dist packs the files in git, and the commit, for --version in builds without git."""
     if not shutil.which("git") or subprocess.run(["git", "-C", cli.ROOT, "status"], capture_output=True).returncode:

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 
-from cli import PROGRAM, ROOT, SCRIPTS, call, check, main, matches, refuses, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, call, check, in_ci, main, matches, refuses, same, some, test
 
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
           11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 18: (256, 98), 20: (32, 18), 21: (256, 110),
@@ -194,7 +194,7 @@ def mixtures(tmp):
                      "%s, layer %d %s" % (name, i, part))
             same(found["blk.%d.attn_norm.weight" % i], F32, name)
 
-    for name, base, output, more in (
+    for name, base, output, more in some((
             ("F16", F16, F16, {}), ("BF16", BF16, BF16, {}), ("Q8_0", Q8_0, Q8_0, {}), ("Q6_K", Q6_K, Q6_K, {}),
             ("Q5_K_M", Q5_K, Q6_K, spread), ("Q5_K_S", Q5_K, Q6_K, {}), ("Q5_1", Q5_1, Q6_K, {}),
             ("Q5_0", Q5_0, Q6_K, {}), ("Q4_1", Q4_1, Q6_K, {}), ("Q4_0", Q4_0, Q6_K, {}),
@@ -211,7 +211,7 @@ def mixtures(tmp):
                                   "ffn_down": dict.fromkeys(every, Q3_K)}),
             ("IQ3_M", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, Q4_K),
                                     "ffn_down": {0: Q4_K, 1: Q4_K}}),
-            ("IQ3_S", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K)})):
+            ("IQ3_S", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K)}))):
         same_types(types_of(tmp, name), name, base, output, more)
 
     # With an importance matrix, tied, and without grouped queries.
@@ -227,11 +227,11 @@ def mixtures(tmp):
     same(types_of(tmp, "IQ3_XXS", True, kv_heads=8)["blk.5.attn_v.weight"], IQ3_XXS, "with importance, without grouped queries")
 
     # Many layers, and row lengths that are no multiple of a superblock or of a block.
-    for name in "Q4_K_M", "Q3_K_S", "Q3_K_M", "Q2_K":
+    for name in in_ci(("Q4_K_M", "Q3_K_S", "Q3_K_M", "Q2_K"), ()):
         same(types_of(tmp, name, n_layers=80)["blk.11.attn_v.weight"], Q5_K, name + ", the 70B rule")
-    for name, base, sensitive, output in (("Q4_K_M", Q5_0, Q8_0, Q8_0), ("Q5_K_M", Q5_1, Q8_0, Q8_0),
-                                          ("Q6_K", Q8_0, Q8_0, Q8_0), ("IQ4_XS", IQ4_NL, Q5_1, Q8_0),
-                                          ("Q3_K_M", Q4_0, Q5_1, Q8_0), ("IQ3_S", IQ4_NL, Q5_0, Q8_0)):
+    for name, base, sensitive, output in some((("Q4_K_M", Q5_0, Q8_0, Q8_0), ("Q5_K_M", Q5_1, Q8_0, Q8_0),
+                                               ("Q6_K", Q8_0, Q8_0, Q8_0), ("IQ4_XS", IQ4_NL, Q5_1, Q8_0),
+                                               ("Q3_K_M", Q4_0, Q5_1, Q8_0), ("IQ3_S", IQ4_NL, Q5_0, Q8_0))):
         found = types_of(tmp, name, dim=288)
         same([found[n] for n in ("blk.2.attn_q.weight", "blk.1.attn_v.weight", "output.weight")],
              [base, sensitive, output], "288 columns, " + name)
@@ -250,18 +250,18 @@ def mixtures_of_experts(tmp):
                                                              "ffn_gate_inp_shexp.weight")], [F32] * 3, name)
         return lambda part: [found["blk.%d.%s.weight" % (i, part)] for i in range(1, n_layers)]
 
-    for name, base, down in (("Q8_0", Q8_0, {}), ("Q4_K_M", Q4_K, spread), ("Q5_K_M", Q5_K, spread), ("Q6_K", Q6_K, {}),
-                             ("Q4_K_S", Q4_K, eighth), ("Q3_K_L", Q3_K, dict.fromkeys(range(16), Q5_K)),
-                             ("IQ3_M", IQ3_S, {1: Q4_K})):
+    for name, base, down in some((("Q4_K_M", Q4_K, spread), ("Q8_0", Q8_0, {}), ("Q5_K_M", Q5_K, spread), ("Q6_K", Q6_K, {}),
+                                  ("Q4_K_S", Q4_K, eighth), ("Q3_K_L", Q3_K, dict.fromkeys(range(16), Q5_K)),
+                                  ("IQ3_M", IQ3_S, {1: Q4_K}))):
         for experts in 6, 8:
             found = types(name, experts)
             sixth = dict.fromkeys(SPREAD_LAYERS, Q4_K) if (name, experts) == ("IQ3_M", 8) else down
             for part in "ffn_down_exps", "ffn_down_shexp":
                 same(found(part), [sixth.get(i, base) for i in range(1, 16)], "%s %d %s" % (name, experts, part))
             same(found("ffn_up_exps"), [base] * 15, name)
-    for name, output in (("Q4_K_M", Q5_K), ("Q4_K_S", Q5_K), ("Q5_K_M", Q5_K), ("Q6_K", Q6_K), ("Q4_0", Q4_0),
-                         ("Q3_K_L", Q3_K), ("Q3_K_M", Q5_K), ("Q3_K_S", Q5_K), ("Q2_K", Q5_K), ("IQ3_XXS", Q5_K),
-                         ("IQ3_M", Q5_K), ("IQ4_XS", Q5_K), ("IQ4_NL", Q5_K)):
+    for name, output in some((("Q4_K_M", Q5_K), ("Q4_K_S", Q5_K), ("Q5_K_M", Q5_K), ("Q6_K", Q6_K), ("Q4_0", Q4_0),
+                              ("Q3_K_L", Q3_K), ("Q3_K_M", Q5_K), ("Q3_K_S", Q5_K), ("Q2_K", Q5_K), ("IQ3_XXS", Q5_K),
+                              ("IQ3_M", Q5_K), ("IQ4_XS", Q5_K), ("IQ4_NL", Q5_K)), 4):
         found = types(name, 8, 2)
         same((found("attn_k"), found("attn_v"), found("attn_output")), ([Q8_0], [Q8_0], [output]), name)
     same(types("Q4_K_M", is_fused=True)("attn_qkv"), [spread.get(i, Q4_K) for i in range(1, 16)])
@@ -402,7 +402,7 @@ def imatrix_conversion_refusals(tmp):
 
     fails(b"", "truncated in the number of entries: expected 4 bytes, found 0")
     fails(b"What is this?", "not an importance matrix")
-    for n in 0, -1:
+    for n in some((0, -1), 2):
         fails(struct.pack("<i", n) + bytes(99), "not an importance matrix")
     fails(gguf_imatrix(good), "already in GGUF")
     fails(dat_imatrix(good + good[:1]), 'entry 3: empty or repeated ("blk.0.attn_q.weight")')
@@ -412,7 +412,7 @@ def imatrix_conversion_refusals(tmp):
     fails(struct.pack("<ii", 1, 2) + b"\xff\xff" + bytes(99), "the name of entry 1: not UTF-8")
 
     whole = dat_imatrix(good)
-    for n in range(0, len(whole) - 13, 37):
+    for n in range(0, len(whole) - 13, in_ci(37, 999)):
         fails(whole[:n], "truncated in" if n >= 30 or n < 4 else "")
     fails(whole[:-1], "truncated in the name of the text: expected 5 bytes, found 4")
     same(os.listdir(tmp), ["old.dat"], "left behind")
@@ -462,8 +462,9 @@ def errors_in_products(tmp):
     plain = row(out, "Q4_0", 1, (plain_error / plain_square) ** 0.5)
     same(compare_weights(source, out, "--match", name).splitlines()[1:], [plain])
     check(plain != expected)
-    found = compare_weights(source, out, source).splitlines()
-    check(found[-1] == row(source, "F32", 43, 0) and len(found) > 3, found)
+    if in_ci(True, False):
+        found = compare_weights(source, out, source).splitlines()
+        check(found[-1] == row(source, "F32", 43, 0) and len(found) > 3, found)
 
     check('no matrix with "none" in its name' in compare_weights(source, out, "--match", "none", code=1))
     write_imatrix(path, [(name, [1.0] * 32)])

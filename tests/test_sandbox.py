@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, ROOT, Skip, call, check, in_ci, main, refuses, requires, same, test
+from cli import PROGRAM, ROOT, Skip, call, check, in_ci, main, refuses, requires, same, some, test
 
 MODEL = os.path.join(ROOT, "stories", "stories.gguf")
 FILES = {
@@ -139,7 +139,7 @@ def every_command_works_inside(tmp):
     prepare(tmp)
     mode = "require" if has_sandbox() else "auto"
     stdin = b"Hello\n/file text\nHello\n/save --force saved\n"
-    for prefix in in_ci((tmp + "/", "", "./"), (tmp + "/", "")):
+    for prefix in in_ci((tmp + "/", "", "./"), ("",)):
         for line in filter(is_possible, COMMANDS):
             args = arguments(line, prefix) + ["--force"] * line.startswith(("quantize", "logits"))
             out, err = call(*args, "--sandbox", mode, stdin=stdin if line.startswith("chat") else b"", cwd=tmp)
@@ -233,7 +233,7 @@ def sandbox_precedes_every_file(tmp):
     lines = [line for line in COMMANDS if is_possible(line) and "--resume" not in line]
     lines += ["run -q -n 2 -m {model} -f -", "batch -q -m {model} -i - -o -", "tokenize --ids -m {model} -"]
 
-    for line in lines:
+    for line in some(lines):
         for name in "out", "small", "smaller":
             if os.path.exists(os.path.join(tmp, name)):
                 os.remove(os.path.join(tmp, name))
@@ -364,7 +364,7 @@ def missing_layers(tmp):
                            ((landlock, seccomp), "seccomp and Landlock")):
         hidden = {"preexec_fn": without(*calls)}
         refuses(1, "--sandbox require: this system lacks " + missing, "run", "--sandbox", "require", "x", **hidden)
-        for command in ("run", "-n", "2", "x"), ("show",), ("tokenize", "x"), ("logits", "--ids", "1", "-o", "-"):
+        for command in some((("run", "-n", "2", "x"), ("show",), ("tokenize", "x"), ("logits", "--ids", "1", "-o", "-")), 4):
             _, err = call(*command, "-v", **hidden)
             check("sandbox: this system lacks %s\n" % missing in err, command, err)
             _, err = call(*command, "-v", "--sandbox", "none", **hidden)

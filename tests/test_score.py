@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, same, some, test
 
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
@@ -263,6 +263,7 @@ def requests(cli):
                  ("Once upon a ti", "me"), ("Once upon a time \x1f\n\u3000", "there"), ("", "Once upon"), ("  ", "Once"),
                  ("The caf", "\u00e9 was big"), (parts[:1], parts[1:]), ("A", parts[:2]), (dog, dog + dog),
                  ([], dog), ("There was a", dog), (STORY, STORY), ("A \u4f60", "\u597d<|eot_id|></s>")]
+        cases = some(cases)
         lines = [{"id": i, "context": a, "continuation": b, "logprobs": 1} for i, (a, b) in enumerate(cases)]
         for n_ctx in 10**9, 60:
             source = cli.write("requests.jsonl", lines)

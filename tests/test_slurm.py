@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same, test
+from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same, slow, test
 
 N_RECORDS, N_SHARDS = 400, 8
 CONFIG = """ClusterName=test
@@ -180,6 +180,7 @@ def scancel_and_same_line():
 
 
 @test
+@slow
 def parts_of_the_array():
     """--array=3 and --array=3,7 repeat shards 3/8 and 7/8. Without their outputs, the shard is unknown: refused."""
     s = scheduler()
@@ -204,6 +205,7 @@ def parts_of_the_array():
 
 
 @test
+@slow
 def requeue_and_sigterm():
     s = scheduler()
     job = s.interrupt(60)
@@ -219,6 +221,7 @@ def requeue_and_sigterm():
 
 
 @test
+@slow
 def killed_processes():
     """SIGKILL, as when a node fails: the locks that it leaves are taken over."""
     s = scheduler()
@@ -236,6 +239,7 @@ def killed_processes():
 
 
 @test
+@slow
 def two_arrays():
     """Two arrays on the same outputs: the second is refused, or completes what the first has left."""
     s = scheduler()

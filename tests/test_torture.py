@@ -10,12 +10,12 @@ import signal
 import subprocess
 import time
 
-from cli import PROGRAM, ROOT, Skip, check, in_ci, main, read_lines, requires, same, test
+from cli import PROGRAM, ROOT, Skip, check, in_ci, main, read_lines, requires, same, some, test
 
 LIBRARY = os.path.join(ROOT, os.environ.get("BUILD", "build"), "torture.so")
 STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 ALL = os.environ.get("LLAMA31_TORTURE") == "all"
-KILLS = int(os.environ.get("LLAMA31_KILLS", "12"))
+KILLS = int(os.environ.get("LLAMA31_KILLS", in_ci(12, 4)))
 REQUESTS = b"".join(b'{"id":%d,"prompt":"Once upon a time %d","max_tokens":6,"seed":%d}\n' % (i, i, i) for i in range(8))
 DIALOGUE = b"Hello\n/undo\nHello again\n"
 COMMANDS = {  # name: (arguments, stdin)
@@ -69,8 +69,8 @@ def counts(args, tmp, stdin=b"", **faults):
 
 
 def sampled(n, few):
-    """1 to n, or `few` of them (half as many outside .ci/run)."""
-    few = in_ci(few, few // 2)
+    """1 to n, or `few` of them (a third as many outside .ci/run)."""
+    few = in_ci(few, few // 3)
     return range(1, n + 1) if ALL or n <= few else sorted(random.Random(n).sample(range(1, n + 1), few))
 
 
@@ -152,7 +152,7 @@ def failing_calls(tmp):
     """A failing call that opens, reads, locks or closes a file: an error message, or the same files as without it. A file
     whose close() fails has been synced and keeps its name."""
     needs_library()
-    for name in built("run", "chat", "batch", "logits", "quantize"):
+    for name in some(built("run", "chat", "batch", "logits", "quantize"), 2):
         args, stdin = COMMANDS[name]
         args = args + ["--seed", "1"] if name == "batch" else args
 
