@@ -78,7 +78,7 @@ const Option option_table[] = {
     {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(ANSWER, OPTION_LORA, model.load.adapters, "FILE[:SCALE]"),
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
     {{"--deterministic"}, COMPUTE, FLAG(ANSWER, model.load.is_batch_invariant),
-     "bit-identical results for any batch and chunk size"},
+     "bit-identical results for any batch, on every machine"},
     {{"--cache"}, PROMPTED, VALUE(NEUTRAL, OPTION_DIRECTORY, model.cache, "DIR"),
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
     {{"--cache-size"}, PROMPTED, STRING(NEUTRAL, model.cache_size, "SIZE"),

@@ -99,7 +99,11 @@ enum { N_BACKENDS = sizeof backends / sizeof *backends };
 Kernels kernel;
 
 void kernels_put_arithmetic(Buffer *out, bool is_deterministic) {
-    buffer_printf(out, "%s%s", kernel.name, is_deterministic ? ", deterministic" : "");
+    bool is_scalar = !strcmp(kernel.name, kernels_scalar.name);
+    if (is_deterministic && !is_scalar)
+        buffer_printf(out, "deterministic %d", DETERMINISTIC_VERSION);
+    else
+        buffer_puts(out, kernel.name);
 }
 
 const char *kernels_names(void) {

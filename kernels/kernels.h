@@ -102,8 +102,11 @@ extern Kernels kernel; // set by kernels_init(); must not change while a job run
 // kernel.name is then the last backend that was overlaid. False if `cap` is unknown. Call it before
 // any thread is started.
 bool kernels_init(const char *cap);
-// Appends the name of the arithmetic: runs of one arithmetic, program and C library have the same
-// bits (docs/reproducibility.md).
+// Version of the arithmetic of --deterministic, which all backends except scalar share. It changes
+// when any bit of a result does.
+enum { DETERMINISTIC_VERSION = 1 };
+// Appends the name of the arithmetic: "deterministic 1", or the backend. Runs of one arithmetic
+// have the same bits (docs/reproducibility.md).
 void kernels_put_arithmetic(Buffer *out, bool is_deterministic);
 // The backends of this build, separated by spaces.
 const char *kernels_names(void);
