@@ -167,7 +167,7 @@ typedef enum {
     OPTION_STRING,
     // strings that may name files (cli/privileges.c)
     OPTION_TEXT,      // string; @FILE names a file to read
-    OPTION_INPUT,     // file to read, or a name that is none
+    OPTION_INPUT,     // file to read, or a name that is no file
     OPTION_MODEL,     // GGUF file
     OPTION_OUTPUT,    // file to write, or to read and write
     OPTION_DIRECTORY, // directory to read and write

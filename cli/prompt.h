@@ -22,8 +22,8 @@ void prompt_prepare(Options *o);
 // them ("llama3.1:8b").
 void run_prepare(Options *o);
 // Appends the prompt: -p, then -f, then the positional arguments joined by spaces, where "-" stands
-// for stdin, then stdin after an empty line; dies (exit 2) if a caller may read stdin, too. Stdin is
-// the prompt if none is given; dies (exit 2) if it is then a terminal.
+// for stdin, then stdin after an empty line; dies (exit 2) if a caller may read stdin, too. Stdin
+// is the prompt if none is given; dies (exit 2) if it is then a terminal.
 void prompt_read(const Options *o, Buffer *out);
 // Dies (exit 2) if the prompt is blank. With --raw, an explicit "" stands for BOS alone.
 void prompt_check(const Options *o, const Buffer *prompt);

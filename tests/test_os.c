@@ -39,23 +39,23 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
     return process || size != sizeof *set;
 }
 
-#define os_open_temporary   below_open_temporary
-#define os_link_temporary   below_link_temporary
-#define os_sleep_while      below_sleep_while
-#define os_cpus             below_cpus
-#define os_has_numa         below_has_numa
-#define os_stack_limit      below_stack_limit
-#define os_ctime_ns         below_ctime_ns
-#define os_wake_all         below_wake_all
-#define os_cpu_quota        below_cpu_quota
-#define os_memory_available below_memory_available
-#define os_enable_amx       below_enable_amx
+#define os_open_temporary    below_open_temporary
+#define os_link_temporary    below_link_temporary
+#define os_sleep_while       below_sleep_while
+#define os_cpus              below_cpus
+#define os_has_numa          below_has_numa
+#define os_stack_limit       below_stack_limit
+#define os_ctime_ns          below_ctime_ns
+#define os_wake_all          below_wake_all
+#define os_cpu_quota         below_cpu_quota
+#define os_memory_available  below_memory_available
+#define os_enable_amx        below_enable_amx
 #define os_shell_reads_stdin below_shell_reads_stdin
-#define os_has_dotprod      below_has_dotprod
-#define os_has_i8mm         below_has_i8mm
-#define fopen               fopen_below
-#define access              access_below
-#define sched_getaffinity   affinity_of_test
+#define os_has_dotprod       below_has_dotprod
+#define os_has_i8mm          below_has_i8mm
+#define fopen                fopen_below
+#define access               access_below
+#define sched_getaffinity    affinity_of_test
 #include "base/os/os_linux.c"
 #undef fopen
 #undef access

@@ -79,7 +79,8 @@ static bool is_available(const RopeTable *t, int column) {
 
 static void choose_columns(RopeTable *t) {
     const Options *o = t->options;
-    const char *list = o->rope.compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
+    const char *list =
+        o->rope.compare ? "frequency" : "frequency,wavelength,band"; // beside the keys
     if (o->rope.positions) list = "cos,sin";
     if (o->rope.columns) list = o->rope.columns;
     bool is_all = !strcmp(list, "all");
