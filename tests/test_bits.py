@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from cli import DATA, GOLDEN, PROGRAM, ROOT, Skip, check, main, requires, same, some, test
+from cli import DATA, GOLDEN, PROGRAM, ROOT, SCRIPTS, Skip, check, in_ci, main, requires, same, some, test
 
 BUILT_IN = os.path.join(ROOT, "stories", "stories.gguf")
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL")
@@ -82,6 +82,46 @@ def batches_and_chunks(tmp):
         for name in "Q8_0", "Q5_1", "BF16":
             same(len({logits(isa, tmp, quantized(tmp, name), *way) for way in WAYS}), 1, (isa, name))
         same(len({texts(isa, "-np", n) for n in ("1", "3", "16")}), 1, isa)
+
+
+def verify(isa, *args):
+    r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "verify_batch.py"), "--program", PROGRAM, *args], capture_output=True,
+                       text=True, env=dict(os.environ, LLAMA31_ISA=isa), timeout=300)
+    return r.returncode, r.stdout + r.stderr
+
+
+@test
+def verified_batches(tmp):
+    """verify_batch.py recomputes answers of another backend, finds each changed byte, and refuses what cannot be verified."""
+    requests, out, changed = (os.path.join(tmp, name) for name in ("in.jsonl", "out.jsonl", "changed.jsonl"))
+    with open(requests, "w", encoding="utf-8") as f:
+        for i, prompt in enumerate(PROMPTS):
+            named = {"id": f"r{i}"} if i % 3 else {}
+            f.write(json.dumps({"prompt": f"{prompt} {i}", "max_tokens": 12, "n": 1 + (i % 5 == 0), **named}) + "\n")
+        f.write(json.dumps({"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 9}}))
+    isas = backends()
+    how = ["batch", "-q", "--raw", "--temp", "0.8", "-m", BUILT_IN, "-i", requests]
+    run(isas[0], *how, "--deterministic", "-o", out)
+    options = ["--raw", "--temp", "0.8", "-m", BUILT_IN]
+    code, said = verify(isas[-1], "--sample", "100%", requests, out, *options)
+    same((code, said), (0, "41 of 41 answers recomputed, 0 differ\n"))
+
+    with open(out, encoding="utf-8") as f:
+        lines = f.readlines()
+    for i in range(in_ci(20, 2)):
+        other, at = list(lines), 7 * i % len(lines)
+        begin = other[at].index('"text":"') + 8
+        other[at] = other[at][:begin] + ("X" if other[at][begin] != "X" else "Y") + other[at][begin + (other[at][begin] != "\\"):]
+        with open(changed, "w", encoding="utf-8") as f:
+            f.write("".join(other))
+        code, said = verify(isas[-1], "--sample", "41", requests, changed, *options)
+        check(code == 1 and "41 answers recomputed, 1 differ" in said, said)
+
+    code, said = verify(isas[0], requests, out, "--raw", "-m", BUILT_IN, "--temp", "0.5")
+    check(code == 2 and "--temp 0.8, now 0.5" in said, said)
+    run(isas[0], *how, "-o", os.path.join(tmp, "fast.jsonl"))
+    code, said = verify(isas[0], requests, os.path.join(tmp, "fast.jsonl"), *options)
+    check(code == 2 and "compute it again with batch --deterministic" in said, said)
 
 
 @test
