@@ -891,10 +891,10 @@ static double avx512_peak(int rounds) {
 
 // GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
 // GEMM_TOKENS: number of tokens from which small_batch is faster than decode, except for the types
-// of GEMM_FOR_2. Time of small_batch / time of decode, weights in memory (Zen 4, 2026-11-28):
+// of GEMM_FOR_2. Time of small_batch / time of decode, weights in L3 (Zen 5, 2026-11-28):
 //
-//   2 tokens   Q4_K 0.86, Q2_K 0.79, Q3_K 0.90, Q4_0 0.98, IQ4_XS 0.87, Q6_K 1.25, Q8_0 1.48
-//   3 tokens   Q4_K 0.65, Q6_K 0.82, Q8_0 0.78
+//   2 tokens   Q4_K 0.99, Q5_K 0.98, Q2_K 0.82, Q3_K 0.94, Q4_0 1.00, IQ4_XS 0.89, TQ2_0 0.92,
+//              Q6_K 1.16, Q8_0 1.08, IQ2_XS 1.10, Q5_0 1.54
 //
 // FLOAT_GEMM_TOKENS: as in avx2.c.
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
