@@ -39,8 +39,11 @@ enum {
 extern int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
 // The codes of the entries, for AVX-512, in the order of codebook_entries8, then of
 // codebook_entries4; see kernels/x86/avx512_codebook.h.
-extern uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4];
-extern uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8]; // their low bytes, their high bytes
+// codebook_bytes has their low bytes, then their high bytes. They are aligned because a load that
+// crosses a cache line takes twice as long (IQ1_S: 1.46 of the time, Zen 5, 2026-11-28).
+extern uint16_t codebook_words[CODEBOOK_N_ENTRIES8 + CODEBOOK_N_ENTRIES4]
+    __attribute__((aligned(64)));
+extern uint8_t codebook_bytes[2][CODEBOOK_N_ENTRIES8] __attribute__((aligned(64)));
 void codebook_init(void);
 
 typedef struct {

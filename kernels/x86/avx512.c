@@ -87,8 +87,8 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 // columns, a register with the dot products of all rows.
 //
 // Codebook types need no rounds: their integers and activations are in pairs (avx512_codebook.h),
-// so that dword i of all registers has columns [16 i, 16 i + 16). Their 16 dwords are transposed
-// through memory.
+// so that dword i of all registers has columns [16 i, 16 i + 16). Their products are scaled before
+// they are transposed, because that is the order of their unpacked scales (gemv_codebook_rows).
 
 // {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
 INLINE __m512i add_neighbors(__m512i a, __m512i b, bool is_int16) {
@@ -121,10 +121,8 @@ INLINE __m512i dot_pairs(const Avx512Row *u, const int8_t *q) {
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][16], min[SUPERBLOCK_GROUPS][16]; // of each group and row
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
-    uint8_t trits[16][SUPERBLOCK];          // integers of TQ1_0
-    float row_scale[16][SUPERBLOCK_GROUPS]; // codebook types: scales before the transposition,
-    int32_t row_dots[2][16][16];            // dot products of 16 columns of each token and row,
-    int32_t dots[16][16];                   // and of each 16 columns of one token after it
+    uint8_t trits[16][SUPERBLOCK]; // integers of TQ1_0
+    float product[2][2][8][16];    // codebook types: [token][half][two rows], scaled
 } __attribute__((aligned(64))) GemvMemory;
 
 _Static_assert(sizeof(GemvMemory) <= KERNEL_SCRATCH, "fits");
@@ -169,35 +167,91 @@ INLINE __m512 gemv_add(__m512 sum, const GemvRows *g, const VnniActivations *x, 
                       _mm512_load_ps(m->min[group + 1]), splat(x->sum[1][at]), info->has_min);
 }
 
-// Multiplies a superblock of 16 rows of a codebook type by nt tokens.
+// Lane i of the result is lane `from` of p[i].
+INLINE __m512 load_lanes(float (*p)[16], int from) {
+    __m512 v = _mm512_castps128_ps512(_mm_load_ps(p[0] + 4 * from));
+    v = _mm512_insertf32x4(v, _mm_load_ps(p[1] + 4 * from), 1);
+    v = _mm512_insertf32x4(v, _mm_load_ps(p[2] + 4 * from), 2);
+    return _mm512_insertf32x4(v, _mm_load_ps(p[3] + 4 * from), 3);
+}
+
+// Transposes the products of a superblock and a token (drawn at gemv_codebook_rows) and adds them
+// to the sums of 16 rows. x_scale holds the scales of each 32 activations.
+INLINE __m512 add_products(__m512 sum, float (*product)[8][16], const float *x_scale, int halves) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512 low[2], high[2];
+        for (int h = 0; h < halves; h++) {
+            low[h] = load_lanes(product[h], i);
+            high[h] = load_lanes(product[h] + 4, i);
+        }
+        for (int h = 0; h < halves; h++)
+            sum = fmadd(_mm512_shuffle_ps(low[h], high[h], 0x88), splat(x_scale[2 * i]), sum);
+        for (int h = 0; h < halves; h++)
+            sum = fmadd(_mm512_shuffle_ps(low[h], high[h], 0xdd), splat(x_scale[2 * i + 1]), sum);
+    }
+    return sum;
+}
+
+// Multiplies a superblock of 16 rows of a codebook type by nt tokens. The products of two rows a
+// and b share a register, or two with groups of 16:
+//
+//     lane (128 bits) i, one register         columns [64 i, + 32), [64 i + 32, + 32) of a, then b
+//     lane (128 bits) i, register h of two    columns [64 i + 16 h, + 16), [64 i + 32 + 16 h, + 16)
+//                                             of a, then b
+//
+// Rows 4 i and 4 i + 1 are in slot i, rows 4 i + 2 and 4 i + 3 in slot i + 4. A lane of four slots
+// is loaded as one register; a shuffle of two of these has 16 rows in order.
 INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
+    const int at = g->superblock * (SUPERBLOCK / 32), halves = 32 / type_info(type)->group;
+    const __m512i of_two_rows = _mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3);
     GemvMemory *m = g->memory;
+    __m512i start[2][2];
+
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < halves; h++)
+            start[t][h] = _mm512_permutexvar_epi64(
+                of_two_rows, _mm512_castsi256_si512(load_32(g->x[t].start[h] + at)));
 
 #pragma GCC unroll 1
-    for (int i = 0; i < 16; i += 2) {
-        Avx512Row u[2];
-        unpack_two_decode_rows(u, type, g->row[i], g->row[i + 1]);
-        for (int h = 0; h < 2; h++) {
-            _mm512_store_ps(m->row_scale[i + h], u[h].scale);
+    for (int i = 0; i < 16; i += 4) {
+        // Four rows at a time. Stores follow all loads of the codebook, so that the compiler can
+        // load it once for all four (IQ3_S: 0.92 of the time, Zen 5, 2026-11-28).
+        __m512 product[2][2][2]; // [pair][token][half]
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            Avx512Row u[2];
+            unpack_two_decode_rows(u, type, g->row[i + 2 * j], g->row[i + 2 * j + 1]);
+
             for (int t = 0; t < nt; t++) {
                 const int8_t *q = g->x[t].q + g->superblock * SUPERBLOCK;
-                _mm512_store_si512(m->row_dots[t][i + h], dot_pairs(&u[h], q));
+                const __m512 a = (__m512)dot_pairs(&u[0], q), b = (__m512)dot_pairs(&u[1], q);
+                __m512i dot[2] = {(__m512i)_mm512_shuffle_ps(a, b, 0x88),
+                                  (__m512i)_mm512_shuffle_ps(a, b, 0xdd)};
+                if (halves == 1) dot[0] = _mm512_add_epi32(dot[0], dot[1]);
+                dot[0] = _mm512_add_epi32(dot[0], start[t][0]);
+                product[j][t][0] =
+                    scale_based_dot(dot[0], _mm512_shuffle_ps(u[0].scale, u[1].scale, 0x88));
+                if (halves == 1) continue;
+                dot[1] = _mm512_add_epi32(dot[1], start[t][1]);
+                product[j][t][1] =
+                    scale_based_dot(dot[1], _mm512_shuffle_ps(u[0].scale, u[1].scale, 0xdd));
             }
-            gemv_prefetch(g, i + h, 0, type);
-            gemv_prefetch(g, i + h, 1, type);
+        }
+
+        for (int j = 0; j < 2; j++)
+            for (int t = 0; t < nt; t++)
+                for (int h = 0; h < halves; h++)
+                    _mm512_store_ps(m->product[t][h][i / 4 + 4 * j], product[j][t][h]);
+        for (int n = 0; n < 4; n++) {
+            gemv_prefetch(g, i + n, 0, type);
+            // 66 or 74 bytes begin a second line, which the next superblock prefetches.
+            if (superblock_bytes(type) >= 64 + 16) gemv_prefetch(g, i + n, 1, type);
         }
     }
 
-    transpose_dwords(m->scale, sizeof m->scale[0], m->row_scale, sizeof m->row_scale[0],
-                     SUPERBLOCK_GROUPS, type_info(type)->group / 16);
-    for (int t = 0; t < nt; t++) {
-        transpose_dwords(m->dots, sizeof m->dots[0], m->row_dots[t], sizeof m->row_dots[t][0], 16,
-                         1);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++)
-            sum[t] = gemv_add(sum[t], g, g->x + t, _mm512_load_si512(m->dots[2 * i]),
-                              _mm512_load_si512(m->dots[2 * i + 1]), i, type);
-    }
+    for (int t = 0; t < nt; t++)
+        sum[t] = add_products(sum[t], m->product[t], g->x[t].scale + at, halves);
 }
 
 // Multiplies a superblock of 16 rows of any other type by nt tokens, in halves of 128 columns. For
@@ -277,10 +331,15 @@ INLINE void gemv_tokens(const Matmul *p, int r, int sixteenth, int first, int nt
         g.x += g.superblock ? p->n_tokens : 0;
     }
 
-    for (int t = 0; t < nt; t++)
+#pragma GCC unroll 2
+    for (int t = 0; t < nt; t++) {
+        float lanes[16];
+        _mm512_storeu_ps(lanes, sum[t]);
+#pragma GCC unroll 1 // unrolled, decode has a tenth more code
         for (int i = 0; i < 16; i++)
             p->out[(size_t)(first + t) * p->out_stride +
-                   (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = sum[t][i];
+                   (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = lanes[i];
+    }
 }
 
 // Takes tokens in pairs, which share the unpacked integers.
@@ -891,10 +950,10 @@ static double avx512_peak(int rounds) {
 
 // GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
 // GEMM_TOKENS: number of tokens from which small_batch is faster than decode, except for the types
-// of GEMM_FOR_2. Time of small_batch / time of decode, weights in memory (Zen 4, 2026-11-28):
+// of GEMM_FOR_2. Time of small_batch / time of decode, weights in L3 (Zen 5, 2026-11-28):
 //
-//   2 tokens   Q4_K 0.86, Q2_K 0.79, Q3_K 0.90, Q4_0 0.98, IQ4_XS 0.87, Q6_K 1.25, Q8_0 1.48
-//   3 tokens   Q4_K 0.65, Q6_K 0.82, Q8_0 0.78
+//   2 tokens   Q4_K 0.99, Q5_K 0.98, Q2_K 0.82, Q3_K 0.94, Q4_0 1.00, IQ4_XS 0.89, TQ2_0 0.92,
+//              Q6_K 1.16, Q8_0 1.08, IQ2_XS 1.10, Q5_0 1.54
 //
 // FLOAT_GEMM_TOKENS: as in avx2.c.
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
