@@ -203,7 +203,7 @@ def random_schemas(cli):
     strict = jsonschema.validators.extend(library, type_checker=is_int)  # generated integers have no point
     # A fixed seed: about one in 600 random schemas still shows a difference (a large number as "const" in "oneOf").
     # LLAMA31_SEED and LLAMA31_SCHEMAS search for more.
-    seed = int(os.environ.get("LLAMA31_SEED") or 789926512)
+    seed = int(os.environ.get("LLAMA31_SEED") or 1)
     n = int(os.environ.get("LLAMA31_SCHEMAS", in_ci(150, 60)))
     rng = Random(random.Random(seed))
     # Early versions of the library do not evaluate the properties of "additionalProperties".
