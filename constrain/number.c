@@ -304,12 +304,16 @@ int number_multiples(Languages *l, const Json *m) {
 // False if json.dumps writes an exponent, or would if the number were not an integer.
 static bool has_plain_spelling(const Decimal *d) { return d->point > -4 && d->point <= 60; }
 
-// Appends an expression for the magnitude of a decimal in the notation of json.dumps: 1.5e-07.
-static void put_scientific(Buffer *out, const Decimal *d) {
+// Appends an expression for the magnitude of a decimal in the notation of json.dumps: 1.5e-07. With
+// all_spellings, zeros may follow the digits.
+static void put_scientific(Buffer *out, const Decimal *d, bool all_spellings) {
     int exponent = (int)d->point - 1;
     Str rest = {d->digits.data + 1, d->digits.len - 1};
     buffer_append(out, d->digits.data, 1);
-    if (rest.len) buffer_printf(out, "\\.%.*s", (int)rest.len, rest.data);
+    if (rest.len)
+        buffer_printf(out, "\\.%.*s%s", (int)rest.len, rest.data, all_spellings ? "0*" : "");
+    else if (all_spellings)
+        buffer_puts(out, "(\\.0+)?");
     buffer_printf(out, "e%s%02d", exponent < 0 ? "-" : "\\+", abs(exponent));
 }
 
@@ -334,9 +338,9 @@ bool number_put_pattern(Buffer *out, const Json *x, bool all_spellings) {
         buffer_puts(out, d.digits.len || !all_spellings ? "|" : "|-?");
         put_plain(out, &d, all_spellings);
     }
-    if (ok && !is_plain) {
+    if (ok && d.digits.len && (all_spellings || !is_plain)) {
         buffer_puts(out, "|");
-        put_scientific(out, &d);
+        put_scientific(out, &d, all_spellings);
     }
     buffer_puts(out, ")");
 

@@ -23,7 +23,8 @@ def describe_required(s):
     if not isinstance(s, dict):
         return s
     parts = [{"properties": dict.fromkeys(s.get("required", []), True)}]
-    parts += [{"if": {"required": [k]}, "then": {"properties": dict.fromkeys(names, True)}}
+    # The name itself is not required. "not" keeps it from becoming a property in describe_condition().
+    parts += [{"if": {"not": {"not": {"required": [k]}}}, "then": {"properties": dict.fromkeys(names, True)}}
               for k, names in s.get("dependentRequired", {}).items()]
     if "required" in s or len(parts) > 1:
         s = dict(s, allOf=s.get("allOf", []) + parts)
