@@ -186,5 +186,6 @@ int command_chat(const Options *o) {
         generate_interrupted = 0;
     }
 
+    buffer_free(&text);
     return close_chat(&c);
 }

@@ -66,6 +66,7 @@ void command_print_help(const Command *command, bool is_all) {
     Buffer summary = {0};
     put_wrapped(&summary, command_summary(command), " ", 0, COLUMNS);
     printf("usage: llama31 %s %s\n%s\n", command->name, command->usage, summary.data);
+    buffer_free(&summary);
 
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
         unsigned wanted = is_all ? command->flag : COMMON(command->flag);

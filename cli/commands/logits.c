@@ -92,6 +92,9 @@ static void write_logits(LogitsRun *run, const Options *o) {
             die(EXIT_RUNTIME, "the logits contain NaN or infinity");
         output_write(run->fd, o->output.path, logits, n_logits * sizeof *logits);
     }
+
+    session_free(session);
+    workspace_free(ws);
 }
 
 int command_logits(const Options *o) {

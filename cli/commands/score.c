@@ -54,6 +54,7 @@ static int score_requests(const Options *o) {
 
     int code = batch_run(&options, &task);
     score_rerank_print();
+    buffer_free(&prompt);
     return code;
 }
 
