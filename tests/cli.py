@@ -3,8 +3,10 @@
 A test is a function decorated with @test. Its parameters request fixtures: `cli`, the program with a small model, or
 `tmp`, a temporary directory. main() prints "ok NAME", "FAIL NAME: message" or "skip NAME: reason" per test. Command-line
 arguments select tests by substring of the name."""
+import contextlib
 import functools
 import inspect
+import io
 import json
 import os
 import re
@@ -97,6 +99,17 @@ def refuses(code, message, *args, **options):
     return err
 
 
+def export_here(source, out, *args):
+    """Runs scripts/export.py without a process of its own, which would take most of the time."""
+    if SCRIPTS not in sys.path:
+        sys.path.insert(0, SCRIPTS)
+    import export
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        status = export.main([source, "-o", out, *args])
+    same(status, 0, err.getvalue())
+
+
 class Cli:
     """The program with a small model."""
 
@@ -106,8 +119,7 @@ class Cli:
         self.path = os.path.join(tmp, "stories260K.gguf")
         source = os.path.join(DATA, "stories260K", "stories260K.bin")
         if os.path.exists(source):
-            subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), source, "-o", self.path],
-                           check=True, capture_output=True)
+            export_here(source, self.path)
             self.model = self.path
         elif subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
             raise Skip("no built-in model and no stories260K.bin")

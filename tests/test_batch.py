@@ -14,7 +14,7 @@ import threading
 import time
 
 from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
-                 test)
+                 some, test)
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -47,7 +47,7 @@ def loops(cli):
     chat = {"messages": [{"role": "user", "content": "a"}], **{k: v for k, v in loop.items() if k != "prompt"}}
     lines = [loop, dict(loop, stop_loops=False), dict(loop, stop_loops=1), dict(loop, regex="[^b]*b"), dict(loop, ignore_eos=True),
              {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": chat}]
-    for how in ([], ["-np", "1"]):
+    for how in some((["-np", "1"], []), 2):
         r = subprocess.run([*cli.command("batch", "--template", "chatml", "-q", "--ordered", "-c", "2100", *how)], capture_output=True,
                            input="\n".join(map(json.dumps, lines)).encode(), timeout=120)
         free, endless, wrong, constrained, ignored, openai = [json.loads(line) for line in r.stdout.splitlines()]
@@ -66,7 +66,7 @@ def loops(cli):
 def answers_equal_run(cli):
     """Records, greedy and seeded, with and without penalties, equal as many single runs for any --parallel and -t."""
     records = []
-    for i, r in enumerate(requests(in_ci(200, 60))):
+    for i, r in enumerate(requests(in_ci(200, 32))):
         if i % 4 == 1:
             r.update(temperature=0.9, seed=i, top_p=0.9)
         if i % 4 == 2:
@@ -1198,6 +1198,7 @@ def prefix_in_any_order(cli):
 
 
 @test
+@slow
 def no_starvation(cli):
     """A record that shares nothing is answered while records with a computed prefix come without end."""
     most = 4096  # MAX_OVERTAKEN

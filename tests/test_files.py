@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, refuses, requires, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, refuses, requires, same, some, test
 
 STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
@@ -569,7 +569,7 @@ def small_stacks(tmp):
 def little_memory(tmp):
     """With a limited address space, the program exits with 1 and a message, never by a signal."""
     codes = set()
-    for mib in range(10, 60, 2):
+    for mib in some(range(10, 60, 2)):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
         if subprocess.run([PROGRAM, "--version"], capture_output=True, preexec_fn=limit).returncode:

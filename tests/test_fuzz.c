@@ -40,7 +40,7 @@ static void replay(const FuzzTarget *t, const char *path) {
     t->run((const uint8_t *)seed.data, seed.len);
     n_runs++;
 
-    for (int i = n_mutations ? atoi(n_mutations) : 60 / test_step(3); i > 0; i--, n_runs++) {
+    for (int i = n_mutations ? atoi(n_mutations) : 60 / test_step(6); i > 0; i--, n_runs++) {
         copy.len = 0;
         buffer_put(&copy, buffer_str(&seed));
         mutate(&copy);

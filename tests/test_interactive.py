@@ -53,7 +53,7 @@ def repetition(tmp):
     ends = "ended in a loop; --no-loop-stop lets it continue"
     for args, n, warning in some((([], 2048, "1 text " + ends), (["--ignore-eos"], 2080, ""), (["--no-loop-stop"], 2080, ""),
                                   (["--min-tokens", "2060"], 2061, ends), (["--no-lookup"], 2048, ends),
-                                  (["-N", "3", "--deterministic"], 2048, "3 texts " + ends)), 2):
+                                  (["-N", "3", "--deterministic"], 2048, "3 texts " + ends))):
         out, err = run("--json", *loop, *args, "a")
         answers = json.loads(out).get("choices", [json.loads(out)])
         check(warning in err and err.count("\n") == (warning != ""), args, err)

@@ -252,7 +252,7 @@ def mixtures_of_experts(tmp):
 
     for name, base, down in some((("Q4_K_M", Q4_K, spread), ("Q8_0", Q8_0, {}), ("Q5_K_M", Q5_K, spread), ("Q6_K", Q6_K, {}),
                                   ("Q4_K_S", Q4_K, eighth), ("Q3_K_L", Q3_K, dict.fromkeys(range(16), Q5_K)),
-                                  ("IQ3_M", IQ3_S, {1: Q4_K}))):
+                                  ("IQ3_M", IQ3_S, {1: Q4_K})), 6):
         for experts in 6, 8:
             found = types(name, experts)
             sixth = dict.fromkeys(SPREAD_LAYERS, Q4_K) if (name, experts) == ("IQ3_M", 8) else down

@@ -14,7 +14,8 @@ import struct
 import subprocess
 import sys
 
-from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, in_ci, main, matches, refuses, requires, some, test
+from cli import (DATA, GOLDEN, SCRIPTS, Skip, call, check, export_here, in_ci, main, matches, refuses, requires, some,
+                 test)
 
 sys.path.insert(0, SCRIPTS)
 from lib import checkpoints, gguf_writer, weights
@@ -580,9 +581,7 @@ def family_exports(tmp):
         folder, model = os.path.join(tmp, name + "-hf"), os.path.join(tmp, name + ".gguf")
         write_checkpoint(folder, metadata, tensors, model_type, source, **more)
 
-        subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", model], check=True,
-                       capture_output=True)
-
+        export_here(folder, model)
         reference = FamilyReference(metadata, tensors)
         expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
         error = nmse(logits_of(model, tokens, out, "avx512"), expected)

@@ -254,10 +254,10 @@ def cache_in_other_commands(cli, tmp):
     long_context(cli)
     requests = "".join(json.dumps({"id": i, "prompt": STORY + p, "max_tokens": 12, "seed": i}) + "\n"
                        for i, p in enumerate(PROMPTS)).encode()
-    for command, args, stdin in (("batch", ["-q", "--raw", "--ordered", "--deterministic"], requests),
-                              ("batch", ["-q", "--raw", "--ordered", "--parallel", 1], requests),
-                              ("score", ["-q", "--json", "--raw", "--choices", "dog,cat", "-p", STORY], b""),
-                              ("chat", ["-q", "--seed", 3, "-n", 12, "-c", 2000], (STORY + "\n" + STORY).encode())):
+    for command, args, stdin in some((("batch", ["-q", "--raw", "--ordered", "--deterministic"], requests),
+                                      ("batch", ["-q", "--raw", "--ordered", "--parallel", 1], requests),
+                                      ("score", ["-q", "--json", "--raw", "--choices", "dog,cat", "-p", STORY], b""),
+                                      ("chat", ["-q", "--seed", 3, "-n", 12, "-c", 2000], (STORY + "\n" + STORY).encode())), 2):
         plain = cli.run(command, *args, stdin=stdin)[0]
         for i in range(2):
             same(cli.run(command, *args, "--cache", tmp, stdin=stdin)[0], plain, (command, args, "round", i))

@@ -135,7 +135,7 @@ def check_failing_writes(tmp, name, named):
 def failing_writes(tmp):
     """Write N is interrupted, short or would block: the output is the same. Write N finds the disk full: exit 1."""
     needs_library()
-    for name in built("run", "chat", "batch", "logits", "quantize"):
+    for name in some(built("run", "chat", "batch", "logits", "quantize"), 2):
         check_failing_writes(tmp, name, named=0)
 
 
@@ -152,7 +152,7 @@ def failing_calls(tmp):
     """A failing call that opens, reads, locks or closes a file: an error message, or the same files as without it. A file
     whose close() fails has been synced and keeps its name."""
     needs_library()
-    for name in some(built("run", "chat", "batch", "logits", "quantize"), 2):
+    for name in some(built("run", "chat", "batch", "logits", "quantize")):
         args, stdin = COMMANDS[name]
         args = args + ["--seed", "1"] if name == "batch" else args
 
