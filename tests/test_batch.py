@@ -640,10 +640,10 @@ def unknown_fields(cli):
     """Fields that no record is served with are named on stderr, in one line, each once; --strict rejects them."""
     ask = {"prompt": "x", "max_tokens": 1, "best_of": 1, "model": "m", "null": None}
     lines = [dict(ask, prompt_logprobs=1), dict(ask, **{"a\n": [1], "prompt_logprobs": 2}), ask]
-    lines.append(dict(openai_request(1, "text", prompt="x", priority=3), temperature=0, metadata=None))
+    lines.append(dict(openai_request(1, "text", prompt="x", priority=3), status=0, metadata=None))
     source = cli.write("in", lines)
     same(cli.run("batch", "-q", "-i", source)[1],
-         'llama31: warning: fields without effect: "prompt_logprobs", "a\\n", "temperature", "priority"\n')
+         'llama31: warning: fields without effect: "prompt_logprobs", "a\\n", "status", "priority"\n')
     same(cli.run("batch", "-q", stdin=json.dumps(ask).encode())[1], "")
     out = cli.run("batch", "-q", "--strict", "-i", source, code=5)[0]
     same([json.loads(line)["error"]["message"].count("unknown field") for line in out.splitlines()], [1] * 4)
@@ -656,6 +656,52 @@ def unknown_fields(cli):
     many = json.dumps(dict(ask, **{"f%d" % i: 1 for i in range(99)})).encode()
     err = cli.run("batch", "-q", stdin=many)[1]
     check(err.endswith('"f30", "f31", and others\n'), err)
+
+
+def unsupported_fields():
+    """(names, places) of the fields that the program refuses, from the source."""
+    with open(os.path.join(ROOT, "cli", "commands", "batch_request.c")) as f:
+        table = f.read().split("Field fields[] = {")[1].split("\n};")[0]
+    text = r'"(?:[^"\\]|\\.)*"'
+    for names in re.findall(r"REFUSED\((?:NOTHING|\s|%s)+, ((?:%s\s*)+)," % (text, text), table):
+        yield re.sub(r'["\n ]+', " ", names).split(), {"request"}
+    for names, places in re.findall(r"\{(%s), ([A-Z_ |]+), NULL, [^N]" % text, table):
+        yield names.strip('"').split(), {place[3:].lower() for place in places.split(" | ")}
+
+
+@test
+def unsupported_members(cli):
+    """Members of requests and messages that could change an answer are errors that name what to write instead."""
+    turn = {"role": "user", "content": "x"}
+    records, names = [], []
+    for row, places in unsupported_fields():
+        for name in row:
+            names += [(name, place) for place in sorted(places)]
+            records += [{"prompt": "x", name: {"a": 7}} if place == "request" else {"messages": [dict(turn, **{name: {"a": 7}})]}
+                        for place in sorted(places)]
+    check(len(records) > 80 and ("images", "message") in names and ("extra_body", "request") in names, names)
+    answers = batch(records, "--template", "llama3", code=5)
+    for (name, place), answer in zip(names, answers):
+        check(matches(answer["error"]["message"], (": messages[0]: " if place == "message" else ": ") + name + ": not supported; "), answer)
+
+    # Values that mean the same as no field, and members that the template reads, are silent; others are named once.
+    neutral = {"do_sample": True, "num_beams": 1.0, "no_repeat_ngram_size": 0, "stop_sequences": [], "options": {}, "raw": False,
+               "text": {"format": {"type": "text"}}, "function_call": "none", "modalities": ["text"], "extra_body": None}
+    silent = dict(turn, images=[], prefix=False, name="n", weight=1, content=[{"type": "text", "text": "x", "cache_control": {}}])
+    ask = {"messages": [silent], "max_tokens": 1, **neutral}
+    same(call("batch", "-q", "--strict", "--template", "llama3", stdin=json.dumps(ask).encode())[1], "")
+    odd = dict(turn, mood="calm", content=[{"type": "text", "text": "x", "lang": "en"}])
+    source = cli.write("in", [dict(ask, messages=[odd, odd])])
+    same(call("batch", "-q", "--template", "llama3", "-i", source)[1], 'llama31: warning: fields without effect: "mood", "lang"\n')
+    out = call("batch", "-q", "--strict", "--template", "llama3", "-i", source, code=5)[0]
+    check('messages[0]: unknown field "mood"' in json.loads(out)["error"]["message"], out)
+    reader = cli.write("t.jinja", ["{% for m in messages %}{{ m.mood }}{{ m['content'] }}{% endfor %}"])
+    same(call("batch", "-q", "--template", reader, "-i", source)[1], 'llama31: warning: fields without effect: "lang"\n')
+
+    # Beside a body, only unknown fields have no effect.
+    for name, value in ("temperature", 0), ("tools", [WEATHER]), ("stop_sequences", ["a"]), ("max_new_tokens", 3):
+        error = batch([dict(openai_request(0, "text", prompt="x"), **{name: value})], code=5)[0]["error"]
+        check(name + ': expected inside "body"' in error["message"], error)
 
 
 @test
@@ -1362,7 +1408,10 @@ def refused_values():
              ({"choices": "a" * 99}, 'found "' + "a" * 60 + '"'),
              ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
              ({"regex": "a", "ignore_eos": True}, "expected either --ignore-eos or a constraint"),
-             ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, "best_of: this value is not supported"))
+             ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, 'best_of: not supported; write "n"'),
+             ({"temperature": "hot"}, 'temperature: expected a number, found "hot"'),
+             ({"ignore_eos": "yes"}, 'ignore_eos: expected true or false, found "yes"'),
+             ({"reasoning_budget": "much"}, 'reasoning_budget: expected a number or "auto", found "much"'))
 
     # Requests of the Batch API.
     chat = ((dict(messages=[]), "messages: expected at least one"),

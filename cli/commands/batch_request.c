@@ -30,6 +30,20 @@ static bool is_integer(const Json *j, double min, double max) {
            j->number == floor(j->number) && (has_only_digits(j) || j->string.len <= 16);
 }
 
+#define NOTHING "false [] {} \"\"" // values that mean the same as no field
+
+// True if a value is one of some JSON values without white space, separated by spaces.
+static bool has_value(const Json *v, const char *values) {
+    Buffer text = {0};
+    if (v->kind == JSON_NUMBER)
+        buffer_put_double(&text, v->number);
+    else
+        json_write_value(&(JsonWriter){.out = &text}, NULL, v, NULL);
+    bool found = str_is_one_of(buffer_str(&text), values);
+    buffer_free(&text);
+    return found;
+}
+
 bool record_mismatch(Error *err, const char *name, const char *expected, const Json *found) {
     Buffer text = {0};
     Json shown = found ? *found : (Json){0};
@@ -287,13 +301,6 @@ static bool parse_structured_outputs(Record *r, const Json *v, Error *err) {
     return ok;
 }
 
-// True if a field of this value has the same meaning as no field.
-static bool is_neutral(const Json *v) {
-    return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
-           (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||
-           json_is(v, "none") || json_is(json_get(v, "type"), "text");
-}
-
 // Variables of the template, some of which concern reasoning.
 static bool parse_template_kwargs(Record *r, const Json *v, Error *err) {
     Error why;
@@ -324,42 +331,144 @@ static bool note_unknown(const Record *r, const Json *v, Error *err) {
     return true;
 }
 
+// A field that says nothing, unless it has one of these values.
 static bool parse_stream(Record *r, const Json *v, Error *err) {
-    return is_neutral(v) || note_unknown(r, v, err);
+    return has_value(v, NOTHING) || note_unknown(r, v, err);
 }
 
-static bool check_neutral(Record *r, const Json *v, Error *err) {
+// A field that record_parse() has read from its object.
+static bool parse_elsewhere(Record *r, const Json *v, Error *err) {
     (void)r;
-    return is_neutral(v) ||
-           error_set(err, EXIT_RUNTIME, "%.*s: this value is not supported", SHOWN(v->key));
+    (void)v;
+    (void)err;
+    return true;
 }
 
-static const struct {
-    const char *name;
-    bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
-} fields[] = {
+// Where a field may be: in a request, in one of its messages, in a part of a message's content.
+enum { IN_REQUEST = 1, IN_MESSAGE = 2, IN_PART = 4 };
+
+typedef struct {
+    const char *names;                                   // separated by spaces
+    unsigned places;                                     // IN_* bits
+    bool (*parse)(Record *r, const Json *v, Error *err); // NULL: without effect on the answer
+    // Of a field that is not supported. An error unless its value is one of those that mean the
+    // same as no field.
+    const char *instead; // what to write instead; NULL: the field is supported
+    const char *neutral; // values, see has_value()
+} Field;
+
+#define READ(names, parse)                                                                         \
+    { names, IN_REQUEST, parse, NULL, NULL }
+#define REFUSED(neutral, names, instead)                                                           \
+    { names, IN_REQUEST, NULL, instead, neutral }
+#define TEXT_ONLY "llama31 runs text models only"
+
+// Fields of OpenAI's API, vLLM, SGLang, TGI, Ollama, llama.cpp, Mistral, Anthropic, Gemini and
+// transformers that can change an answer. Options of the command line, with CMD_REQUEST in
+// cli/options.c, are fields as well.
+static const Field fields[] = {
     // clang-format off
-    {"stop", parse_strings}, {"stop_token_ids", parse_stop_ids}, {"dry_sequence_breakers", parse_strings}, {"stop_loops", parse_flag}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
-    {"logprobs", record_parse_logprobs}, {"top_logprobs", record_parse_logprobs},
-    {"response_format", parse_response_format}, {"json_schema", parse_json_schema},
-    {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
-    {"guided_json", parse_json_schema}, {"guided_grammar", parse_grammar}, {"guided_regex", parse_grammar},
-    {"guided_choice", parse_choices}, {"structured_outputs", parse_structured_outputs}, {"format", parse_format},
-    {"ordered_properties", parse_flag}, {"chat_template_kwargs", parse_template_kwargs},
-    {"continue_final_message", parse_flag}, {"think", parse_flag}, {"enable_thinking", parse_flag},
-    // Unsupported: only values that do not change the answer are accepted.
-    {"best_of", check_neutral}, {"suffix", check_neutral},
-    {"functions", check_neutral}, {"function_call", check_neutral}, {"structural_tag", check_neutral},
-    {"guided_whitespace_pattern", check_neutral}, {"ebnf", check_neutral},
-    // Answers are whole lines.
-    {"stream", parse_stream},
-    // Parsed elsewhere.
-    {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
-    // Without effect on the answer.
-    {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
-    {"stream_options", NULL}, {"parallel_tool_calls", NULL},
+    READ("id model user store metadata service_tier stream_options", NULL),
+    READ("parallel_tool_calls", NULL),
+    READ("prompt messages tools tool_choice", parse_elsewhere),
+
+    READ("stop dry_sequence_breakers", parse_strings),
+    READ("stop_token_ids", parse_stop_ids),
+    READ("n", parse_n),
+    READ("logit_bias", parse_logit_bias),
+    READ("logprobs top_logprobs", record_parse_logprobs),
+    READ("response_format", parse_response_format),
+    READ("json_schema guided_json", parse_json_schema),
+    READ("grammar regex guided_grammar guided_regex", parse_grammar),
+    READ("choices guided_choice", parse_choices),
+    READ("structured_outputs", parse_structured_outputs),
+    READ("format", parse_format),
+    READ("chat_template_kwargs", parse_template_kwargs),
+    READ("stop_loops ordered_properties continue_final_message think enable_thinking", parse_flag),
+    READ("stream", parse_stream),
+
+    // Constraints under other names.
+    REFUSED(NOTHING, "functions", "write \"tools\""),
+    REFUSED(NOTHING " \"none\"", "function_call", "write \"tool_choice\""),
+    REFUSED(NOTHING, "guided_decoding", "write \"structured_outputs\""),
+    REFUSED(NOTHING, "response_schema responseSchema response_json_schema responseJsonSchema output_config output_format "
+                     "json_mode", "write \"response_format\""),
+    REFUSED(NOTHING " {\"format\":{\"type\":\"text\"}}", "text", "write \"response_format\" for \"text.format\""),
+    REFUSED(NOTHING, "schema output_schema", "write \"json_schema\""),
+    REFUSED(NOTHING, "ebnf", "write \"grammar\", in GBNF"),
+    REFUSED(NOTHING, "structural_tag", "write \"tools\" or \"response_format\""),
+    REFUSED(NOTHING, "guided_whitespace_pattern whitespace_pattern", "white space in JSON is not configurable"),
+    REFUSED(NOTHING, "logits_processor logits_processors allowed_token_ids", "write a constraint or \"logit_bias\""),
+
+    // Fields inside an object of another API.
+    REFUSED(NOTHING, "extra_body options sampling_params parameters generation_config generationConfig",
+            "write its members in its place"),
+
+    // Limits and stops.
+    REFUSED(NOTHING, "max_output_tokens maxOutputTokens maxTokens max_tokens_to_sample", "write \"max_tokens\""),
+    REFUSED(NOTHING, "stop_sequences stopSequences stop_strings stop_words", "write \"stop\""),
+    REFUSED("", "eos_token_id", "write \"stop_token_ids\""),
+    REFUSED(NOTHING " 0", "min_length min_new_tokens", "write \"min_tokens\""),
+    REFUSED(NOTHING, "ignore_eos_token", "write \"ignore_eos\""),
+    REFUSED(NOTHING, "include_stop_str_in_output no_stop_trim", "stop strings are not part of an answer"),
+    REFUSED(NOTHING " -1 \"disabled\"", "truncate_prompt_tokens truncation", "a prompt is never shortened"),
+
+    // Sampling.
+    REFUSED("true", "do_sample", "write \"temperature\": 0 for greedy decoding"),
+    REFUSED("", "random_seed randomSeed", "write \"seed\""),
+    REFUSED("", "topP topK", "write \"top_p\", \"top_k\""),
+    REFUSED(NOTHING " 1", "best_of num_return_sequences candidate_count candidateCount", "write \"n\""),
+    REFUSED(NOTHING " 1", "num_beams beam_width use_beam_search", "there is no beam search; write \"n\""),
+    REFUSED(NOTHING " 0", "no_repeat_ngram_size", "write \"dry_multiplier\""),
+    REFUSED(NOTHING " 0", "top_a epsilon_cutoff eta_cutoff penalty_alpha smoothing_factor", "write \"min_p\" or \"top_p\""),
+    REFUSED(NOTHING " 1", "tfs tfs_z", "write \"min_p\" or \"top_p\""),
+    REFUSED(NOTHING " 1", "guidance_scale cfg_scale", "there is no classifier-free guidance"),
+    REFUSED(NOTHING, "negative_prompt", "there is no classifier-free guidance"),
+    REFUSED(NOTHING, "bad_words bad_words_ids", "write \"logit_bias\" with -100"),
+    REFUSED(NOTHING " 0", "n_probs return_logprob", "write \"logprobs\""),
+
+    // Prompts.
+    REFUSED(NOTHING, "input inputs contents", "write \"messages\" or \"prompt\""),
+    REFUSED(NOTHING, "system instructions system_instruction systemInstruction safe_prompt",
+            "write a message with the role \"system\""),
+    REFUSED(NOTHING, "suffix input_prefix input_suffix input_extra", "there is no fill-in-the-middle"),
+    REFUSED(NOTHING, "context previous_response_id conversation", "write the whole dialogue as \"messages\""),
+    REFUSED(NOTHING, "template chat_template", "use the option --template"),
+    REFUSED(NOTHING, "raw", "use the option --raw"),
+    REFUSED("true", "add_generation_prompt", "an answer is always begun; see \"continue_final_message\""),
+    REFUSED("true", "skip_special_tokens add_special_tokens", "it cannot be turned off"),
+    REFUSED(NOTHING, "documents", "write \"chat_template_kwargs\": {\"documents\": ...}"),
+    REFUSED(NOTHING, "thinking reasoning thinking_config thinkingConfig", "write \"think\" and \"reasoning_budget\""),
+    REFUSED("", "reasoning_effort", "write \"think\", \"reasoning_budget\" or \"chat_template_kwargs\""),
+    REFUSED(NOTHING, "lora lora_request lora_path adapter", "use the option --lora"),
+    REFUSED(NOTHING " [\"text\"]", "modalities response_modalities", TEXT_ONLY),
+    REFUSED(NOTHING, "web_search_options", "llama31 runs no tools"),
+    {"images image image_data audio video", IN_REQUEST | IN_MESSAGE, NULL, TEXT_ONLY, NOTHING},
+
+    // Members of messages, beside those that the chat template reads.
+    {"role content name tool_calls tool_call_id function_call", IN_MESSAGE, NULL, NULL, NULL},
+    {"weight annotations", IN_MESSAGE, NULL, NULL, NULL},
+    {"type text", IN_PART, NULL, NULL, NULL},
+    {"cache_control", IN_MESSAGE | IN_PART, NULL, NULL, NULL},
+    {"prefix partial", IN_MESSAGE, NULL, "write \"continue_final_message\" in the request", NOTHING},
+    {"parts", IN_MESSAGE, NULL, "write \"content\"", NOTHING},
     // clang-format on
 };
+
+static const Field *find_field(Str name, unsigned place) {
+    for (const Field *f = fields; f < fields + sizeof fields / sizeof *fields; f++)
+        if ((f->places & place) && str_is_one_of(name, f->names)) return f;
+    return NULL;
+}
+
+static bool parse_known(Record *r, const Field *field, const Json *v, Error *err) {
+    if (v->kind == JSON_NULL) return true;
+    if (field->instead)
+        return has_value(v, field->neutral) ||
+               error_set(err, EXIT_RUNTIME, "%.*s: not supported; %s", SHOWN(v->key),
+                         field->instead);
+    return !field->parse || field->parse(r, v, err);
+}
 
 bool record_note_unknown(const Record *r, const Json *object, const char *known, Error *err) {
     for (const Json *v = object->child; v; v = v->next)
@@ -370,15 +479,15 @@ bool record_note_unknown(const Record *r, const Json *object, const char *known,
 // Sets an option to the value of a field. Integers are exact: up to 64 bits.
 static bool set_option(Record *r, const Option *option, const char *name, const Json *v,
                        Error *err) {
-    bool is_flag = v->kind == JSON_BOOL;
+    bool is_flag = option->kind == OPTION_FLAG, is_budget = option->kind == OPTION_BUDGET;
     char number[40];
 
-    if (option->kind == OPTION_BUDGET && json_is(v, "auto"))
+    if (is_budget && json_is(v, "auto"))
         return setting_set(&r->settings, option, name, "auto", err);
-    if (v->kind != JSON_NUMBER && !is_flag)
-        return record_mismatch(err, name, "a number or a boolean", v);
-    if (is_flag != (option->kind == OPTION_FLAG))
-        return record_mismatch(err, name, is_flag ? "a number" : "true or false", v);
+    if (v->kind != (is_flag ? JSON_BOOL : JSON_NUMBER)) {
+        const char *expected = is_budget ? "a number or \"auto\"" : "a number";
+        return record_mismatch(err, name, is_flag ? "true or false" : expected, v);
+    }
     if (is_flag) return setting_set_number(&r->settings, option, name, v->boolean, err);
 
     if (has_only_digits(v) && v->string.len < sizeof number) {
@@ -390,9 +499,10 @@ static bool set_option(Record *r, const Option *option, const char *name, const 
     return setting_set_number(&r->settings, option, name, v->number, err);
 }
 
-// A field that sets an option of the command line, under its name or one that other programs have
-// for it. A sampling method that llama31 lacks is refused.
-static bool parse_option(Record *r, const Json *v, Error *err) {
+// Finds the option of the command line that a field sets, under its name or one that other programs
+// have for it; NULL with *out false: there is none. False with err for a sampling method that
+// llama31 lacks.
+static bool find_option(const Json *v, const Option **out, Error *err) {
     char name[40], spelled[42], number[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     snprintf(spelled, sizeof spelled, "--%s", name);
@@ -403,19 +513,36 @@ static bool parse_option(Record *r, const Json *v, Error *err) {
     }
 
     Spelling spelling = spelling_translate(&typed, err);
-    const Option *option = option_find(NULL, CMD_REQUEST, typed.name, NULL);
-    bool is_null = v->kind == JSON_NULL;
-    if (!option && !is_null && spelling == SPELLING_SAMPLER)
-        return error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
-    if (!option) return note_unknown(r, v, err);
-    return is_null || set_option(r, option, name, v, err);
+    *out = option_find(NULL, CMD_REQUEST, typed.name, NULL);
+    return *out || v->kind == JSON_NULL || spelling != SPELLING_SAMPLER ||
+           error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
 }
 
 static bool parse_field(Record *r, const Json *v, Error *err) {
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (str_is(v->key, fields[i].name))
-            return v->kind == JSON_NULL || !fields[i].parse || fields[i].parse(r, v, err);
-    return parse_option(r, v, err);
+    const Field *field = find_field(v->key, IN_REQUEST);
+    const Option *option;
+    char name[40];
+    if (field) return parse_known(r, field, v, err);
+    if (!find_option(v, &option, err)) return false;
+    if (!option) return note_unknown(r, v, err);
+    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    return v->kind == JSON_NULL || set_option(r, option, name, v, err);
+}
+
+// Checks the members beside a "body". Those that can change an answer belong into it.
+static bool check_outside(const Record *r, const Json *root, Error *err) {
+    for (const Json *v = root->child; v; v = v->next) {
+        const Field *field = find_field(v->key, IN_REQUEST);
+        const Option *option = NULL;
+        if (str_is_one_of(v->key, "custom_id method url body")) continue;
+        if (!field && !find_option(v, &option, err)) return false;
+
+        bool has_effect = option || (field && (field->parse || field->instead));
+        if (v->kind != JSON_NULL && has_effect)
+            return error_set(err, EXIT_RUNTIME, "%.*s: expected inside \"body\"", SHOWN(v->key));
+        if (!note_unknown(r, v, err)) return false;
+    }
+    return true;
 }
 
 // Prompts
@@ -450,8 +577,37 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     return true;
 }
 
+// True if the chat template reads a member of messages: m.NAME, m['NAME'] or m["NAME"].
+static bool template_reads(const Template *tpl, Str name) {
+    static const char *const forms[] = {".%.*s", "'%.*s'", "\"%.*s\""};
+    bool found = false;
+    for (int i = 0; i < 3 && !found; i++) {
+        char *text = text_format(forms[i], (int)name.len, name.data);
+        found = str_contains(jinja_source(tpl->plain), text) ||
+                str_contains(jinja_source(tpl->with_tools), text);
+        free(text);
+    }
+    return found;
+}
+
+// Checks the members of a message, or of a part of its content.
+static bool check_message(Record *r, const Json *object, unsigned place, Error *err) {
+    if (object->kind != JSON_OBJECT) return true; // message_read() refuses it
+    for (const Json *v = object->child; v; v = v->next) {
+        const Field *field = find_field(v->key, place);
+        bool is_read = place == IN_MESSAGE && template_reads(&r->pipeline->tpl, v->key);
+        bool ok = field ? parse_known(r, field, v, err) : is_read || note_unknown(r, v, err);
+        if (!ok) return false;
+    }
+
+    const Json *content = place == IN_MESSAGE ? json_get(object, "content") : NULL;
+    const Json *part = content && content->kind == JSON_ARRAY ? content->child : NULL;
+    while (part && check_message(r, part, IN_PART, err)) part = part->next;
+    return !part;
+}
+
 // Reads the items of "messages" (*n of them), after the system prompt of the command line.
-static bool read_messages(const Record *r, const Json *array, Message *out, int *n, Error *err) {
+static bool read_messages(Record *r, const Json *array, Message *out, int *n, Error *err) {
     const Pipeline *p = r->pipeline;
     int i = 0;
     if (p->system.data && !json_is(json_get(array->child, "role"), "system"))
@@ -461,6 +617,7 @@ static bool read_messages(const Record *r, const Json *array, Message *out, int 
         Error why;
         bool ok = message_read(m, &out[*n], &why);
         *n += ok;
+        ok = ok && check_message(r, m, IN_MESSAGE, &why);
         if (ok && out[*n - 1].has_calls && !p->tpl.takes_calls)
             ok = error_set(&why, EXIT_RUNTIME,
                            "tool_calls: the chat template %s does not support them", p->tpl.name);
@@ -570,7 +727,7 @@ static bool find_body(const Record *r, const Json *root, const Json **out, Error
     if (r->line.form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
         return record_mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
     if (!body || body->kind != JSON_OBJECT) return record_mismatch(err, "body", "an object", body);
-    return record_note_unknown(r, root, "custom_id method url body", err);
+    return check_outside(r, root, err);
 }
 
 static bool parse_body(Record *r, const Json *body, Error *err) {
@@ -592,7 +749,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
     if (prompt && r->is_continued)
         return error_set(err, EXIT_RUNTIME, "continue_final_message: needs \"messages\"");
-    if (prompt && tools && !is_neutral(tools))
+    if (prompt && tools && !has_value(tools, NOTHING))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
 
     if (prompt) return parse_prompts(r, prompt, err);
