@@ -33,21 +33,29 @@ static void grow_slots(InternTable *t) {
     t->n_slots = n;
 }
 
+// Linear probing: the slot of an equal key, or the first free one.
+static size_t find_slot(const InternTable *t, uint32_t hash, const void *key, size_t len) {
+    size_t at = hash & (t->n_slots - 1);
+    for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
+        int i = t->slots[at].key - 1;
+        if (t->slots[at].hash == hash && t->len[i] == len &&
+            (!len || !memcmp(intern_key(t, i), key, len)))
+            break;
+    }
+    return at;
+}
+
+int intern_find(const InternTable *t, const void *key, size_t len) {
+    return t->n ? t->slots[find_slot(t, hash_key(key, len), key, len)].key - 1 : -1;
+}
+
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
     uint32_t hash = hash_key(key, len);
     if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
 
-    // Linear probing: the slot of an equal key, or the first free one.
-    size_t at = hash & (t->n_slots - 1);
-    for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
-        int i = t->slots[at].key - 1;
-        if (t->slots[at].hash != hash || t->len[i] != len ||
-            (len && memcmp(intern_key(t, i), key, len)))
-            continue;
-
-        if (is_new) *is_new = false;
-        return i;
-    }
+    size_t at = find_slot(t, hash, key, len);
+    if (is_new) *is_new = !t->slots[at].key;
+    if (t->slots[at].key) return t->slots[at].key - 1;
 
     if ((size_t)t->n + 1 >= t->key_cap) {
         t->key_cap = 2 * t->key_cap + 64;
@@ -70,7 +78,6 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
     t->values[t->n] = NULL;
     t->begin[t->n + 1] = end;
     t->slots[at] = (struct InternSlot){hash, t->n + 1};
-    if (is_new) *is_new = true;
     return t->n++;
 }
 

@@ -22,6 +22,8 @@ typedef struct {
 // Returns the number of a key. A new key is copied into the table; `key` must not point into it.
 // is_new may be NULL.
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new);
+// The number of a key, or -1 if it is not in the table.
+int intern_find(const InternTable *t, const void *key, size_t len);
 // The key with number i, aligned to 8 bytes. Valid until the next key is added.
 static inline const void *intern_key(const InternTable *t, int i) { return t->arena + t->begin[i]; }
 void intern_clear(InternTable *t); // forgets all keys, keeps the memory

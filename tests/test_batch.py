@@ -770,6 +770,31 @@ def failed_texts(cli):
 
 
 @test
+def line_numbers_as_ids(cli):
+    """A request without id has the number of its line, which no other request may have; only ids take memory."""
+    ids = [None, None, 2, "2", 7, None, None, 8, 3, 3, None, 6, 1, 0]  # None: without id
+    lines = [dict({"prompt": "x", "max_tokens": 0}, **({} if i is None else {"id": i})) for i in ids]
+    errors = {a["line"]: a["error"]["message"] for a in batch(lines, code=5) if "error" in a}
+    used = {3: 2, 7: 7, 10: 3, 12: 6, 13: 1}  # line: id that an earlier line has used
+    same(errors, {line: "line %d: id %d was used by an earlier line" % (line, i) for line, i in used.items()})
+
+    if not os.path.exists("/proc/self/status") or "asan" in os.environ.get("BUILD", ""):
+        return  # AddressSanitizer keeps freed memory
+    p = subprocess.Popen(cli.command("batch", "-q", "--raw"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sizes = []
+    for _ in range(in_ci(20, 6)):
+        p.stdin.write(b'{"prompt": "x", "max_tokens": 0}\n' * 3000)
+        p.stdin.flush()
+        for _ in range(3000):
+            p.stdout.readline()
+        with open("/proc/%d/status" % p.pid) as f:
+            sizes.append(int(re.search(r"VmData:\s+(\d+)", f.read())[1]))
+    p.stdin.close()
+    same(p.wait(), 0)
+    check(sizes[-1] - sizes[1] < 0.1 * 3000 * (len(sizes) - 2), sizes, "KiB")
+
+
+@test
 def exact_integers(cli):
     """Ids and seeds are exact beyond 2^53, also through --resume; other numbers are exact or refused by name."""
     # Ids.

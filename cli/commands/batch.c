@@ -163,6 +163,42 @@ static uint64_t hash_request(const Json *root, Str line) {
     return hash;
 }
 
+// Adds a line to those whose id is their number.
+static void add_unnamed(BatchInput *in, long line) {
+    LineRange *last = in->n_unnamed ? &in->unnamed[in->n_unnamed - 1] : NULL;
+    if (last && last->last == line - 1) {
+        last->last = line;
+        return;
+    }
+    in->unnamed = list_grow(in->unnamed, in->n_unnamed, sizeof *in->unnamed);
+    in->unnamed[in->n_unnamed++] = (LineRange){line, line};
+}
+
+static bool is_unnamed(const BatchInput *in, int64_t line) {
+    int begin = 0, end = in->n_unnamed;
+    while (begin < end) {
+        int i = begin + (end - begin) / 2;
+        if (in->unnamed[i].last < line)
+            begin = i + 1;
+        else
+            end = i;
+    }
+    return begin < in->n_unnamed && in->unnamed[begin].first <= line;
+}
+
+// Registers the id of a request. False if an earlier line has used it.
+static bool add_id(BatchInput *in, const RequestLine *line) {
+    bool is_new = true;
+    int64_t number;
+    if (line->is_named && !(parse_i64(line->id.data, &number) && is_unnamed(in, number)))
+        intern_add(&in->seen, line->id.data, line->id.len, &is_new);
+    else if (line->is_named || intern_find(&in->seen, line->id.data, line->id.len) >= 0)
+        is_new = false;
+    else
+        add_unnamed(in, line->number);
+    return is_new;
+}
+
 // Parses a line into r. Returns NULL, or an error code with err. A record with an error is
 // identified by its line number, so that a resumed run recognizes its error in the output.
 static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
@@ -179,9 +215,7 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
     if (!record_parse_id(r, has_id ? b->input.doc.root : NULL, err)) return "invalid_request";
     b->input.last_form = r->line.form;
 
-    bool is_new;
-    intern_add(&b->input.seen, r->line.id.data, r->line.id.len, &is_new);
-    if (is_new) return NULL;
+    if (add_id(&b->input, &r->line)) return NULL;
     error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->line.id.data);
     return "duplicate_id";
 }
@@ -327,6 +361,7 @@ static bool check_results(Batch *b) {
     if (lseek(b->input.lines.fd, start, SEEK_SET) < 0) die_file(b->input.lines.path);
     buffer_free(&b->input.lines.bytes);
     intern_clear(&b->input.seen);
+    b->input.n_unnamed = 0;
     b->input.lines = input;
     b->input.last_form = FORM_SHORT;
     b->counts.n_skipped = 0;

@@ -5,15 +5,22 @@
 #include "cli/lines.h"
 #include "cli/request.h"
 
-// Lines of input, and what is known of earlier ones.
+typedef struct {
+    long first, last;
+} LineRange;
+
+// Lines of input, and what is known of earlier ones. Only requests with an id take memory for the
+// life of the process.
 typedef struct {
     LineReader lines;
     JsonDoc doc;
     RequestForm last_form;    // of the last valid request, also used for unreadable lines
     long shard, n_shards;     // shard: from 1
     bool at_end, is_checking; // is_checking: results of earlier runs are compared
-    InternTable seen;         // ids of all requests so far
-    InternTable unknown;      // names of their unknown fields
+    InternTable seen;         // ids of all requests so far that have one
+    LineRange *unnamed;       // (n_unnamed) lines of those without id, ascending
+    int n_unnamed;
+    InternTable unknown; // names of their unknown fields
 } BatchInput;
 
 typedef struct {

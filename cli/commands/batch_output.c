@@ -148,8 +148,8 @@ static _Noreturn void die_stale(const BatchOutput *out) {
 }
 
 bool batch_output_has(BatchOutput *out, const Record *r, bool is_own) {
-    int i = intern_add(&out->done, r->line.id.data, r->line.id.len, NULL);
-    if (i >= out->n_results) return false;
+    int i = intern_find(&out->done, r->line.id.data, r->line.id.len);
+    if (i < 0) return false;
 
     Result *result = &out->results[i];
     bool is_current = is_own && (!result->hash || result->hash == r->line.hash);

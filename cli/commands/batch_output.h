@@ -32,8 +32,8 @@ typedef struct {
 
 typedef struct {
     Journal journal;
-    InternTable done; // ids that had a result when the run started, and others
-    Result *results;  // (n_results) of the first ids of `done`
+    InternTable done; // ids that had a result when the run started
+    Result *results;  // (n_results) of these ids
     int n_results;
     Buffer run;          // identity of the run, a JSON object; empty: unknown
     bool adds_run;       // the next result gets it

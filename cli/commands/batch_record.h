@@ -31,6 +31,7 @@ typedef struct {
     RequestForm form;
     Buffer id;     // as JSON: a string, an integer, or the line number
     bool has_id;   // false: no id could be read; `id` is then "line N", which is not JSON
+    bool is_named; // the request has an id; otherwise it is the line number
     uint64_t hash; // of the request
 } RequestLine;
 

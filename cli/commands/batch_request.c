@@ -96,6 +96,7 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
     const Json *custom_id = json_get(root, "custom_id");
     const Json *id = json_get_value(root, "id");
+    r->line.is_named = id || custom_id;
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
         r->line.form =
             json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
