@@ -14,7 +14,9 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
 
     if (!model_open(m, o->model.path, &o->model.load, &err)) die_error(&err);
-    mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
+    bool needs_weights = !o->batch.is_check;
+    if (needs_weights)
+        mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
 

@@ -106,6 +106,8 @@ typedef struct {
     const char *input, *shard;
     bool is_lines, is_ordered, is_resume, retries_failed, is_strict;
     bool has_progress, has_progress_json;
+    bool is_check;
+    const char *speed; // "P,D": tokens/s of prefill and of generation; NULL: unknown
     int parallel; // maximum concurrent sequences; 0: default
 } BatchArgs;
 

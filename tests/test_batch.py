@@ -770,6 +770,41 @@ def failed_texts(cli):
 
 
 @test
+def checked_first(cli):
+    """--check prints the errors of a run and its tokens, without generating anything; with -o, no file is written."""
+    records = [line for line, _ in broken_lines()] + requests(60) + [{"id": "two", "prompt": ["a b", "a c"], "n": 2, "max_tokens": 7}]
+    random.Random(2).shuffle(records)
+    source, out = cli.write("in", records), cli.path_of("out")
+    ask = ["--template", "none", "-i", source]
+    found, err = cli.run("batch", "--check", "--speed", "100,0.5", *ask, code=5)
+    run_err = cli.run("batch", *ask, "-o", out, code=5)[1]
+    whole = [{k: v for k, v in a.items() if k != "run"} for a in read_lines(out)]
+    same([json.loads(line) for line in found.splitlines()], sorted((a for a in whole if "error" in a), key=lambda a: a["line"]))
+
+    pattern = r"prompts (\d+) tok.*\((\d+) sharable\)"
+    same(re.search(pattern, err).groups(), re.search(pattern, run_err).groups())
+    n_prompt, n_sharable, limit = map(int, re.search(pattern + r" \| at most (\d+) tok to generate \|", err).groups())
+    same(limit, 60 * 8 + 4 * 7)
+    sec = int((n_prompt - n_sharable) / 100 + limit / 0.5)
+    check(err.endswith(" | at most %d:%02d:%02d\n" % (sec // 3600, sec // 60 % 60, sec % 60)), err, sec)
+
+    # Good requests alone, with a result of an earlier run, an answer without limit, and a shard.
+    good = [r for r in records if isinstance(r, dict) and type(r.get("id")) is int] + [{"prompt": "x"}]
+    source, other = cli.write("good", good), cli.path_of("other")
+    ask = ["-i", source, "--template", "chatml", "-o", other]
+    empty, err = cli.run("batch", "--check", *ask)
+    check(empty == b"" and "480 tok to generate, and 1 answer without max_tokens\n" in err and "is not written" in err, err)
+    check(not os.path.exists(other) and not os.path.exists(other + ".lock"))
+    cli.write("other", [{"id": good[0]["id"], "text": "a"}])
+    check("60 records, 0 failed, 1 skipped" in cli.run("batch", "--check", "--resume", *ask)[1])
+    same(len(read_lines(other)), 1)
+    check("31 records" in cli.run("batch", "--check", "--shard", "1/2", *ask)[1])
+    cli.refuses(2, "--speed: needs --check", "batch", "-i", source, "--speed", "1,2")
+    for speed in "1", "1,0", "1,2x", "a,b", "nan,1":
+        cli.refuses(2, '--speed: expected ... found "%s"' % speed, "batch", "-i", source, "--check", "--speed", speed)
+
+
+@test
 def line_numbers_as_ids(cli):
     """A request without id has the number of its line, which no other request may have; only ids take memory."""
     ids = [None, None, 2, "2", 7, None, None, 8, 3, 3, None, 6, 1, 0]  # None: without id

@@ -326,7 +326,7 @@ static void write_done(Batch *b) {
         if (is_parent) {
             if (b->task->deliver)
                 b->task->deliver(r);
-            else
+            else if (r->answer.text.len) // --check writes errors only
                 batch_output_write(&b->output, buffer_str(&r->answer.text));
             b->counts.n_done++;
             b->counts.n_truncated += r->answer.n_truncated > 0;
@@ -426,8 +426,12 @@ static void open_input(Batch *b) {
 // Compares the output with this run and its input, and repairs it.
 static void open_output(Batch *b) {
     JsonDoc *doc = &b->input.doc;
-    batch_output_open(&b->output, b->options);
+    if (b->options->batch.is_check)
+        batch_output_open_check(&b->output, b->options);
+    else
+        batch_output_open(&b->output, b->options);
     if (b->input.n_shards == 0) parse_shard(b, b->options->batch.shard);
+    if (b->options->batch.is_check) return;
     batch_output_resume(&b->output, &b->pipeline, b->input.shard, b->input.n_shards);
 
     doc->replaces_surrogates = true;
@@ -479,6 +483,7 @@ static void open_progress(Batch *b) {
 
 static void open_batch(Batch *b) {
     const Options *o = b->options;
+    batch_check_parse(o, b->check_speed);
 
     // The output of an earlier run knows the shard of an array task, so it is opened first.
     bool is_slurm = o->batch.shard && !strcmp(o->batch.shard, "slurm");
@@ -492,7 +497,7 @@ static void open_batch(Batch *b) {
 
     // The output is created last, so that no error above leaves an empty file.
     open_output(b);
-    open_schedule(b);
+    if (!o->batch.is_check) open_schedule(b);
     open_progress(b);
 
     close_file_access_except(o, b->output.lock_directory);
@@ -518,12 +523,15 @@ static void print_warnings(const Batch *b) {
     if (generate_interrupted && out->journal.is_file)
         note(o, "interrupted: %s discarded; repeat the command with %s to continue",
              count_of(b->n_running, "unfinished answer"), batch_output_resumed_by(out));
-    if (out->n_stale)
+    if (out->n_stale && o->batch.is_check)
+        warn("%s: %s no longer matching the requests (first: id %s)", o->output.path,
+             count_of((int)out->n_stale, "result"), out->first_stale);
+    else if (out->n_stale)
         warn("%s: %s replaced by a later line (first: id %s); the next --resume removes them",
              o->output.path, count_of((int)out->n_stale, "result"), out->first_stale);
     if (n_replaced)
         warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
-    if (out->n_incomplete)
+    if (out->n_incomplete && !o->batch.is_check)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
              "satisfied, or by an error (\"failure\")",
              count_of(out->n_incomplete, "answer"));
@@ -532,8 +540,19 @@ static void print_warnings(const Batch *b) {
 static int exit_code(const Batch *b) {
     if (generate_interrupted == SIGTERM) raise(SIGTERM); // ends the program
     if (generate_interrupted) return EXIT_INTERRUPTED;
+    if (b->options->batch.is_check) return b->counts.n_failed ? EXIT_RECORDS : EXIT_OK;
     if (b->counts.n_failed + b->output.n_failed) return EXIT_RECORDS;
     return b->output.n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+}
+
+// One forward pass for all running records.
+static void run_step(Batch *b) {
+    Sequence *sequences[b->max_running];
+    batch_start_waiting(b);
+    show_progress(b, false);
+    for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
+    if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
+    batch_collect_finished(b);
 }
 
 int batch_run(const Options *o, const BatchTask *task) {
@@ -549,16 +568,13 @@ int batch_run(const Options *o, const BatchTask *task) {
         b->input.at_end = true;
     }
 
-    // Each round is one forward pass for all running records.
-    Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->input.at_end && b->n_window == 0)) {
         fill_window(b);
         if (b->output.created) *b->output.created = 0; // a readable input: the output stays
-        batch_start_waiting(b);
-        show_progress(b, false);
-        for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
-        if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
-        batch_collect_finished(b);
+        if (o->batch.is_check)
+            batch_check_waiting(b);
+        else
+            run_step(b);
         write_done(b);
     }
 
@@ -566,7 +582,10 @@ int batch_run(const Options *o, const BatchTask *task) {
     if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
 
     show_progress(b, true);
-    if (!task->only) print_summary(b);
+    if (o->batch.is_check)
+        batch_check_print(b);
+    else if (!task->only)
+        print_summary(b);
     print_warnings(b);
     return exit_code(b);
 }

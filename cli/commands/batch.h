@@ -32,6 +32,9 @@ typedef struct {
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     uint64_t n_sharable;    // tokens of prompts that an ideal order shares
     InternTable beginnings; // hashes of the beginnings of all prompts, for n_sharable
+    // With --check:
+    uint64_t n_limit; // tokens that all answers can have, by max_tokens
+    long n_unlimited; // answers without that limit
 } BatchCounts;
 
 typedef struct {
@@ -61,7 +64,17 @@ typedef struct {
     Session **prefixes; // (n_prefixes) of finished records, least recently used first
     int n_prefixes, max_prefixes;
     size_t kv_memory; // bytes that KV caches may use
+
+    double check_speed[2]; // --speed; 0: unknown
 } Batch;
+
+// batch_check.c
+
+// Parses --speed. Dies (exit 2) if it is invalid.
+void batch_check_parse(const Options *o, double speed[2]);
+// Counts the waiting records of the window, and finishes them without an answer.
+void batch_check_waiting(Batch *b);
+void batch_check_print(const Batch *b);
 
 // batch_schedule.c
 
@@ -71,6 +84,8 @@ enum {
     MAX_BEGINNINGS = 1 << 20    // tokens of different prompts that BatchCounts.beginnings holds
 };
 
+// Counts the tokens of a prompt: all, those that were shared, and those that an ideal order shares.
+void batch_count_prompt(BatchCounts *counts, const Record *r);
 // Adds a record to the waiting ones.
 void batch_add_waiting(Batch *b, Record *r);
 // Starts waiting records, first those with the longest computed prefix. A record that waits for

@@ -205,20 +205,28 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
     out->is_repaired = true;
 }
 
+static bool is_stdout(const Options *o) {
+    return !o->output.path || !strcmp(o->output.path, "-");
+}
+
+static void open_stdout(BatchOutput *out) {
+    struct stat st;
+    Error err;
+    if (!file_check_stdout(&err)) die_error(&err);
+    bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+    out->journal = (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
+}
+
 void batch_output_open(BatchOutput *out, const Options *o) {
     struct stat st;
     Error err;
-    bool is_stdout = !o->output.path || !strcmp(o->output.path, "-");
     out->retries_failed = o->batch.retries_failed;
     if (out->retries_failed && !o->batch.is_resume)
         die(EXIT_USAGE, "--retry-failed: needs --resume");
 
-    if (is_stdout) {
+    if (is_stdout(o)) {
         if (o->batch.is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
-        if (!file_check_stdout(&err)) die_error(&err);
-        bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
-        out->journal =
-            (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
+        open_stdout(out);
         return;
     }
 
@@ -232,6 +240,16 @@ void batch_output_open(BatchOutput *out, const Options *o) {
         read_results(out, NULL);
     else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
         die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output.path);
+}
+
+void batch_output_open_check(BatchOutput *out, const Options *o) {
+    out->retries_failed = o->batch.retries_failed;
+    if (!is_stdout(o)) {
+        note(o, "--check: errors go to standard output, %s is not written", o->output.path);
+        out->journal.path = o->output.path;
+        if (o->batch.is_resume && access(o->output.path, F_OK) == 0) read_results(out, NULL);
+    }
+    open_stdout(out);
 }
 
 // Writing

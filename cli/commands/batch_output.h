@@ -54,6 +54,8 @@ typedef struct {
 // Opens -o FILE, locked against other processes, or stdout. With --resume, reads the results of
 // earlier runs and changes nothing; without it, dies if the file is not empty.
 void batch_output_open(BatchOutput *out, const Options *o);
+// Opens stdout for the errors that --check finds. With --resume, reads the results of earlier runs.
+void batch_output_open_check(BatchOutput *out, const Options *o);
 // Compares this run with the one that started the output: model, options, arithmetic, shard (1 of
 // 1: none). Without --seed, *p gets the seed of that run. Dies if they differ, unless --force is
 // given (batch_identity.c).

@@ -201,10 +201,9 @@ static bool keep_prefix(Batch *b, Record *r) {
     return true;
 }
 
-// Counts the tokens of a finished prompt, those that were shared, and those that an ideal order
-// shares: the longest beginning that an earlier prompt has as well. The sum over all prompts does
-// not depend on their order.
-static void count_prompt(BatchCounts *counts, const Record *r) {
+// An ideal order shares the longest beginning that an earlier prompt has as well. The sum over all
+// prompts does not depend on their order.
+void batch_count_prompt(BatchCounts *counts, const Record *r) {
     InternTable *beginnings = &counts->beginnings;
     uint64_t hash = 0;
     int n_known = 0;
@@ -342,7 +341,7 @@ void batch_collect_finished(Batch *b) {
         record_finish(r, b->task);
 
         bool is_first = r->index % r->parent->n_per_prompt == 0; // choice of its prompt
-        if (is_first) count_prompt(&b->counts, r);
+        if (is_first) batch_count_prompt(&b->counts, r);
         b->counts.n_generated += (uint64_t)r->sequence.n_generated;
         sequence_free(&r->sequence);
         if (!keep_prefix(b, r)) session_free(r->session);
