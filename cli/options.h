@@ -108,7 +108,7 @@ typedef struct {
     bool has_progress, has_progress_json;
     bool is_check;
     const char *speed; // "P,D": tokens/s of prefill and of generation; NULL: unknown
-    int parallel; // maximum concurrent sequences; 0: default
+    int parallel;      // maximum concurrent sequences; 0: default
 } BatchArgs;
 
 typedef struct {

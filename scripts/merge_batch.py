@@ -117,9 +117,10 @@ def read_answers(paths, problems):
                     key = key_of_answer(answer)
                     if "run" in answer:
                         shards[path] = shard_of_run(answer["run"])
-                    answers.setdefault(key, []).append(
-                        {"path": path, "offset": offset, "hash": answer.get("request"), "has_run": "run" in answer,
-                         "is_error": bool(answer.get("error")), "n_tokens": count_tokens(answer)})
+                    if "delta" not in answer:  # a part of a streamed answer
+                        answers.setdefault(key, []).append(
+                            {"path": path, "offset": offset, "hash": answer.get("request"), "has_run": "run" in answer,
+                             "is_error": bool(answer.get("error")), "n_tokens": count_tokens(answer)})
                 except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
                     problems.append((path, "%s: line %d: not an answer: %s" % (path, number, e)))
                 offset += len(line)

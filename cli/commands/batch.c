@@ -552,6 +552,7 @@ static void run_step(Batch *b) {
     show_progress(b, false);
     for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
     if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
+    batch_stream(b);
     batch_collect_finished(b);
 }
 

@@ -68,6 +68,12 @@ typedef struct {
     double check_speed[2]; // --speed; 0: unknown
 } Batch;
 
+// batch_stream.c
+
+// Writes what is new in the answers of running records with "stream": true, and the rest of those
+// that have finished.
+void batch_stream(Batch *b);
+
 // batch_check.c
 
 // Parses --speed. Dies (exit 2) if it is invalid.

@@ -7,13 +7,18 @@
 #include <math.h>
 #include <time.h>
 
-// Begins the line of output with the ids and the hash of the request.
-static JsonWriter begin_answer(Record *r) {
-    JsonWriter w = json_object(&r->answer.text);
+JsonWriter record_begin_line(const Record *r, Buffer *out) {
+    JsonWriter w = json_object(out);
     if (r->line.form != FORM_SHORT)
         json_write_format(&w, "id", "\"batch_req_%ld\"", r->line.number);
     json_write_format(&w, r->line.form == FORM_SHORT ? "id" : "custom_id", "%s",
                       r->line.has_id ? r->line.id.data : "null");
+    return w;
+}
+
+// Begins the line of output with the ids and the hash of the request.
+static JsonWriter begin_answer(Record *r) {
+    JsonWriter w = record_begin_line(r, &r->answer.text);
     json_write_format(&w, "request", "\"%016llx\"", (unsigned long long)r->line.hash);
     return w;
 }
@@ -153,6 +158,15 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }
 
+void record_parse_reply(const Record *r, Reply *reply) {
+    const Pipeline *p = r->pipeline;
+    const Record *parent = r->parent;
+    ToolOffer offer = {.is_forced = parent->tools.is_forced};
+    if (parent->tools.is_offered) offer.tools = buffer_str(&parent->tools.text);
+    completion_parse(reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, &r->sequence, offer,
+                     0);
+}
+
 void record_take(const Record *r) {
     const Sequence *s = &r->sequence;
     const Pipeline *p = r->pipeline;
@@ -160,9 +174,7 @@ void record_take(const Record *r) {
     JsonWriter w = json_object(&parent->answer.choices[r->index]);
     Reply reply;
 
-    ToolOffer offer = {.is_forced = parent->tools.is_forced};
-    if (parent->tools.is_offered) offer.tools = buffer_str(&parent->tools.text);
-    completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, offer, 0);
+    record_parse_reply(r, &reply);
     if (parent->settings.has_echo) echo_prompt(r, &reply);
 
     if (parent->line.form == FORM_SHORT) {

@@ -12,8 +12,8 @@ void batch_check_parse(const Options *o, double speed[2]) {
     if (!o->batch.is_check) die(EXIT_USAGE, "--speed: needs --check");
     if (sscanf(text, "%lf,%lf%n", &speed[0], &speed[1], &end) != 2 || text[end] ||
         !(speed[0] > 0 && speed[1] > 0))
-        die(EXIT_USAGE,
-            "--speed: expected tokens/s of prefill and generation as P,D, found \"%s\"", text);
+        die(EXIT_USAGE, "--speed: expected tokens/s of prefill and generation as P,D, found \"%s\"",
+            text);
 }
 
 // The most tokens that a record can generate are its max_tokens; without it, the end is unknown.
@@ -41,8 +41,7 @@ void batch_check_print(const Batch *b) {
 
     fprintf(stderr, "%s, %ld failed, %ld skipped | prompts %llu tok (%s%llu sharable)",
             count_of((int)n->n_done, "record"), n->n_failed, n->n_skipped,
-            (unsigned long long)n->n_prompt,
-            n->beginnings.n >= MAX_BEGINNINGS ? "at least " : "",
+            (unsigned long long)n->n_prompt, n->beginnings.n >= MAX_BEGINNINGS ? "at least " : "",
             (unsigned long long)n->n_sharable);
     fprintf(stderr, " | at most %llu tok to generate", (unsigned long long)n->n_limit);
     if (n->n_unlimited)
@@ -50,7 +49,8 @@ void batch_check_print(const Batch *b) {
 
     const double *speed = b->check_speed;
     if (speed[0] > 0) {
-        double sec = (double)(n->n_prompt - n->n_sharable) / speed[0] + (double)n->n_limit / speed[1];
+        double sec =
+            (double)(n->n_prompt - n->n_sharable) / speed[0] + (double)n->n_limit / speed[1];
         fprintf(stderr, " | at most %ld:%02d:%02d", (long)sec / 3600, (int)((long)sec / 60 % 60),
                 (int)((long)sec % 60));
     }

@@ -102,6 +102,10 @@ static void read_results(BatchOutput *out, Buffer *kept) {
             break;
         }
 
+        if (ok && json_get(doc.root, DELTA_MEMBER)) {
+            out->n_deltas++;
+            continue;
+        }
         if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
         if (!ok)
             die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
@@ -195,7 +199,11 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
         warn("%s: removed %s no longer matching the requests (first: id %s)", o->output.path,
              count_of((int)out->n_stale, "result"), out->first_stale);
 
-    if (out->n_retry + out->n_superseded + out->n_stale) {
+    if (out->n_deltas)
+        warn("%s: removed %s of streamed text", o->output.path,
+             count_of((int)out->n_deltas, "line"));
+
+    if (out->n_retry + out->n_superseded + out->n_stale + out->n_deltas) {
         read_results(out, &kept);
         if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
         out->adds_run |= !kept.len;
@@ -205,9 +213,7 @@ void batch_output_repair(BatchOutput *out, const Options *o, bool is_checked) {
     out->is_repaired = true;
 }
 
-static bool is_stdout(const Options *o) {
-    return !o->output.path || !strcmp(o->output.path, "-");
-}
+static bool is_stdout(const Options *o) { return !o->output.path || !strcmp(o->output.path, "-"); }
 
 static void open_stdout(BatchOutput *out) {
     struct stat st;
@@ -258,8 +264,16 @@ const char *batch_output_resumed_by(const BatchOutput *out) {
     return out->journal.fd == STDOUT_FILENO ? "-o FILE --resume" : "--resume";
 }
 
-void batch_output_write(BatchOutput *out, Str line) {
+static _Noreturn void die_unwritten(const BatchOutput *out, const Error *err) {
     const Journal *j = &out->journal;
+    if (errno == EPIPE && j->fd == STDOUT_FILENO) _exit(EXIT_OK);
+    if (!j->is_file) die(EXIT_RUNTIME, "%s", err->text);
+    die(EXIT_RUNTIME, "%s; %s%s %s", err->text,
+        j->is_truncated ? "its last line is incomplete, " : "", batch_output_resumed_by(out),
+        j->is_truncated ? "repairs it" : "completes it");
+}
+
+void batch_output_write(BatchOutput *out, Str line) {
     Buffer first = {0}; // the first result, with the identity of the run
     Error err;
 
@@ -270,11 +284,12 @@ void batch_output_write(BatchOutput *out, Str line) {
     bool is_written = journal_append(&out->journal, line, &err);
     out->adds_run &= !is_written;
     buffer_free(&first);
-    if (is_written) return;
+    if (!is_written) die_unwritten(out, &err);
+}
 
-    if (errno == EPIPE) _exit(EXIT_OK);
-    if (!j->is_file) die(EXIT_RUNTIME, "%s", err.text);
-    die(EXIT_RUNTIME, "%s; %s%s %s", err.text,
-        j->is_truncated ? "its last line is incomplete, " : "", batch_output_resumed_by(out),
-        j->is_truncated ? "repairs it" : "completes it");
+void batch_output_write_delta(BatchOutput *out, Str line) {
+    Journal other = {.path = "standard output", .fd = STDOUT_FILENO};
+    Journal *j = out->journal.fd == STDOUT_FILENO ? &out->journal : &other;
+    Error err;
+    if (!journal_append(j, line, &err)) die_unwritten(out, &err);
 }

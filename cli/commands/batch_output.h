@@ -42,6 +42,7 @@ typedef struct {
     long n_retry;        // RESULT_RETRY lines
     bool retries_failed; // --retry-failed
     long n_unhashed;     // results without hash
+    long n_deltas;       // lines that are no results, but parts of streamed ones
     bool is_repaired;
     char *created;        // its path, if this run has created it, until the first line is read
     char *lock_directory; // directory of the lock; NULL: none
@@ -77,3 +78,5 @@ long slurm_number(const char *variable, long missing);
 char *batch_lock(const Journal *j);
 // Writes a line, whole or not at all. Dies on an error; a closed pipe ends the program (exit 0).
 void batch_output_write(BatchOutput *out, Str line);
+// Writes a line that is no result to stdout, whatever the output is.
+void batch_output_write_delta(BatchOutput *out, Str line);

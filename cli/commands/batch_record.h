@@ -10,6 +10,7 @@
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c runs them.
 #pragma once
 
+#include "chat/reply.h"
 #include "generate/answer.h"
 #include "base/intern.h"
 #include "base/json.h"
@@ -72,6 +73,19 @@ typedef struct {
     int n_shared;        // positions that were forked from another session
 } RecordSchedule;
 
+// The beginning of the answer: the last message, with "continue_final_message".
+typedef struct {
+    bool is_given;
+    Str text; // data NULL: none
+} RecordStart;
+
+// What the lines of a streamed choice have so far (batch_stream.c).
+typedef struct {
+    bool is_on;                 // "stream": true; of a parent
+    size_t n_text, n_reasoning; // bytes
+    int n_tokens;               // with log-probabilities
+} RecordStream;
+
 // One completion. A request for several completions is that many records: the first is the parent,
 // which holds the request and its answer; the others are choices, which share the KV cache of the
 // prompt. With several prompts, the n choices of each are consecutive.
@@ -88,9 +102,8 @@ typedef struct Record {
     Ids *more_prompts; // (n_prompts - 1) those after the first
     int n_prompts;
     InternTable *unknown; // receives the names of unknown fields; NULL: they are ignored
-    bool is_continued;    // the last message is the beginning of the answer
-    Str start;            // that beginning; data NULL: none
-    bool is_plain;        // no chat template was used, so the text is not searched for tool calls
+    RecordStart start;
+    bool is_plain; // no chat template was used, so the text is not searched for tool calls
     Request request;
     AnswerState *constraint;    // NULL: none
     struct ScoreRequest *score; // of the command score (score_record.h)
@@ -100,6 +113,7 @@ typedef struct Record {
     Session *session; // NULL unless running
     RecordSchedule schedule;
     Sequence sequence;
+    RecordStream stream;
 
     // Choices
     struct Record *parent; // first record of the request; a parent is its own
@@ -165,6 +179,11 @@ uint64_t record_hash(uint64_t seed, Str text);
 
 // The start of every line of output.
 #define ANSWER_START "{\"id\":"
+#define DELTA_MEMBER "delta" // of lines that are not results
+// Begins a line of output with the ids of the request.
+JsonWriter record_begin_line(const Record *parent, Buffer *out);
+// Parses the text of a finished choice.
+void record_parse_reply(const Record *r, Reply *reply);
 // Hooks of the command batch.
 void record_take(const Record *r);
 void record_write(JsonWriter *w, const Record *parent);

@@ -316,8 +316,10 @@ static bool parse_flag(Record *r, const Json *v, Error *err) {
         r->settings.constraint.any_order = !v->boolean;
     else if (str_is(v->key, "stop_loops"))
         r->settings.no_loop_stop = !v->boolean;
+    else if (str_is(v->key, "stream"))
+        r->stream.is_on = v->boolean;
     else if (str_is(v->key, "continue_final_message"))
-        r->is_continued = v->boolean;
+        r->start.is_given = v->boolean;
     else
         settings_think(&r->settings, v->boolean);
     return true;
@@ -330,11 +332,6 @@ static bool note_unknown(const Record *r, const Json *v, Error *err) {
     if (v->kind != JSON_NULL && r->unknown && r->unknown->n <= MAX_UNKNOWN)
         intern_add(r->unknown, v->key.data, v->key.len < 60 ? v->key.len : 60, NULL);
     return true;
-}
-
-// A field that says nothing, unless it has one of these values.
-static bool parse_stream(Record *r, const Json *v, Error *err) {
-    return has_value(v, NOTHING) || note_unknown(r, v, err);
 }
 
 // A field that record_parse() has read from its object.
@@ -385,8 +382,7 @@ static const Field fields[] = {
     READ("structured_outputs", parse_structured_outputs),
     READ("format", parse_format),
     READ("chat_template_kwargs", parse_template_kwargs),
-    READ("stop_loops ordered_properties continue_final_message think enable_thinking", parse_flag),
-    READ("stream", parse_stream),
+    READ("stop_loops ordered_properties continue_final_message think enable_thinking stream", parse_flag),
 
     // Constraints under other names.
     REFUSED(NOTHING, "functions", "write \"tools\""),
@@ -629,7 +625,7 @@ static bool read_messages(Record *r, const Json *array, Message *out, int *n, Er
 
 // Checks the last message, which may be the beginning of the answer.
 static bool check_last(const Record *r, const Message *last, Error *err) {
-    if (r->is_continued && (!str_is(last->role, "assistant") || last->has_calls))
+    if (r->start.is_given && (!str_is(last->role, "assistant") || last->has_calls))
         return error_set(
             err, EXIT_RUNTIME,
             "continue_final_message: the last message must be a text of the assistant");
@@ -655,14 +651,14 @@ bool record_parse_messages(Record *r, const Json *body, Error *err) {
 
     if (ok) {
         TemplateInput in = {.messages = messages,
-                            .n_messages = n - r->is_continued,
+                            .n_messages = n - r->start.is_given,
                             .tools = r->tools.is_offered ? buffer_str(&r->tools.text) : (Str){0},
                             .variables = r->settings.variables,
                             .wants_answer = true,
                             .reasoning = settings_reasoning(&r->settings)};
         ok = template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
     }
-    if (ok && r->is_continued) r->start = str_copy(messages[n - 1].content);
+    if (ok && r->start.is_given) r->start.text = str_copy(messages[n - 1].content);
 
     while (n--) message_free(&messages[n]);
     free(messages);
@@ -748,7 +744,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
         return record_mismatch(err, "prompt", "a string", NULL);
     if (!prompt == !messages)
         return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
-    if (prompt && r->is_continued)
+    if (prompt && r->start.is_given)
         return error_set(err, EXIT_RUNTIME, "continue_final_message: needs \"messages\"");
     if (prompt && tools && !has_value(tools, NOTHING))
         return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
@@ -785,7 +781,7 @@ static bool make_request(Record *r, bool is_completion, Error *err) {
             return error_set(err, why.code, "prompt[%d]: %s", i, why.text);
     }
 
-    if (r->start.len && !request_begin_answer(p, r->start, &r->prompt, &r->request, err))
+    if (r->start.text.len && !request_begin_answer(p, r->start.text, &r->prompt, &r->request, err))
         return false;
     r->request.first_scored = r->settings.has_echo && r->n_logprobs >= 0;
     return true;
@@ -796,6 +792,8 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     bool ok = root ? find_body(r, root, &body, err) && parse_body(r, body, err)
                    : parse_prompts(r, &line, err);
     if (!ok) return false;
+    if (r->settings.has_echo && r->stream.is_on)
+        return error_set(err, EXIT_RUNTIME, "stream: cannot be combined with \"echo\"");
     if (r->settings.has_echo && !r->is_plain && !r->pipeline->tpl.is_none)
         return error_set(err, EXIT_RUNTIME,
                          "echo: needs a prompt without chat template (/v1/completions, or --raw)");
@@ -859,7 +857,7 @@ void record_free(Record *r) {
     settings_free(&r->settings);
 
     if (r->parent == r) free((char *)r->request.start.all.data);
-    free((char *)r->start.data);
+    free((char *)r->start.text.data);
     buffer_free(&r->line.id);
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);
