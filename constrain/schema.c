@@ -94,6 +94,68 @@ static void fail_impossible(SchemaCompiler *c, int root) {
         SHOWN(name), cause > c->never ? "it contains itself" : "the schema contradicts itself");
 }
 
+// A schema that constrains nothing.
+//
+// A wrapper such as {"name": ..., "schema": {...}}, an example document or a misspelled keyword
+// would allow any text. Such a document is an error if it has unknown keywords.
+
+// True if a keyword of a schema restricts its values. {"type": "object"} beside an unknown keyword
+// that has parts, such as "property": {...}, hardly does.
+static bool is_constraint(SchemaCompiler *c, const Json *schema, const Json *value) {
+    const SchemaKeyword *keyword = schema_keyword(c, value->key);
+    if (!keyword || keyword->is_annotation) return false;
+    if (!str_is(value->key, "type")) return true;
+
+    bool is_array = value->kind == JSON_ARRAY;
+    bool is_type = is_array || str_is_one_of(value->string, "null boolean integer number string");
+    for (const Json *k = schema->child; k && !is_type; k = k->next) {
+        bool has_parts = k->kind == JSON_OBJECT || k->kind == JSON_ARRAY;
+        bool is_extension = str_begins_with(k->key, "x-");
+        if (has_parts && !is_extension && !schema_keyword(c, k->key)) return false;
+    }
+    return is_type || str_is_one_of(value->string, "array object");
+}
+
+// The first unknown keyword of a schema without constraints; NULL if there is none.
+static const Json *find_misplaced(SchemaCompiler *c, const Json *schema) {
+    const Json *unknown = NULL;
+    for (const Json *k = schema->kind == JSON_OBJECT ? schema->child : NULL; k; k = k->next) {
+        if (is_constraint(c, schema, k)) return NULL;
+        if (!unknown && !schema_keyword(c, k->key)) unknown = k;
+    }
+    return unknown;
+}
+
+// The first object inside a document, at most `depth` members away, that has a constraint.
+static const Json *find_inner_schema(SchemaCompiler *c, const Json *document, int depth) {
+    for (const Json *k = document->child; k && depth; k = k->next) {
+        for (const Json *value = k->kind == JSON_OBJECT ? k->child : NULL; value;
+             value = value->next)
+            if (is_constraint(c, k, value)) return k;
+        const Json *inner = k->kind == JSON_OBJECT ? find_inner_schema(c, k, depth - 1) : NULL;
+        if (inner) return inner;
+    }
+    return NULL;
+}
+
+static void check_constrains(SchemaCompiler *c) {
+    enum { MAX_DEPTH = 3 };
+    const Json *unknown = find_misplaced(c, c->root);
+    if (!unknown) return;
+
+    const Json *inner = find_inner_schema(c, c->root, MAX_DEPTH);
+    Buffer hint = {0};
+    buffer_puts(&hint, inner ? "is the schema at \"#" : "use {} for any JSON");
+    if (inner) {
+        schema_put_pointer(&hint, c->root, inner);
+        buffer_puts(&hint, "\"?");
+    }
+    schema_fail(c, c->root, NULL,
+                "\"%.*s\" is not a keyword of draft %d, and no other constrains the text; %s",
+                SHOWN(unknown->key), c->draft, hint.data);
+    buffer_free(&hint);
+}
+
 void schema_open(SchemaCompiler *c, Grammar *g, const Json *schema, Error *err) {
     *c = (SchemaCompiler){.root = schema,
                           .draft = find_draft(schema),
@@ -106,6 +168,7 @@ void schema_open(SchemaCompiler *c, Grammar *g, const Json *schema, Error *err) 
     for (int i = 0; parts[i]; i++)
         for (const SchemaKeyword *row = parts[i]->keywords; row->names; row++) add_keywords(c, row);
 
+    check_constrains(c);
     schema_index(c, schema, schema);
 }
 
@@ -117,6 +180,7 @@ void schema_close(SchemaCompiler *c) {
     intern_free(&c->keywords);
     intern_free(&c->index.schemas);
     intern_free(&c->index.targets);
+    intern_free(&c->index.ids);
     intern_free(&c->index.contents);
 }
 

@@ -84,6 +84,7 @@ typedef struct {
 typedef struct {
     InternTable schemas;  // addresses of schemas, each with its SchemaInfo
     InternTable targets;  // addresses of references, each with its target
+    InternTable ids;      // texts of "$id", each with its schema; NULL: different ones have it
     InternTable contents; // what a schema says without its annotations, with the first such schema
 } SchemaIndex;
 

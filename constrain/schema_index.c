@@ -2,21 +2,29 @@
 // schemas that are equal except for annotations, and finds what $ref refers to.
 //
 // A resource is a schema with an $id, or the root. A $ref is a JSON pointer into the resource
-// around it: "#" or "#/...". References to other resources, which need URIs, and to anchors are
-// errors.
+// around it, "#" or "#/...", or the text of an $id in the document. Texts are compared as they are.
+// A reference that only a resolved URI would find is an error, and so is one to an anchor.
 //
 // Order: the index, then references.
 #include "constrain/number.h"
-#include "constrain/schema_compiler.h"
+#include "constrain/schema_check.h"
 
 // The index.
 
-// True if references inside a schema are relative to it. An $id that is only a fragment is an
-// anchor.
-static bool is_resource(const SchemaCompiler *c, const Json *schema) {
+// The $id of a schema, or an empty text.
+static Str find_id(const SchemaCompiler *c, const Json *schema) {
     const Json *id = json_get_string(schema, c->draft == 4 ? "id" : "$id");
     bool is_hidden = c->draft <= 7 && json_get(schema, "$ref");
-    return id && !is_hidden && id->string.len && id->string.data[0] != '#';
+    return id && !is_hidden ? id->string : (Str){0};
+}
+
+// Copies of a schema may have the same $id. They are one schema.
+static void index_id(SchemaCompiler *c, Str id, const Json *schema) {
+    bool is_new;
+    int i = intern_add(&c->index.ids, id.data, id.len, &is_new);
+    const Json *other = c->index.ids.values[i];
+    bool is_copy = other && json_is_equal(c, other, schema);
+    c->index.ids.values[i] = is_new || is_copy ? schema : NULL;
 }
 
 // What a value must be.
@@ -78,7 +86,12 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource) {
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
 
-    if (is_resource(c, schema)) resource = schema;
+    // References inside are relative to a schema with an $id. One that is only a fragment is an
+    // anchor.
+    Str id = find_id(c, schema);
+    if (id.len) index_id(c, id, schema);
+    if (id.len && id.data[0] != '#') resource = schema;
+
     SchemaInfo *info = arena_alloc(&c->arena, 1, sizeof *info);
     *info = (SchemaInfo){resource, schema, TYPE_ANY, false};
     c->index.schemas.values[i] = info;
@@ -145,18 +158,31 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str ref) 
     return from;
 }
 
+// The target of a reference inside a resource, or NULL.
+static const Json *find_target(SchemaCompiler *c, const Json *resource, Str ref) {
+    const Json *found = follow_pointer(c, resource, ref);
+    if (found || str_is(ref, "#") || str_begins_with(ref, "#/")) return found;
+    if (resource->kind == JSON_OBJECT && str_eq(find_id(c, resource), ref)) return resource;
+    int i = intern_add(&c->index.ids, ref.data, ref.len, NULL);
+    return c->index.ids.values[i];
+}
+
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
     int known = intern_add(&c->index.targets, &ref, sizeof ref, NULL);
     if (c->index.targets.values[known]) return c->index.targets.values[known];
 
+    Str text = ref->string;
     const Json *resource = schema_info(c, schema)->resource;
-    const Json *found = follow_pointer(c, resource, ref->string);
+    const Json *found = find_target(c, resource, text);
 
+    if (!found && str_begins_with(text, "#/"))
+        schema_fail(c, schema, "$ref", "\"%.*s\" is not in the schema; include it in \"$defs\"",
+                    SHOWN(text));
     if (!found)
         schema_fail(c, schema, "$ref",
-                    "\"%.*s\" is not in the schema; include it in \"$defs\", and refer to it as "
-                    "\"#/$defs/NAME\"",
-                    SHOWN(ref->string));
+                    "\"%.*s\" is not the \"$id\" of exactly one schema in the document, and URIs "
+                    "are not resolved; refer to a schema in \"$defs\" as \"#/$defs/NAME\"",
+                    SHOWN(text));
 
     // A target that is not inside the value of any keyword has not been indexed yet.
     if (found && schema_index(c, found, resource)) c->index.targets.values[known] = found;
