@@ -78,6 +78,7 @@ typedef struct {
     int n_assertions;
     int n_alts;        // conjunctions emitted so far
     const Json *place; // the first of the assertions, or NULL
+    Buffer *names;     // Str: receives listed strings, which add no alternative; NULL: they do
 } CompileTarget;
 
 // What schema_index() knows about the schemas of a document, and the tables that it uses.

@@ -252,8 +252,10 @@ void schema_compile_value(SchemaCompiler *c, int value) {
     size_t len = c->values.len[value - c->never];
     SchemaAssertion *assertions = arena_alloc(&c->arena, 1, len + 1);
     memcpy(assertions, intern_key(&c->values, value - c->never), len); // the key moves later
-    c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0,
-                                len ? assertions->json : NULL};
+    c->target = (CompileTarget){.value = value,
+                                .assertions = assertions,
+                                .n_assertions = (int)(len / sizeof *assertions),
+                                .place = len ? assertions->json : NULL};
 
     for (int i = c->target.n_assertions; i-- > 0;)
         conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);

@@ -332,43 +332,61 @@ static int label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l,
     return names;
 }
 
-// The names that satisfy "propertyNames". The schema is compiled as a string into c->never, which
-// otherwise has no alternatives. Then the string's language and length are intersected with the
-// names. -1 after a failure.
-static int keep_names(SchemaCompiler *c, const Conjunct *a, int names) {
+// The language of a string without its quotes.
+static int string_language(SchemaCompiler *c, const StringDef *s) {
+    char length[64];
+    if (s->max == NO_LIMIT)
+        snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
+    else
+        snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
+    return language_narrow(&c->languages, s->dfa, DFA_INTERSECT, str_of(length));
+}
+
+// The names that satisfy "propertyNames". Names that it lists are added to the list; the others are
+// the result. The schema is compiled as a string into c->never, which otherwise has no
+// alternatives. -1 after a failure.
+static int find_names(SchemaCompiler *c, const Conjunct *a, PropertyList *l) {
     SchemaAssertion assertion = a->assertion;
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
+    Buffer listed = {0};
 
     // Compile the schema for strings only. Compile it for all types, too, so that unsupported
     // keywords are errors.
     f.types = TYPE_STRING;
-    c->target = (CompileTarget){c->never, &a->assertion, 1, outer.n_alts, outer.place};
+    c->target = (CompileTarget){c->never, &a->assertion, 1, outer.n_alts, outer.place, &listed};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
     schema_value(c, &assertion, 1);
 
-    // Take its only alternative. There is none if no string satisfies the schema.
+    // Listed names come last in the order of properties.
+    const Str *names = (const Str *)(void *)listed.data;
+    for (size_t i = 0; i < listed.len / sizeof *names; i++)
+        list_property(l,
+                      (PropertyDef){.name = names[i], .order = UINT32_MAX / 4 * 3 + (uint32_t)i});
+    buffer_free(&listed);
+
+    // The union of the alternatives is what remains of all names without the rest.
     ValueDef *result = &c->grammar->values[c->never];
-    int n = result->n_alts;
-    result->n_alts = 0;
-    if (c->failed) return -1;
-
-    StringDef s = n ? c->grammar->defs[result->alts[0]].string : (StringDef){.trie = NONE};
-    if (n > 1 || s.trie != NONE) {
-        schema_fail(c, a->schema, "propertyNames",
-                    "lists and choices are not supported; use \"pattern\"");
-        return -1;
+    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int rest = any;
+    for (int i = 0; i < result->n_alts; i++) {
+        StringDef s = c->grammar->defs[result->alts[i]].string;
+        rest = language_combine(&c->languages, rest, DFA_SUBTRACT, string_language(c, &s));
     }
+    result->n_alts = 0;
+    return language_combine(&c->languages, any, DFA_SUBTRACT, rest);
+}
 
-    char length[64] = REGEX_NONE;
-    if (n && s.max == NO_LIMIT)
-        snprintf(length, sizeof length, "[\\s\\S]{%u,}", s.min);
-    else if (n)
-        snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s.min, s.max);
-    if (n) names = language_combine(&c->languages, names, DFA_INTERSECT, s.dfa);
-    names = language_narrow(&c->languages, names, DFA_INTERSECT, str_of(length));
-    return schema_language(c, a->schema, "propertyNames", names);
+// The names that every "propertyNames" of a conjunction allows, without those that they list.
+static int find_allowed_names(SchemaCompiler *c, const Conjunction *f, PropertyList *l) {
+    int names = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
+        if (a->kind != CONJUNCT_NAMES) continue;
+        names = language_combine(&c->languages, names, DFA_INTERSECT, find_names(c, a, l));
+        schema_language(c, a->schema, "propertyNames", names);
+    }
+    return names;
 }
 
 // Removes the listed names from a language of names.
@@ -380,23 +398,21 @@ static int subtract_names(SchemaCompiler *c, int names, const PropertyList *l) {
     return schema_language(c, NULL, NULL, names);
 }
 
-// The DFA of the names: labeled with patterns, which are listed, and restricted by propertyNames.
-static int other_names(SchemaCompiler *c, const Conjunction *f, PatternList *patterns,
+// The DFA of the allowed names: labeled with patterns, which are listed.
+static int other_names(SchemaCompiler *c, const Conjunction *f, int allowed, PatternList *patterns,
                        const PropertyList *l) {
     int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
-    int names = any;
+    int names = allowed;
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_SCHEMA) names = label_patterns(c, a->schema, patterns, names);
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_NAMES) names = keep_names(c, a, names);
     return names != any && !c->failed ? subtract_names(c, names, l) : names;
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, int allowed, ObjectDef *o,
                             const PropertyList *l) {
     PatternList patterns = {.n = 0};
     Dfa d;
-    int names = other_names(c, f, &patterns, l);
+    int names = other_names(c, f, allowed, &patterns, l);
     if (c->failed) return;
 
     // Copy it, because grammar_finish() removes names from it whose value is impossible.
@@ -425,10 +441,11 @@ static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
 
     // Add the listed names, each with its value, then all other names.
     list_names(f, &l);
+    int allowed = find_allowed_names(c, f, &l);
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
         l.at[i].value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
-    if (!c->failed) add_other_names(c, f, &o, &l);
+    if (!c->failed) add_other_names(c, f, allowed, &o, &l);
     add_object(c, o, &l);
 }
 

@@ -71,7 +71,8 @@ static int compare_strings(const void *a, const void *b) {
 
 // Adds an alternative for a list of strings. Sorts the list.
 static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
-    if (!n) return;
+    if (c->target.names) buffer_append(c->target.names, list, (size_t)n * sizeof *list);
+    if (!n || c->target.names) return;
     n = (int)list_unique(list, (size_t)n, sizeof *list, compare_strings);
     int trie = trie_add(c->grammar, list, n);
     StringDef s = {trie, NONE, .max = NO_LIMIT};

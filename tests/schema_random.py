@@ -67,7 +67,7 @@ class Random:
             if r.random() < 0.2:
                 s["patternProperties"] = {k: self.schema(depth - 1) for k in self.some(PATTERNS, 1, 2)}
             if r.random() < 0.15:
-                s["propertyNames"] = self.schema(depth - 1)
+                s["propertyNames"] = self.schema(depth - 1) if r.random() < 0.6 else {"enum": self.some(NAMES)}
             for k in self.some(["minProperties", "maxProperties"], 0, 1):
                 s[k] = r.randint(0, 3) if k == "maxProperties" else r.choice([0, 1, 1, 2])
             if r.random() < 0.15:
