@@ -8,6 +8,7 @@ enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 // Frees an automaton that exceeds a limit. Returns false.
 static bool fail_too_large(Dfa *d, const Budget *budget) {
     dfa_free(d);
+    if (budget->err->code) return false; // a construct that is not supported
     return error_set(budget->err, EXIT_USAGE,
                      "too complex: more than %d states or %d steps; simplify the pattern",
                      MAX_DFA_STATES, COMPILE_BUDGET);
@@ -151,18 +152,38 @@ static void add_to_set(SubsetBuilder *b, int state) {
     int_list_push(&b->set, state);
 }
 
+static bool has_class(const SubsetBuilder *b, int set, int class) {
+    const IntList *classes = &b->classes[set];
+    int i = 0;
+    while (i < classes->n && classes->at[i] != class) i++;
+    return i < classes->n;
+}
+
 // Fills the set with n states and all states that follow without consuming anything. `also` is a
 // second kind of edges to follow: NFA_BEGIN at the beginning of the text, NFA_END at its end,
-// otherwise NFA_EMPTY.
-static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind also) {
+// NFA_LATER after a character. `class` is that of the last character, or -1.
+static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind also, int class) {
     b->set.n = 0;
     b->round++;
     for (int i = 0; i < n; i++) add_to_set(b, states[i]);
     for (int i = 0; i < b->set.n; i++)
         for (int k = b->nfa->first[b->set.at[i]]; k >= 0; k = b->nfa->edges[k].next) {
             const NfaEdge *e = &b->nfa->edges[k];
-            if (e->kind == NFA_EMPTY || e->kind == also) add_to_set(b, e->to);
+            bool is_after = e->kind == NFA_AFTER && class >= 0 && has_class(b, e->arg, class);
+            if (e->kind == NFA_EMPTY || e->kind == also || is_after) add_to_set(b, e->to);
         }
+}
+
+// False if a state of the set, from number i on, depends on the last character, which is not known
+// at the beginning of a fragment and at the end of the text.
+static bool check_context(const SubsetBuilder *b, int i) {
+    const Nfa *n = b->nfa;
+    for (; i < b->set.n && n->has_after; i++)
+        for (int k = n->first[b->set.at[i]]; k >= 0; k = n->edges[k].next)
+            if (n->edges[k].kind == NFA_AFTER)
+                return error_set(n->budget->err, EXIT_USAGE,
+                                 "look-behind next to look-ahead or $ is not supported");
+    return true;
 }
 
 // The DFA state of the set; -1 if a limit is exceeded.
@@ -183,7 +204,8 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     const int *subset = intern_key(&b->subsets, state);
 
     // The state accepts if its closure at the end of the text contains a final state.
-    close_set(b, subset, n, NFA_END);
+    close_set(b, subset, n, NFA_END, -1);
+    if (!check_context(b, n)) return false;
     for (int i = 0; i < b->set.n; i++)
         if (is_final[b->set.at[i]]) d->accept[state] = 1;
 
@@ -212,8 +234,8 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
 
         bool is_same = last && bucket->n == last->n && // frequent; saves the closure
                        !memcmp(bucket->at, last->at, (size_t)bucket->n * sizeof *bucket->at);
-        if (!is_same) {
-            close_set(b, bucket->at, bucket->n, NFA_EMPTY);
+        if (!is_same || nfa->has_after) {
+            close_set(b, bucket->at, bucket->n, NFA_LATER, i < d->n_classes ? i : -1);
             to = budget_spend(nfa->budget, 12L * b->set.n) ? state_of_set(b) : -1;
         }
         if (to < 0) return false;
@@ -248,9 +270,10 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     ok = ok && state_of_key(d, &b.subsets, NULL, 0) == 0;
     for (int i = 0; i < n_fragments && ok; i++) {
         is_final[fragments[i].end] = true;
-        close_set(&b, &fragments[i].start, 1, NFA_BEGIN);
-        d->starts[i] = state_of_set(&b);
-        ok = d->starts[i] >= 0;
+        close_set(&b, &fragments[i].start, 1, fragments[i].place, -1);
+        ok = fragments[i].place == NFA_BEGIN || check_context(&b, 0);
+        d->starts[i] = ok ? state_of_set(&b) : 0;
+        ok = ok && d->starts[i] >= 0;
     }
 
     // Filling a state may add the states to which it leads.

@@ -62,6 +62,7 @@ void nfa_edge(Nfa *n, int from, int to, NfaEdgeKind kind, int arg) {
     n->edges = list_grow(n->edges, n->n_edges, sizeof *n->edges);
     n->edges[n->n_edges] = (NfaEdge){kind, arg, to, n->first[from]};
     n->first[from] = n->n_edges++;
+    n->has_after |= kind == NFA_AFTER;
 }
 
 int nfa_step(Nfa *n, int from, NfaEdgeKind kind, int arg) {

@@ -41,7 +41,9 @@ typedef enum {
     NFA_SET,   // one character of set `arg`
     NFA_CALL,  // a text of rule `arg` (grammars)
     NFA_BEGIN, // consumes nothing, only at the beginning of the text
-    NFA_END    // consumes nothing, only at the end of the text
+    NFA_END,   // consumes nothing, only at the end of the text
+    NFA_LATER, // consumes nothing, not at the beginning of the text
+    NFA_AFTER  // consumes nothing, only after a character of set `arg`
 } NfaEdgeKind;
 
 typedef struct {
@@ -56,12 +58,16 @@ typedef struct {
     int n_edges, n_states;
     InternTable sets; // CodeRange arrays; equal sets are stored once
     bool is_full;     // the limit of states was reached; later additions were dropped
+    bool has_after;   // some edge is NFA_AFTER
     Budget *budget;
 } Nfa;
 
-// The part of an NFA that reads one pattern. A text matches if it leads from start to end.
+// The part of an NFA that reads one pattern. A text matches if it leads from start to end. It
+// begins at the beginning of the whole text (NFA_BEGIN), later (NFA_LATER) or at any place
+// (NFA_EMPTY).
 typedef struct {
     int start, end;
+    NfaEdgeKind place;
 } NfaFragment;
 
 int nfa_state(Nfa *n); // adds a state and returns its number

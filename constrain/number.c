@@ -294,7 +294,8 @@ int number_multiples(Languages *l, const Json *m) {
     }
     nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // all further digits are zeros
 
-    if (dfa_build(&d, &nfa, &(NfaFragment){0, end}, 0, -1)) *def = grammar_add_dfa(l->grammar, d);
+    if (dfa_build(&d, &nfa, &(NfaFragment){.end = end}, 0, -1))
+        *def = grammar_add_dfa(l->grammar, d);
     nfa_free(&nfa);
     return *def;
 }

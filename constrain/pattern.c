@@ -280,10 +280,8 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
-    case PATTERN_LOOKAHEAD: // regex.c compiles the first ones
-        if (!p->is_first)
-            pattern_fail(r, p->at,
-                         "look-ahead is supported only at the beginning of an alternative");
+    case PATTERN_LOOKAHEAD: // regex.c compiles the others
+        pattern_fail(r, p->at, "look-ahead, or $ with flag m, in a repetition is not supported");
         return from;
     default: // an edge, and for a rule that can match the empty text an edge that passes it
         to = nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);

@@ -22,6 +22,7 @@ typedef enum {
     PATTERN_CALL = NFA_CALL,   // a text of rule `arg`
     PATTERN_BEGIN = NFA_BEGIN, // the beginning of the text
     PATTERN_END = NFA_END,     // the end of the text
+    PATTERN_AFTER = NFA_AFTER, // the place after a character of set `arg` of the NFA
     PATTERN_SEQUENCE,          // the children one after another; no children: the empty text
     PATTERN_CHOICE,            // any of the children
     PATTERN_REPEAT,            // the child, `min` to `max` times
@@ -32,9 +33,9 @@ typedef struct {
     PatternKind kind;
     int child, next; // first child, next sibling; or 0
     int arg;
-    int min, max;  // max < 0: no maximum
-    size_t at;     // offset in the source; for a repetition, that of its operator
-    bool is_first; // a look-ahead that regex.c compiles
+    int min, max;                  // max < 0: no maximum
+    size_t at;                     // offset in the source; for a repetition, that of its operator
+    bool has_lookahead, has_begin; // it is or contains one (regex.c)
 } PatternNode;
 
 typedef struct PatternReader PatternReader;
@@ -64,6 +65,8 @@ struct PatternReader {
     Str text;
     size_t at;
     int depth;          // open groups
+    bool dot_all;       // a dot matches line terminators, too (flag s)
+    bool is_multiline;  // ^ and $ match at the beginning and end of every line (flag m)
     PatternNode *nodes; // from 1 on
     int n_nodes;
     Nfa nfa; // has the sets of the nodes; pattern_emit() adds states

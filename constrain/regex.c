@@ -119,16 +119,96 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
 
 // Structure.
 
+// Adds a choice of two nodes, each of which is a branch.
+static int add_choice(PatternReader *r, int a, int b) {
+    int choice = pattern_add(r, PATTERN_CHOICE, 0), last = 0;
+    const int nodes[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0);
+        pattern_append(r, choice, sequence, &last);
+        r->nodes[sequence].child = nodes[i];
+    }
+    return choice;
+}
+
+static int line_terminators(PatternReader *r) {
+    CharSet set = {0};
+    read_class(r, &set, 'n');
+    return nfa_set(&r->nfa, &set);
+}
+
+static int read_line_begin(PatternReader *r) {
+    int begin = pattern_add(r, PATTERN_BEGIN, 0);
+    if (!r->is_multiline) return begin;
+    return add_choice(r, begin, pattern_add(r, PATTERN_AFTER, line_terminators(r)));
+}
+
+static int read_line_end(PatternReader *r) {
+    int end = pattern_add(r, PATTERN_END, 0);
+    if (!r->is_multiline) return end;
+    int ahead = pattern_add(r, PATTERN_LOOKAHEAD, 0);
+    int set = pattern_add(r, PATTERN_SET, line_terminators(r));
+    r->nodes[ahead].child = set;
+    return add_choice(r, end, ahead);
+}
+
+// Makes a group the text before a place. It must be one character or class.
+static int make_lookbehind(PatternReader *r, int group, size_t begin) {
+    const PatternNode *branch = &r->nodes[r->nodes[group].child];
+    const PatternNode *item = &r->nodes[branch->child];
+    bool is_set = !branch->next && branch->child && item->kind == PATTERN_SET && !item->next;
+    if (!is_set)
+        return pattern_fail(r, begin, "look-behind is supported only for one character or class");
+    return pattern_add(r, PATTERN_AFTER, item->arg);
+}
+
+// Reads the flags after "(?", as in (?s) and (?s:...). Only (?s) and (?m) at the beginning of an
+// expression apply to what follows.
+static bool read_flags(PatternReader *r) {
+    size_t begin = r->at - 1;
+    bool is_on = true;
+    for (r->at++;; r->at++) {
+        int flag = pattern_peek(r);
+        if (flag != 's' && flag != 'm' && flag != '-') break;
+        if (flag == '-') is_on = false;
+        if (flag == 's') r->dot_all = is_on;
+        if (flag == 'm') r->is_multiline = is_on;
+    }
+    if (pattern_peek(r) == ':' || (pattern_peek(r) == ')' && begin == 0)) return true;
+    r->at = begin + 1;
+    return pattern_fail_here(r, "of the flags, only s and m are supported; write [aA] for (?i)a");
+}
+
+// Reads a group with flags after its opening parenthesis.
+static int read_flag_group(PatternReader *r) {
+    bool dot_all = r->dot_all, is_multiline = r->is_multiline;
+    if (!read_flags(r)) return 0;
+
+    bool is_rest = pattern_peek(r) == ')';
+    r->at++;
+    if (is_rest) return pattern_add(r, PATTERN_SEQUENCE, 0);
+
+    int group = pattern_read_group(r);
+    r->dot_all = dot_all;
+    r->is_multiline = is_multiline;
+    return group;
+}
+
 // Reads a group after its opening parenthesis.
 static int read_group(PatternReader *r) {
     bool is_negated = looks_at(r, "?!");
     bool is_ahead = looks_at(r, "?=") || is_negated;
+    bool is_behind = looks_at(r, "?<=");
     size_t begin = r->at - 1;
 
-    // What follows the parenthesis: (?: (?= (?! or (?<name>
+    // What follows the parenthesis: (?: (?= (?! (?<= or (?<name>
     if (looks_at(r, "?:") || is_ahead) {
         r->at += 2;
-    } else if (looks_at(r, "?<") && !looks_at(r, "?<=") && !looks_at(r, "?<!")) {
+    } else if (is_behind) {
+        r->at += 3;
+    } else if (looks_at(r, "?<!")) {
+        return pattern_fail_here(r, "negative look-behind is not supported");
+    } else if (looks_at(r, "?<")) {
         size_t end = str_find(pattern_rest(r), str_of(">"));
         if (end == SIZE_MAX)
             return pattern_fail_here(r, "the name of the group is not closed; add >");
@@ -136,11 +216,11 @@ static int read_group(PatternReader *r) {
     } else if (looks_at(r, "?P")) {
         return pattern_fail_here(r, "(?P is not supported; write (?<name>...) for a named group");
     } else if (looks_at(r, "?")) {
-        return pattern_fail_here(r,
-                                 "look-behind and flags are not supported; write [aA] for (?i)a");
+        return read_flag_group(r);
     }
 
     int node = pattern_read_group(r);
+    if (node && is_behind) return make_lookbehind(r, node, begin);
     if (!node || !is_ahead) return node;
 
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
@@ -159,13 +239,16 @@ static int read_item(PatternReader *r) {
     case '+':
     case '?':
         return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
-    case '^': r->at++; return pattern_add(r, PATTERN_BEGIN, 0);
-    case '$': r->at++; return pattern_add(r, PATTERN_END, 0);
+    case '^': r->at++; return read_line_begin(r);
+    case '$': r->at++; return read_line_end(r);
     case '(': r->at++; return read_group(r);
     case '[': r->at++; return pattern_read_class(r);
     case '.':
         r->at++;
-        ok = read_class(r, &set, 'N');
+        if (r->dot_all)
+            charset_add(&set, 0, CODE_MAX);
+        else
+            ok = read_class(r, &set, 'N');
         break;
     case '\\':
         r->at++;
@@ -231,31 +314,50 @@ static bool build(PatternReader *r, NfaFragment f, bool is_open, Dfa *out) {
 }
 
 // Look-ahead.
+//
+// Where (?=A) occurs, all that follows it up to the end of the expression, R, is known, except in a
+// repetition. The texts that may follow are the intersection of R and A.*, or, for (?!A), R without
+// A.*. Their DFA takes the place of the look-ahead and of R. Therefore an expression is emitted
+// together with what follows it. Alternatives of a group with a look-ahead have a copy each of what
+// follows the group.
 
-// Marks the look-aheads at the beginning of an alternative, also after ^. True if there is one.
-static bool mark_lookaheads(PatternNode *nodes, int branch) {
-    bool found = false;
-    for (int k = nodes[branch].child; k; k = nodes[k].next) {
-        if (nodes[k].kind != PATTERN_LOOKAHEAD && nodes[k].kind != PATTERN_BEGIN) break;
-        if (nodes[k].kind == PATTERN_LOOKAHEAD) found = nodes[k].is_first = true;
+// What follows a place of an expression: the items of a sequence from `item` on, then `next`.
+typedef struct PatternRest {
+    int item;
+    const struct PatternRest *next;
+} PatternRest;
+
+// Where an expression ends.
+typedef struct {
+    int state;
+    bool is_open; // any text follows
+} PatternEnd;
+
+// Sets has_lookahead and has_begin of a node and of all nodes in it.
+static void mark_node(PatternNode *nodes, int node) {
+    PatternNode *p = &nodes[node];
+    p->has_lookahead = p->kind == PATTERN_LOOKAHEAD;
+    p->has_begin = p->kind == PATTERN_BEGIN;
+    for (int k = p->child; k; k = nodes[k].next) {
+        mark_node(nodes, k);
+        p->has_lookahead |= nodes[k].has_lookahead;
+        p->has_begin |= nodes[k].has_begin;
     }
-    return found;
 }
 
-// Compiles a node, after any character if is_later.
-static bool compile_node(PatternReader *r, int node, bool is_later, bool is_open, Dfa *out) {
-    Nfa *n = &r->nfa;
-    NfaFragment f = {.start = nfa_state(n)};
-    int from = is_later ? nfa_step(n, f.start, NFA_SET, nfa_range(n, 0, CODE_MAX)) : f.start;
-    f.end = pattern_emit(r, node, from);
-    return build(r, f, is_open, out);
+static bool rest_has_begin(const PatternReader *r, const PatternRest *rest) {
+    for (; rest; rest = rest->next)
+        for (int k = rest->item; k; k = r->nodes[k].next)
+            if (r->nodes[k].has_begin) return true;
+    return false;
 }
 
-// Adds the texts of a DFA, after which the text ends, between two states.
-static void emit_dfa(Nfa *n, int from, const Dfa *d, int end) {
+// Adds the texts of a DFA, after which the text ends, between two states. The first edge is of the
+// given kind.
+static void emit_dfa(Nfa *n, int from, NfaEdgeKind kind, const Dfa *d, int end) {
     int first = n->n_states;
     for (int i = 0; i < d->n_states; i++) nfa_state(n);
-    nfa_edge(n, from, first + d->start, NFA_EMPTY, 0);
+    nfa_edge(n, from, first + d->start, kind, 0);
     for (int i = 1; i < d->n_states; i++)
         if (d->accept[i]) nfa_edge(n, first + i, end, NFA_END, 0);
 
@@ -274,47 +376,89 @@ static void emit_dfa(Nfa *n, int from, const Dfa *d, int end) {
     }
 }
 
-// Adds an alternative with look-aheads: (?=A)(?!B)C is C intersected with A.* minus B.*. In a
-// search it begins at the beginning of the text, where ^ holds, or, if is_later, after a character.
-static bool emit_branch(PatternReader *r, int branch, bool is_later, bool is_open, NfaFragment f) {
-    Dfa d;
-    bool ok = compile_node(r, branch, is_later, is_open, &d);
+static bool emit_rest(PatternReader *r, PatternRest rest, int from, PatternEnd end);
 
-    for (int k = r->nodes[branch].child; ok && k; k = r->nodes[k].next) {
-        if (!r->nodes[k].is_first) continue;
-        Dfa ahead = {0}, both = {0};
-        DfaOp op = r->nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
-        ok = compile_node(r, r->nodes[k].child, is_later, true, &ahead) &&
-             dfa_product(&both, &d, &ahead, op, r->nfa.budget);
-        dfa_free(&ahead);
-        dfa_free(&d);
-        d = both;
+// Compiles items at a place of the text, see NfaFragment.
+static bool compile_rest(PatternReader *r, PatternRest rest, NfaEdgeKind place, bool is_open,
+                         Dfa *out) {
+    NfaFragment f = {nfa_state(&r->nfa), nfa_state(&r->nfa), place};
+    return emit_rest(r, rest, f.start, (PatternEnd){f.end, is_open}) && build(r, f, is_open, out);
+}
+
+// Adds a look-ahead and what follows it at a place of the text.
+static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, NfaEdgeKind place,
+                       PatternEnd end) {
+    const PatternNode *p = &r->nodes[ahead];
+    PatternRest inside = {p->child, NULL};
+    Dfa follows = {0}, wanted = {0}, both = {0};
+    DfaOp op = p->arg ? DFA_SUBTRACT : DFA_INTERSECT;
+
+    bool ok = compile_rest(r, rest, place, end.is_open, &follows) &&
+              compile_rest(r, inside, place, true, &wanted) &&
+              dfa_product(&both, &follows, &wanted, op, r->nfa.budget);
+    if (ok && !r->nfa.is_full) emit_dfa(&r->nfa, from, place, &both, end.state);
+
+    dfa_free(&follows);
+    dfa_free(&wanted);
+    dfa_free(&both);
+    return ok;
+}
+
+// Adds the states that read the rest of an expression after state `from`, up to its end.
+static bool emit_rest(PatternReader *r, PatternRest rest, int from, PatternEnd end) {
+    const PatternNode *nodes = r->nodes;
+    int k = rest.item;
+    bool ok = true;
+
+    for (; k && !nodes[k].has_lookahead; k = nodes[k].next) from = pattern_emit(r, k, from);
+    if (r->nfa.is_full) return true; // dfa_build() reports it
+    if (!k && rest.next) return emit_rest(r, *rest.next, from, end);
+    if (!k) {
+        nfa_edge(&r->nfa, from, end.state, NFA_EMPTY, 0);
+        return true;
     }
 
-    if (!ok) return false;
-    emit_dfa(&r->nfa, f.start, &d, f.end);
-    dfa_free(&d);
-    return true;
+    // Item k is or contains a look-ahead.
+    const PatternNode *p = &nodes[k];
+    PatternRest after = {p->next, rest.next};
+    PatternRest inside = {p->child, &after};
+
+    switch (p->kind) {
+    case PATTERN_SEQUENCE: return emit_rest(r, inside, from, end);
+    case PATTERN_CHOICE:
+        for (int b = p->child; b && ok; b = nodes[b].next)
+            ok = emit_rest(r, (PatternRest){nodes[b].child, &after}, from, end);
+        return ok;
+    case PATTERN_LOOKAHEAD:
+        // A ^ behind this place holds only at the beginning of the text.
+        if (!nodes[p->child].has_begin && !rest_has_begin(r, &after))
+            return emit_ahead(r, k, after, from, NFA_EMPTY, end);
+        return emit_ahead(r, k, after, from, NFA_BEGIN, end) &&
+               emit_ahead(r, k, after, from, NFA_LATER, end);
+    default: // a repetition
+        if (p->max != 1) {
+            pattern_emit(r, k, from); // fails
+            return false;
+        }
+        if (p->min == 0) ok = emit_rest(r, after, from, end);
+        return ok && emit_rest(r, inside, from, end);
+    }
 }
 
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Nfa *n = &r.nfa;
+    bool is_search = mode == REGEX_SEARCH;
     int root = parse(&r);
-    bool ok = root, is_search = mode == REGEX_SEARCH;
+    if (root) mark_node(r.nodes, root);
 
-    NfaFragment all = {nfa_state(n), nfa_state(n)};
-    int from = is_search ? any_text(n, all.start) : all.start; // where a match begins
+    // In a search, a match may begin anywhere.
+    NfaFragment all = {nfa_state(n), nfa_state(n), NFA_BEGIN};
+    int from = is_search ? any_text(n, all.start) : all.start;
+    PatternEnd end = {all.end, is_search};
+    bool ok = root && emit_rest(&r, (PatternRest){root, NULL}, from, end) &&
+              build(&r, all, is_search, out);
 
-    for (int k = r.nodes[root].child; ok && k; k = r.nodes[k].next) {
-        bool has_lookahead = mark_lookaheads(r.nodes, k);
-        if (!has_lookahead) nfa_edge(n, pattern_emit(&r, k, from), all.end, NFA_EMPTY, 0);
-        if (has_lookahead) ok = emit_branch(&r, k, false, is_search, all);
-        if (has_lookahead && is_search)
-            ok = ok && emit_branch(&r, k, true, true, (NfaFragment){from, all.end});
-    }
-
-    ok = ok && build(&r, all, is_search, out);
     pattern_free(&r);
     return ok;
 }

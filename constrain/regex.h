@@ -3,8 +3,9 @@
 //
 // Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{Lu} and
 // the other general categories, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * +
-// ? {n} {n,} {n,m} and their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning of
-// an alternative, also after ^. Back references, \b and look-around at other places are errors.
+// ? {n} {n,} {n,m} and their lazy forms, ^ and $ anywhere, (?=...) and (?!...) except in a
+// repetition, (?<=X) for one character or class X, and the flags s and m, as in (?s:...). Back
+// references, \b and other look-behind are errors.
 // Matching takes time linear in the length of the text.
 #pragma once
 
