@@ -1,13 +1,19 @@
-// The formats of JSON Schema's "format" as regular expressions.
+// The formats of JSON Schema's "format": regular expressions of strings, and ranges of integers.
+//
+// A format accepts all that its RFC does. Of these texts, only those are generated that common
+// libraries read: `T` and `Z` in upper case, years from 0001, no leap seconds, durations of days to
+// seconds, and e-mail addresses without quotes at hosts with a dot.
 #pragma once
 
-#include "base/text.h"
+#include "base/json.h"
 
 typedef struct {
     const char *name;
-    const char *pattern;    // of the whole text (regex.h)
+    const char *pattern;    // of the whole text (regex.h); NULL: of an integer
+    const char *generated;  // of the texts that are generated, if they are fewer; or NULL
     uint32_t max_length;    // characters; UINT32_MAX: the RFC has no limit
     uint32_t max_generated; // characters of a generated text, so that it ends
+    Json bounds[2];         // of an integer
 } Format;
 
 // The format with this name; NULL if it is unknown or an annotation.

@@ -1,8 +1,9 @@
 // The files of the schema compiler that implement keywords. Each defines a SchemaPart
 // (schema_compiler.h), which schema.c lists. These files call each other only through the parts,
-// except that all may call string_regex() and string_pattern().
+// except that all may call string_regex() and string_pattern(), and "format" those of numbers.
 #pragma once
 
+#include "constrain/formats.h"
 #include "constrain/regex.h"
 #include "constrain/schema_check.h"
 #include "constrain/schema_expand.h"
@@ -17,6 +18,10 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f);
 
 // minimum, maximum, their exclusive forms, multipleOf
 extern const SchemaPart number_part;
+// Formats of integers: assert one, expand the branches in which it does not hold, check a number.
+void number_assert_format(SchemaCompiler *c, Conjunction *f, const Format *format);
+void number_negate_format(SchemaCompiler *c, Conjunction f, const Format *format);
+bool number_check_format(SchemaCompiler *c, const Format *format, const Json *value);
 
 // minLength, maxLength, pattern, format
 extern const SchemaPart string_part;

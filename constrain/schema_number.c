@@ -44,6 +44,35 @@ static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return u->keyword->is_max ? order < 0 : order > 0;
 }
 
+// Formats of integers.
+
+void number_assert_format(SchemaCompiler *c, Conjunction *f, const Format *format) {
+    (void)c;
+    f->types &= ~TYPE_FRACTION;
+    for (int is_max = 0; is_max < 2; is_max++)
+        narrow(&f->number, &format->bounds[is_max], is_max, false);
+}
+
+// Expands the branch of fractions, and one for the integers beyond each bound.
+void number_negate_format(SchemaCompiler *c, Conjunction f, const Format *format) {
+    Conjunction fraction = f;
+    fraction.types &= TYPE_FRACTION;
+    schema_expand(c, fraction);
+
+    for (int is_max = 0; is_max < 2; is_max++) {
+        Conjunction beyond = f;
+        beyond.types &= TYPE_INTEGER;
+        narrow(&beyond.number, &format->bounds[is_max], !is_max, true);
+        schema_expand(c, beyond);
+    }
+}
+
+bool number_check_format(SchemaCompiler *c, const Format *format, const Json *value) {
+    return schema_type_of(c, value) == TYPE_INTEGER &&
+           number_compare(value, &format->bounds[0]) >= 0 &&
+           number_compare(value, &format->bounds[1]) <= 0;
+}
+
 // MultipleOf.
 
 static bool has_multiple(SchemaCompiler *c, const KeywordUse *u) {

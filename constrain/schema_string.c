@@ -1,6 +1,5 @@
 // Strings: lengths, patterns and formats. See schema_keywords.h.
 #include "constrain/schema_keywords.h"
-#include "constrain/formats.h"
 
 #include <stdio.h>
 
@@ -35,12 +34,16 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
 }
 
 // The DFA of "pattern" or "format"; `format` receives the format, or NULL. -1 after a failure.
-// length: see split_bounded_repeat(); may be NULL.
+// length: the DFA is for generated texts, see split_bounded_repeat(); NULL: for all texts.
 static int keyword_language(SchemaCompiler *c, const Json *schema, const Json *value,
                             CountRange *length, const Format **format) {
     Str text = value->string;
     *format = str_is(value->key, "format") ? format_find(text) : NULL;
-    if (*format) return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
+    if (*format) {
+        const Format *f = *format;
+        const char *pattern = length && f->generated ? f->generated : f->pattern;
+        return string_regex(c, schema, "format", str_of(pattern), REGEX_WHOLE);
+    }
     if (length) text = split_bounded_repeat(c, text, length);
     return string_pattern(c, schema, text);
 }
@@ -59,12 +62,38 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
             (!format || utf8_length(value->string.data, value->string.len) <= format->max_length));
 }
 
+// Formats of strings and, in schema_number.c, of integers.
+
+static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    const Format *format = format_find(u->value->string);
+    if (format->pattern)
+        assert_language(c, f, u);
+    else
+        number_assert_format(c, f, format);
+}
+
+static void negate_format(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    const Format *format = format_find(u->value->string);
+    f.types &= format->pattern ? TYPE_STRING : TYPE_NUMBER;
+    if (format->pattern)
+        schema_negate(c, f, u);
+    else
+        number_negate_format(c, f, format);
+}
+
+static bool check_format(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    const Format *format = format_find(u->value->string);
+    if ((value->kind == JSON_STRING) != (format->pattern != NULL)) return true;
+    return format->pattern ? check_language(c, u, value) : number_check_format(c, format, value);
+}
+
 static const SchemaKeyword keywords[] = {
     {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
     {"pattern", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
-    {"format", TYPE_STRING, VALUE_STRING, assert_language, schema_negate, .check = check_language},
+    {"format", TYPE_STRING | TYPE_NUMBER, VALUE_STRING, assert_format, negate_format,
+     .check = check_format},
     {.names = NULL},
 };
 

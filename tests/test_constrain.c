@@ -345,15 +345,15 @@ static void format_lengths(void) {
         const char *format, *begin, *middle, *end; // middle is repeated
         int max_length, max_generated;
     } cases[] = {{"hostname", "a", ".b", "", 253, 253},
-                 {"email", "a@c", ".b", "", 254, 254},
-                 {"email", "", "a", "@b", 66, 66},
-                 {"email", "\\\"", "a", "\\\"@b", 66, 66},
+                 {"email", "a@c", ".bb", "", 254, 254},
+                 {"email", "", "a", "@b.cc", 69, 69},
+                 {"email", "\\\"", "a", "\\\"@b", 66, 0}, // not generated
                  {"uri", "http://a", "/b", "", 4096, 2048},
-                 {"date-time", "2024-01-01T10:00:00.", "0", "Z", 4096, 64},
-                 {"duration", "P", "1", "D", 4096, 64}};
+                 {"date-time", "2024-01-01T10:00:00.", "0", "Z", 4096, 30},
+                 {"duration", "P", "1", "D", 4096, 8}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += (size_t)test_step(3))
-        for (int k = 0; k < 6; k++) {
+        for (int k = 0; k < (cases[i].max_generated ? 6 : 4); k++) {
             bool is_validated = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
             int max = is_validated ? cases[i].max_length : cases[i].max_generated;
             int n_escapes = cases[i].begin[0] == '\\' ? 2 : 0;

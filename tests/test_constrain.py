@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Constraints: verdicts about texts of real schemas, refused constraints, generated texts."""
+import datetime
 import decimal
 import glob
 import itertools
@@ -266,8 +267,10 @@ def schema_suite(cli):
                     place = " ".join((draft, name, case["description"]))
                     results = list(map(json.loads, out.splitlines()))
                     same([r["valid"] for r in results], valid + valid, place)
+                    has_format = '"format"' in json.dumps(case["schema"])  # of which not all texts are generated
                     for result, text, is_valid in zip(results, written, valid):
-                        same_accepted(result["accepted"], is_valid, text, place)
+                        if not has_format or result["accepted"]:
+                            same_accepted(result["accepted"], is_valid, text, place)
                     check_orders(cli, "@" + schema, values, valid, place)
         print("   %s: %d verdicts, %d refused" % (draft, n - n_refused, n_refused))
         check(n_refused * 4 < n, draft, n_refused, "of", n, "refused")
@@ -542,6 +545,26 @@ def generated_texts(cli):
     again = run_batch(cli, list(requests(in_ci(30, 10))), "--parallel", 3, "--deterministic", code=(0, 6))
     for k, r in again.items():
         same(r["text"], results[k]["text"], k)
+
+
+@test
+def generated_formats(cli):
+    """Sampled texts of a format are read by Python and by the expressions of pydantic 1 and zod."""
+    cli.model = None
+    clock = r"\d\d:\d\d:\d\d(?:\.\d{1,6}\d{0,6})?(?:Z|[+-]\d\d:\d\d)"
+    formats = {"date": (r"\d{4}-\d\d-\d\d", datetime.date.fromisoformat), "time": (clock, None),
+               "date-time": (r"\d{4}-\d\d-\d\dT" + clock, lambda s: datetime.date.fromisoformat(s[:10])),
+               "duration": (r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+S)?)?", None),
+               "email": (r"(?!\.)(?!.*\.\.)[\w'+.-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}", None),
+               "uint8": (r"\d+", lambda s: range(256).index(int(s)))}
+    records = [{"id": "%s %d" % (f, i), "prompt": "x", "json_schema": {"type": "integer" if "int" in f else "string", "format": f},
+                "seed": i, "temperature": 1.5, "top_k": 0, "top_p": 1} for f in formats for i in range(in_ci(30, 6))]
+    for name, r in run_batch(cli, records).items():
+        pattern, read = formats[name.split()[0]]
+        text = str(json.loads(r["text"]))
+        check(re.fullmatch(pattern, text, re.A), name, text)
+        if read:
+            read(text)
 
 
 @test
