@@ -31,6 +31,32 @@ void dialogue_free(Dialogue *d) {
     buffer_free(&d->earlier);
 }
 
+int dialogue_join(const Dialogue *d, Dialogue *out) {
+    int n_joined = 0;
+
+    for (int i = 0; i < d->n; i++) {
+        const Message *m = &d->messages[i];
+        bool is_empty = str_is(m->role, "assistant") && !m->content.len && !m->has_calls;
+        bool is_joined = str_is(m->role, "user") && dialogue_has(out, out->n - 1, "user");
+        if (is_empty) continue;
+        if (!is_joined) {
+            dialogue_push(out, message_copy(m));
+            continue;
+        }
+
+        Buffer text = {0};
+        Message *last = &out->messages[out->n - 1];
+        buffer_put(&text, last->content);
+        buffer_puts(&text, "\n\n");
+        buffer_put(&text, m->content);
+        message_free(last);
+        *last = message_make(str_of("user"), buffer_str(&text));
+        buffer_free(&text);
+        n_joined++;
+    }
+    return n_joined;
+}
+
 static void put_transcript_line(Buffer *out, const Message *m) {
     buffer_put(out, m->json);
     buffer_puts(out, "\n");

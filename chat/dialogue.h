@@ -20,6 +20,10 @@ int dialogue_last(const Dialogue *d, const char *role);        // last message o
 // Remove the messages [from, to). dialogue_drop() keeps their lines in the transcript.
 void dialogue_remove(Dialogue *d, int from, int to);
 void dialogue_drop(Dialogue *d, int from, int to);
+// Appends copies of the messages, as a template needs them. Some templates refuse two messages of
+// the user in a row, or an empty answer. So a message without an answer, or with an empty one, is
+// joined with the next message. Returns the number of such messages. *out is empty before.
+int dialogue_join(const Dialogue *d, Dialogue *out);
 // Begins another dialogue with the same system prompt. If there are other messages, the lines of
 // this one become earlier ones.
 void dialogue_begin_anew(Dialogue *d);

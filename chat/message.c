@@ -30,6 +30,10 @@ Message message_make(Str role, Str content) {
     return (Message){buffer_str(&json), str_copy(role), str_copy(content), false};
 }
 
+Message message_copy(const Message *m) {
+    return (Message){str_copy(m->json), str_copy(m->role), str_copy(m->content), m->has_calls};
+}
+
 void message_free(Message *m) {
     free((char *)m->json.data);
     free((char *)m->role.data);

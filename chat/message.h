@@ -13,6 +13,7 @@ typedef struct {
 } Message;
 
 Message message_make(Str role, Str content);
+Message message_copy(const Message *m);
 // Reads a parsed message. The role "developer" becomes "system", an array of text parts becomes one
 // string, and tool call arguments that are JSON in a string become objects. False with err (exit
 // 1), which names the member, if a template could not represent the message.

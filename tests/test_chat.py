@@ -11,7 +11,7 @@ import sys
 import tempfile
 import termios
 
-from cli import GOLDEN, PROGRAM, SCRIPTS, Skip, check, main, same, test
+from cli import DATA, GOLDEN, PROGRAM, SCRIPTS, Skip, check, main, same, some, test
 from terminal import Terminal
 
 MODELS = os.environ.get("LLAMA31_MODELS")
@@ -317,6 +317,49 @@ def kill_and_resume():
     same([m["role"] for m in transcript("kill.jsonl")], ["user", "assistant"] * 2)
     same(user_texts("kill.jsonl"), ["Once upon a time", "and then"])
     t.close()
+
+
+@test
+def unanswered_messages():
+    """A message without an answer, or with an empty one, is joined with the next one, with a note; the file keeps both."""
+    with open(path("strict.jinja"), "w") as f:
+        f.write("{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) or not m.content %}"
+                "{{ raise_exception('roles must alternate') }}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}")
+    strict, session = ["--template", path("strict.jinja")], path("unanswered.jsonl")
+
+    # Ctrl-C before the first token.
+    t = chat(BUILT_IN, *strict, "-n", "2", "-b", "1", "--session", session)
+    t.send("\x1b[200~" + "a long story about a dog\n" * 150 + "\x1b[201~\r")
+    assert t.wait(lambda: b"reading " in t.raw), t.text()
+    t.send("\x03")
+    assert t.wait("(stopped before the answer"), t.text()
+    ask(t, "hello")
+    assert "(1 message without an answer: joined with the next one)" in t.text() and "alternate" not in t.text(), t.text()
+    ask(t, "again")
+    same(t.text().count("joined with"), 1, t.text())
+    t.close()
+    same([m["role"] for m in transcript("unanswered.jsonl")], ["user"] + ["user", "assistant"] * 2)
+
+    # What a kill leaves at each stage, with each template that renders the same dialogue with all answers.
+    folder = os.path.join(DATA, "templates")
+    names = some(sorted(os.listdir(folder))) if os.path.isdir(folder) else []
+    templates = [os.path.join(folder, name) for name in names if name.endswith(".jinja")]
+    u, a = ({"role": role, "content": "x"} for role in ("user", "assistant"))
+    stages = ([u], 1), ([u, dict(a, content="")], 1), ([u, a, u], 1), ([u, u], 2), ([u, u, a], 1), ([u, u, a, u], 2), ([u, a], 0)
+
+    def resume(template, messages, code=0):
+        with open(path("stage.jsonl"), "w") as f:
+            f.write("".join(json.dumps(m) + "\n" for m in messages) + '{"role":"assist')
+        return piped(BUILT_IN, ["hello"], "-n", "1", "--template", template, "--session", path("stage.jsonl"), code=code)[1]
+    for template in [path("strict.jinja")] + templates:
+        try:
+            resume(template, [u, a])
+        except AssertionError:
+            continue  # needs tools or variables
+        for messages, n in stages:
+            err = resume(template, messages)
+            same(re.findall(r"\((\d) messages? without an answer", err), [str(n)] * (n > 0), (template, messages, err))
+            same(transcript("stage.jsonl")[:len(messages)], messages)
 
 
 @test

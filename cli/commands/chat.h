@@ -16,6 +16,12 @@
 #include "cli/open_model.h"
 #include "generate/generate.h"
 
+// Of all turns.
+typedef struct {
+    uint64_t n_prefill, n_decode; // tokens
+    double prefill_sec, decode_sec;
+} ChatTotals;
+
 typedef struct {
     const Options *options;
     Settings settings; // a copy of the command line's, which /set changes
@@ -25,6 +31,7 @@ typedef struct {
     Editor *editor;
     Dialogue dialogue;
     TokenStream stream; // tokens of the dialogue, up to where the next answer begins
+    int n_joined;       // messages joined with the next one that a note has counted
     int n_answers;      // added to the seed: each answer has its own random numbers
     LineReader lines;   // standard input, without a terminal
     const char *path;   // file of --session, or of the last chat; NULL: none
@@ -36,10 +43,9 @@ typedef struct {
     Buffer attached;   // text of /file, for the next message
     Buffer edited;     // the last user message, which the next text replaces; empty: none
     bool is_terminal;
-    bool is_full;                 // the dialogue fills the context
-    int exit_code;                // of the first failed turn
-    uint64_t n_prefill, n_decode; // tokens of all turns
-    double prefill_sec, decode_sec;
+    bool is_full;  // the dialogue fills the context
+    int exit_code; // of the first failed turn
+    ChatTotals totals;
 } Chat;
 
 // Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
@@ -49,10 +55,10 @@ void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 bool chat_open_file(Chat *c, Error *err);
 // Saves the dialogue to its file, if it has one. is_appended: only its last message is new.
 void chat_save(Chat *c, bool is_appended);
-// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit or, in
 // True if the context is full, and no later line of a pipe can make room. With --json each line has
 // an object.
 bool chat_is_stuck(const Chat *c);
+// Adds a message (takes ownership), and answers it if wants_answer. False if it does not fit or, in
 // chat_replace(), has no answer.
 bool chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it. False if it does not fit.

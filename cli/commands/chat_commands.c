@@ -83,11 +83,12 @@ static void command_show(Chat *c, const char *text) {
 }
 
 static void command_stats(Chat *c, const char *text) {
+    const ChatTotals *t = &c->totals;
     note(NULL, "%s; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
-         count_of(c->n_answers, "answer"), (unsigned long long)c->n_prefill,
-         c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
-         (unsigned long long)c->n_decode,
-         c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
+         count_of(c->n_answers, "answer"), (unsigned long long)t->n_prefill,
+         t->prefill_sec > 0 ? (double)t->n_prefill / t->prefill_sec : 0,
+         (unsigned long long)t->n_decode,
+         t->decode_sec > 0 ? (double)t->n_decode / t->decode_sec : 0,
          (double)kv_position_bytes(&c->pipeline.model.kv) * c->session->n_tokens * 1e-6);
 }
 

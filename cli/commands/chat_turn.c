@@ -104,8 +104,11 @@ void chat_save(Chat *c, bool is_appended) {
 // template fails.
 static int update_stream(Chat *c) {
     const Pipeline *p = &c->pipeline;
-    TemplateInput in = {.messages = c->dialogue.messages,
-                        .n_messages = c->dialogue.n,
+    const Dialogue *d = &c->dialogue;
+    Dialogue joined = {0};
+    int n_joined = p->tpl.is_none ? 0 : dialogue_join(d, &joined);
+    TemplateInput in = {.messages = p->tpl.is_none ? d->messages : joined.messages,
+                        .n_messages = p->tpl.is_none ? d->n : joined.n,
                         .tools = p->tools,
                         .wants_answer = true,
                         .reasoning = settings_reasoning(&c->settings)};
@@ -116,6 +119,13 @@ static int update_stream(Chat *c) {
         token_stream_update(&c->stream, p->tokenizer, buffer_str(&text), mask.data);
     else
         turn_failed(c, err.code, err.text);
+
+    if (n_joined > c->n_joined)
+        note(c->options, "(%s without an answer: joined with the next one)",
+             count_of(n_joined - c->n_joined, "message"));
+    c->n_joined = n_joined;
+
+    dialogue_free(&joined);
     buffer_free(&text);
     buffer_free(&mask);
     return ok ? c->stream.ids.len : -1;
@@ -345,10 +355,10 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         note(c->options, "%.1f tok/s", (double)g->n_decode / g->decode_sec);
 
     // Add the counters of this answer to those of the chat, and reset them.
-    c->n_prefill += g->n_prefill;
-    c->n_decode += g->n_decode;
-    c->prefill_sec += g->prefill_sec;
-    c->decode_sec += g->decode_sec;
+    c->totals.n_prefill += g->n_prefill;
+    c->totals.n_decode += g->n_decode;
+    c->totals.prefill_sec += g->prefill_sec;
+    c->totals.decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
     g->n_drafted = g->n_accepted = 0;
     g->prefill_sec = g->decode_sec = 0;
@@ -393,8 +403,9 @@ static bool chat_answer(Chat *c) {
 
     // Print notes on how the answer ended.
     if (s.finish == FINISH_CANCEL)
-        note(c->options,
-             has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+        note(c->options, has_text ? "(stopped)"
+                                  : "(stopped before the answer; the next message joins it, or: "
+                                    "/regen, /edit, /undo)");
     note_ending(c->options, &c->generator, &s);
     warn_loops(s.finish == FINISH_LOOP, "answer");
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->pipeline.ctx - 1)
@@ -415,8 +426,12 @@ bool chat_add(Chat *c, Message m, bool wants_answer) {
     bool ok = chat_fits(c);
     if (ok && !c->is_replacing) chat_save(c, true);
     if (ok && wants_answer) ok = chat_answer(c) || !c->is_replacing;
-    if (!ok) dialogue_remove(d, d->n - 1, d->n);
-    return ok;
+    if (ok) return true;
+
+    dialogue_remove(d, d->n - 1, d->n);
+    if (dialogue_has(d, d->n - 1, "user") || dialogue_has(d, d->n - 1, "tool"))
+        note(c->options, "(the message before has no answer: /regen or /undo)");
+    return false;
 }
 
 bool chat_say(Chat *c, const char *role, Str text) {
