@@ -36,9 +36,9 @@ int dialogue_join(const Dialogue *d, Dialogue *out) {
 
     for (int i = 0; i < d->n; i++) {
         const Message *m = &d->messages[i];
-        bool is_empty = str_is(m->role, "assistant") && !m->content.len && !m->has_calls;
-        bool is_joined = str_is(m->role, "user") && dialogue_has(out, out->n - 1, "user");
-        if (is_empty) continue;
+        bool is_empty = dialogue_has(d, i, "assistant") && !m->content.len && !m->has_calls;
+        bool is_joined = dialogue_has(d, i, "user") && dialogue_has(out, out->n - 1, "user");
+        if (is_empty && dialogue_has(d, i + 1, "user")) continue;
         if (!is_joined) {
             dialogue_push(out, message_copy(m));
             continue;

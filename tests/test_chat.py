@@ -54,8 +54,8 @@ def piped(model, lines, *options, code=0, seconds=60, env=None):
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
-def turns(model, lines, *options):
-    out, _ = piped(model, lines, "--json", *options)
+def turns(model, lines, *options, code=0):
+    out, _ = piped(model, lines, "--json", *options, code=code)
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -412,7 +412,7 @@ def markdown_transcript():
     name = path("talk.md")
     lines = ["tell me a story about a dog", "and about a cat", "and about a bird", "and about a fish"]
     piped(BUILT_IN, lines + ["/save " + name, "/undo", "/save " + name, "/save --force " + path("talk.md")], "-c", "96", "-n", "16",
-          "--keep-going", "-sys", " Be *brief*.\n")
+          "--keep-going", "-sys", " Be *brief*.\n", code=1)
     with open(name) as f:
         parts = f.read().split("## ")[1:]
     same([p.split("\n")[0] for p in parts], ["system"] + ["user", "assistant"] * 3)
@@ -442,7 +442,7 @@ def copy():
     t.send("/clear\r/load %s\r/copy\r" % path("long.jsonl"))
     assert t.wait("the answer has 74995 bytes; terminals accept 74994"), t.text()
     t.close()
-    _, err = piped(BUILT_IN, ["hi", "/copy"], "-n", "2")
+    _, err = piped(BUILT_IN, ["hi", "/copy"], "-n", "2", code=1)
     assert "/copy: needs a terminal" in err, err
 
 
@@ -456,7 +456,7 @@ def huge_files():
             f.write(b"x " * 4500 if size == 9000 else b"")
             f.truncate(size)  # zeros, without disk space
     _, err = piped(BUILT_IN, ["/file " + path("huge.txt"), "/file " + path("large.txt"), "/file " + path("small.txt"), "x"],
-                   "-n", "2", "--session", path("huge.jsonl"))
+                   "-n", "2", "--session", path("huge.jsonl"), code=4)
     assert re.search(r"at least \d{11} tokens, context 4096\n.*context: 9000 tokens, context 4096\n", err), err
     same(user_texts("huge.jsonl"), ["a file\n\nx"])
 
@@ -466,7 +466,7 @@ def streams_are_refused():
     """Commands read no pipe, device or standard input, where Ctrl-C could not end the wait."""
     os.mkfifo(path("fifo"))
     lines = ["/%s %s" % (command, name) for command in ("file", "load") for name in ("-", path("fifo"), "/dev/zero")]
-    answer, *errors = turns(BUILT_IN, ["Once"] + lines + ["/regen"], "-n", "2")
+    answer, *errors = turns(BUILT_IN, ["Once"] + lines + ["/regen"], "-n", "2", code=1)
     same([e["error"].count("expected a file") for e in errors[:-1]], [1] * 6, errors)
     assert answer["content"] and errors[-1]["content"], (answer, errors)
 
@@ -505,7 +505,7 @@ def pipe_lines_are_messages():
 def paths_are_messages():
     """A line that begins with a path is a message; other unknown commands are errors."""
     session = path("paths.jsonl")
-    _, err = piped(BUILT_IN, ["/usr/bin/env what", "/hlep"], "-n", "1", "--session", session)
+    _, err = piped(BUILT_IN, ["/usr/bin/env what", "/hlep"], "-n", "1", "--session", session, code=1)
     assert "/usr/bin/env is not a command" in err and "did you mean /help" in err, err
     same(user_texts(session), ["/usr/bin/env what"])
 
@@ -517,7 +517,7 @@ def load_keeps_the_session():
     open(empty, "w").close()
     with open(other, "w") as f:
         f.write('{"role":"user","content":"loaded"}\n')
-    _, err = piped(BUILT_IN, ["hi", "/load " + empty, "/load " + other, "more"], "-n", "1", "--session", session)
+    _, err = piped(BUILT_IN, ["hi", "/load " + empty, "/load " + other, "more"], "-n", "1", "--session", session, code=1)
     assert "empty.jsonl: no message" in err, err
     whole = open(session).read()
     same([json.loads(line).get("content") for line in whole.split("\n") if '"user"' in line or "clear" in line],
@@ -633,24 +633,25 @@ def commands():
     out, err = piped(BUILT_IN, ["Once", "/undo", "Two", "/regen", "/edit Three", "/hlep", "/set temp 99x", "/set top-k 5", "/file",
                                  "/set n 4",
                                  "/set tmep 1", "/system x", "/show", "/stats", "/load /nonexistent", "/save " + name,
-                                 "/exit", "never"], "-n", "3")
+                                 "/exit", "never"], "-n", "3", code=1)
 
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
     for text in ("did you mean /help", 'expected a number, found "99x"', "did you mean --temp",
                  "n-predict 4, ", "top-k 5", "system    x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
 
-    out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
+    out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3", code=1)
     assert "3 messages" in err and "no message" in err, err
 
     # Commands that fail.
-    out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")])
+    out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")],
+                     code=1)
     same(out, "")
     for text in ("there is no message to answer", "there is no message to edit", "expected OPTION VALUE",
                  "absent: No such file", "absent/x: No such file"):
         assert text in err, (text, err)
 
-    _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
+    _, err = piped(BUILT_IN, ["/system x"], "--template", "none", code=1)
     assert "chat template" in err, err
 
     # -q does not suppress the output of commands.
@@ -665,7 +666,7 @@ def commands():
 def names_of_other_programs():
     """Commands of other programs, and "exit" on a terminal, do what they mean; an unknown option of /set is explained."""
     out, err = piped(BUILT_IN, ["Once", "/retry", "/model", "/reset", "/temp 0.3", "/set parameter top-k 7", "/set foo 3", "/set tmep 1",
-                                "/set ignore-eos true", "/show", "/?", "/new", "exit", "/bye", "never"], "-n", "3", "--seed", "1")
+                                "/set ignore-eos true", "/show", "/?", "/new", "exit", "/bye", "never"], "-n", "3", "--seed", "1", code=1)
     same(len(out.splitlines()), 3)  # Once, /retry, exit
     for text in ("context   ", "(cleared)", "temp 0.3, top-k 7", "unknown option --foo (/set lists them)", "did you mean --temp (/set",
                  "--ignore-eos cannot change within a chat", "/regen   answer"):
@@ -809,7 +810,7 @@ def replaced_messages():
     _, err = piped(BUILT_IN, ["Once upon", "There was", "/edit " + long], "-n", "3", "-c", "200", "--session", session, code=4)
     before = transcript("replaced.jsonl")
     same((len(before), before[2]["content"]), (4, "There was"), err)
-    piped(BUILT_IN, ["/edit", "/regen"], "-c", "30", "--session", session, code=4)
+    piped(BUILT_IN, ["/regen", "/edit"], "-c", "30", "--session", session, code=4)
     piped(BUILT_IN, ["/regen"], *refuse, "--chat-template-kwargs", '{"fails": true}', "--session", session, code=1)
     same(transcript("replaced.jsonl"), before)
     piped(BUILT_IN, ["/regen", "/edit There is", "/regen"], "-n", "4", "--session", session)
@@ -827,11 +828,11 @@ def replaced_messages():
 
 @test
 def status_of_failures():
-    """The exit status is that of the first failed turn; the following lines are answered."""
+    """The exit status is that of the first turn or command that failed; the following lines are answered."""
     with open(path("moody.jinja"), "w") as f:
         f.write("{% if 'no' in messages[-1].content %}{{ raise_exception('as you say') }}{% endif %}{{ messages[-1].content }}")
     long = "Once upon a time " * 20
-    for lines, code in (["no", "Once"], 1), (["no", long], 1), ([long, "no", "Once"], 4), (["/hlep", "/undo", "Once"], 0):
+    for lines, code in (["no", "Once"], 1), (["no", long], 1), ([long, "no", "Once"], 4), (["/hlep", long, "Once"], 1), (["/undo", "Once"], 1):
         out, err = piped(BUILT_IN, lines, "-n", "3", "-c", "64", "--template", path("moody.jinja"), code=code)
         same((bool(out.strip()), "as you say" in err), ("Once" in lines, "no" in lines), err)
 
@@ -862,7 +863,7 @@ def refused_commands():
              "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to go back to",
              "/edit x": "no message to edit", "/regen": "no message to answer", "/tool": "unknown command"}
     wrong.pop("/tool")
-    out, err = piped(BUILT_IN, list(wrong) + ["/quit", "not read"], "--json", "-n", "1")
+    out, err = piped(BUILT_IN, list(wrong) + ["/quit", "not read"], "--json", "-n", "1", code=1)
     errors = [json.loads(line)["error"] for line in out.splitlines()]
     same(len(errors), len(wrong))
     for (line, says), error in zip(wrong.items(), errors):
@@ -898,7 +899,7 @@ def files_before_a_message():
     if os.path.exists(path("joined.jsonl")):
         os.remove(path("joined.jsonl"))
     piped(BUILT_IN, ["/file " + path("a.txt"), "/file " + path("none"), "/file " + path("b.txt"), "question"],
-          "--session", path("joined.jsonl"), "-n", "30", "-r", "e")
+          "--session", path("joined.jsonl"), "-n", "30", "-r", "e", code=1)
     user, answer = transcript("joined.jsonl")
     same(user["content"].replace("\n", " ").split(), "file a file b question".split())
     assert "e" not in answer["content"], answer

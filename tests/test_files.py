@@ -176,7 +176,7 @@ def force_is_needed(tmp):
         same(read(ids), b"1 2 3\n")
 
     # /save in a chat.
-    _, err = chat(stdin=b"Hello\n/save " + path.encode() + b"\n")
+    _, err = chat(stdin=b"Hello\n/save " + path.encode() + b"\n", code=1)
     check("--force" in err, err)
     same(read(path), b"precious\n")
     chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
@@ -199,11 +199,11 @@ def save_again(tmp):
     path, session = os.path.join(tmp, "saved"), os.path.join(tmp, "s")
     line = b"/save " + path.encode() + b"\n"
     _, err = chat("--session", session, stdin=b"Hello\n" + line + b"Again\n" + line + b"/save " + session.encode() +
-                  b"\nMore\n")
+                  b"\nMore\n", code=1)
     check("same file" in err, err)
     same(len(read_lines(path)), 4)
     same(len(read_lines(session)), 6)
-    _, err = chat(stdin=b"Something else\n" + line)
+    _, err = chat(stdin=b"Something else\n" + line, code=1)
     check("exists" in err, err)
     same(len(read_lines(path)), 4)
 
@@ -213,7 +213,8 @@ def save_after_the_session_was_replaced(tmp):
     """/undo replaces the session. A new file may get the number of the old one, and can then be replaced."""
     session, names = os.path.join(tmp, "s"), [os.path.join(tmp, "saved%d" % i) for i in range(8)]
     lines = [b"Hello"] + [b"/undo", b"Again"] * 3 + [b"/save --force " + name.encode() for name in names for _ in range(2)]
-    _, err = chat("--session", session, stdin=b"\n".join(lines) + b"\n/save --force " + session.encode() + b"\n")
+    _, err = chat("--session", session, code=1,
+                  stdin=b"\n".join(lines) + b"\n/save --force " + session.encode() + b"\n")
     same(err.count("same file"), 1, err)  # the session itself
     for name in names:
         same(len(read_lines(name)), 2)
@@ -230,7 +231,7 @@ def inputs_are_not_overwritten(tmp):
         out = os.path.join(tmp, name)
         run("logits", "-m", model, "--force", "--ids", "1", "-o", out, code=2)
         run("quantize", "--force", model, out, "Q8_0", code=2)  # also without the quantizer
-        _, err = chat("-m", model, stdin=b"Hello\n/save --force " + out.encode() + b"\n")
+        _, err = chat("-m", model, stdin=b"Hello\n/save --force " + out.encode() + b"\n", code=1)
         check("same file" in err, err)
     run("batch", "-m", model, "-i", "/dev/null", "-o", model, "--resume", code=2)
     same(read(model), before)
@@ -247,7 +248,7 @@ def devices_are_not_replaced(tmp):
     full = os.path.join(tmp, "full")
     os.mkfifo(os.path.join(tmp, "fifo"))
     for path in full, os.path.join(tmp, "fifo"), tmp:
-        _, err = chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
+        _, err = chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n", code=1)
         check("expected a file" in err, err)
     run("quantize", "-q", "--force", STORIES, full, "Q8_0", code=1)
     run("logits", "--force", "--ids", "1", "-o", full, code=1)

@@ -383,7 +383,7 @@ def chat_writes_below_its_directory(tmp):
     environment = dict(os.environ, TMPDIR=inside, LLAMA31_HISTORY="")
     for mode, is_written in ("auto", False), ("none", True):
         _, err = call("chat", "--commands", "-q", "-n", "2", "--sandbox", mode, cwd=inside, env=environment,
-                      stdin=b"Hello\n/save x\n/save ../out/x\n")
+                      stdin=b"Hello\n/save x\n/save ../out/x\n", code=int(not is_written))
         same((os.path.exists(os.path.join(inside, "x")), os.path.exists(os.path.join(outside, "x"))), (True, is_written), err)
         check(is_written or "chat writes below the current directory" in err, err)
         os.remove(os.path.join(inside, "x"))

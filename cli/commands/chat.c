@@ -106,8 +106,7 @@ static EditorResult read_line_of_pipe(Chat *c, Buffer *text) {
     }
 
     if (!ok) {
-        chat_error(c, "standard input: line %ld: %s", c->lines.number, err.text);
-        if (!c->exit_code) c->exit_code = EXIT_RUNTIME;
+        chat_error(c, EXIT_RUNTIME, "standard input: line %ld: %s", c->lines.number, err.text);
         line.len = 0; // skipped, as a blank line is
     }
     text->len = 0;

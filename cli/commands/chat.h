@@ -44,12 +44,13 @@ typedef struct {
     Buffer edited;     // the last user message, which the next text replaces; empty: none
     bool is_terminal;
     bool is_full;  // the dialogue fills the context
-    int exit_code; // of the first failed turn
+    int exit_code; // of the first line that failed
     ChatTotals totals;
 } Chat;
 
-// Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
-void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// Prints the error of a line, a turn or a command; with --json also as {"error": ...} on stdout,
+// where a program expects a line. The code of the first one is the exit status of a pipe.
+void chat_error(Chat *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Opens and locks the file of the dialogue. If another chat has locked the last chat, this one gets
 // a file of its own beside it. False with err.
 bool chat_open_file(Chat *c, Error *err);

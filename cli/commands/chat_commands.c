@@ -55,17 +55,19 @@ static void command_set(Chat *c, const char *text) {
 
     if (n < 1) show_settings(c, true);
     if (n == 1)
-        chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+        chat_error(c, EXIT_RUNTIME,
+                   "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
 
     const Option *found = find_setting(c, name, option, &err);
     if (!found && option_find(c->options, CMD_CHAT, option, NULL)) {
-        chat_error(c, "/set: %s cannot change within a chat; /set lists the others", option);
+        chat_error(c, EXIT_RUNTIME, "/set: %s cannot change within a chat; /set lists the others",
+                   option);
     } else if (!found) {
         const char *why = strstr(err.text, "unknown"); // up to the hint for the command line
-        chat_error(c, "/set: %.*s(/set lists them)", (int)strcspn(why, "("), why);
+        chat_error(c, EXIT_RUNTIME, "/set: %.*s(/set lists them)", (int)strcspn(why, "("), why);
     } else if (!setting_set(&c->settings, found, option, value, &err)) {
-        chat_error(c, "/set: %s", err.text);
+        chat_error(c, EXIT_RUNTIME, "/set: %s", err.text);
     } else if (!strcmp(option, "--seed") || !strcmp(option, "-s")) {
         c->n_answers = 0;
     }
@@ -111,7 +113,7 @@ static void command_file(Chat *c, const char *path) {
         note(c->options, "the next message begins with %s: %d tokens", path, ids.len);
     } else {
         c->attached.len = before;
-        chat_error(c, "%s", err.text);
+        chat_error(c, err.code, "%s", err.text);
     }
 
     free(ids.data);
@@ -138,7 +140,7 @@ static void command_load(Chat *c, const char *path) {
     bool ok = transcript_read(&loaded, path, &n_truncated, &err);
     if (ok && !loaded.n) ok = error_set(&err, EXIT_RUNTIME, "%s: no message", path);
     if (!ok) {
-        chat_error(c, "%s", err.text);
+        chat_error(c, err.code, "%s", err.text);
         dialogue_free(&loaded);
         return;
     }
@@ -191,7 +193,7 @@ static void command_save(Chat *c, const char *path) {
     // A file that holds the beginning of this dialogue is overwritten without --force.
     is_forced |= has_prefix_of(path, buffer_str(&text));
     if (!save_file(path, is_forced, buffer_str(&text), &err))
-        chat_error(c, "%s%s", err.text,
+        chat_error(c, EXIT_RUNTIME, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
                        ? "; chat writes below the current directory (--sandbox none: anywhere)"
                        : "");
@@ -228,12 +230,12 @@ static void command_copy(Chat *c, const char *text) {
     buffer_puts(&out, "\a");
 
     if (!answer.len) {
-        chat_error(c, "there is no answer to copy");
+        chat_error(c, EXIT_RUNTIME, "there is no answer to copy");
     } else if (!terminal_has_escapes(fd)) {
-        chat_error(c, "/copy: needs a terminal");
+        chat_error(c, EXIT_RUNTIME, "/copy: needs a terminal");
     } else if (answer.len > MAX_BYTES) {
-        chat_error(c, "/copy: the answer has %zu bytes; terminals accept %d", answer.len,
-                   MAX_BYTES);
+        chat_error(c, EXIT_RUNTIME, "/copy: the answer has %zu bytes; terminals accept %d",
+                   answer.len, MAX_BYTES);
     } else {
         output_write(fd, "terminal", out.data, out.len);
         note(c->options, "(sent to the clipboard: %zu bytes)", answer.len);
@@ -248,7 +250,7 @@ static void command_undo(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last(d, "user");
     if (i < 0) {
-        chat_error(c, "there is no message to go back to");
+        chat_error(c, EXIT_RUNTIME, "there is no message to go back to");
         return;
     }
     dialogue_remove(d, i, d->n);
@@ -262,19 +264,19 @@ static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last(d, "user");
     if (i < 0)
-        chat_error(c, "there is no message to edit");
+        chat_error(c, EXIT_RUNTIME, "there is no message to edit");
     else if (*text)
         chat_replace(c, i, str_of(text));
     else if (c->is_terminal)
         buffer_put(&c->edited, d->messages[i].content);
     else
-        chat_error(c, "/edit: expected a text");
+        chat_error(c, EXIT_RUNTIME, "/edit: expected a text");
 }
 
 static void command_regen(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     if (dialogue_last(d, "user") < 0) {
-        chat_error(c, "there is no message to answer");
+        chat_error(c, EXIT_RUNTIME, "there is no message to answer");
         return;
     }
     chat_replace(c, d->n - dialogue_has(d, d->n - 1, "assistant"), (Str){0});
@@ -297,7 +299,7 @@ static void command_clear(Chat *c, const char *text) {
 
 static void command_system(Chat *c, const char *text) {
     if (c->pipeline.tpl.is_none) {
-        chat_error(c, "a model without a chat template takes no system prompt");
+        chat_error(c, EXIT_RUNTIME, "a model without a chat template takes no system prompt");
         return;
     }
     dialogue_set_system(&c->dialogue, str_of(text));
@@ -410,15 +412,16 @@ bool chat_command(Chat *c, const char *text) {
         if (strcmp(word, commands[i].name)) continue;
 
         if (commands[i].takes_file && (!*text || !strcmp(text, "-")))
-            chat_error(c, "%s: expected a file name", word);
+            chat_error(c, EXIT_RUNTIME, "%s: expected a file name", word);
         else if (commands[i].takes_file && is_stream(text))
-            chat_error(c, "%s: expected a file, found a pipe or device", text);
+            chat_error(c, EXIT_RUNTIME, "%s: expected a file, found a pipe or device", text);
         else if (commands[i].run)
             commands[i].run(c, text);
         return commands[i].run;
     }
 
-    chat_error(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
+    chat_error(c, EXIT_RUNTIME,
+               "unknown command %s%s (/help lists them; a space first makes it a message)", word,
                did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
 }

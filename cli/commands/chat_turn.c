@@ -16,12 +16,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-void chat_error(const Chat *c, const char *fmt, ...) {
+void chat_error(Chat *c, int code, const char *fmt, ...) {
     Buffer text = {0}, out = {0};
     va_list ap;
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
+    if (!c->exit_code) c->exit_code = code;
     if (c->is_terminal)
         note(NULL, "%s", text.data);
     else
@@ -34,11 +35,6 @@ void chat_error(const Chat *c, const char *fmt, ...) {
     }
 
     buffer_free(&text);
-}
-
-static void turn_failed(Chat *c, int code, const char *why) {
-    chat_error(c, "%s", why);
-    if (!c->exit_code) c->exit_code = code;
 }
 
 bool chat_open_file(Chat *c, Error *err) {
@@ -118,7 +114,7 @@ static int update_stream(Chat *c) {
     if (ok)
         token_stream_update(&c->stream, p->tokenizer, buffer_str(&text), mask.data);
     else
-        turn_failed(c, err.code, err.text);
+        chat_error(c, err.code, "%s", err.text);
 
     if (n_joined > c->n_joined)
         note(c->options, "(%s without an answer: joined with the next one)",
@@ -177,12 +173,11 @@ static bool chat_fits(Chat *c) {
     if (n > limit) {
         c->is_full = c->session->n_tokens > limit / 2; // else only this turn is too long
         chat_error(
-            c,
+            c, EXIT_CONTEXT,
             "this turn does not fit the context: %d tokens, context %d (/clear, /undo%s%s; the "
             "model's limit is %d)%s",
             n, c->pipeline.ctx, c->options->chat.keep_going ? "" : ", --keep-going", larger, most,
             chat_is_stuck(c) ? "; the remaining lines are not read" : "");
-        if (!c->exit_code) c->exit_code = EXIT_CONTEXT;
     } else if (n > limit * 9 / 10)
         note(c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->pipeline.ctx,
              larger);
@@ -399,7 +394,7 @@ static bool chat_answer(Chat *c) {
     if (has_answer)
         keep_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
-        turn_failed(c, s.error.code, s.error.text);
+        chat_error(c, s.error.code, "%s", s.error.text);
 
     // Print notes on how the answer ended.
     if (s.finish == FINISH_CANCEL)
