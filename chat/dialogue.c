@@ -24,9 +24,46 @@ void dialogue_remove(Dialogue *d, int from, int to) {
     d->n -= to - from;
 }
 
+// Undone messages
+
+// Moves the messages [from, n) to a new Removal.
+void dialogue_undo(Dialogue *d, int from) {
+    Removal r = {.n = d->n - from, .from = from - dialogue_has(d, 0, "system")};
+    if (r.n <= 0) return;
+
+    r.messages = xalloc((size_t)r.n, sizeof *r.messages);
+    memcpy(r.messages, d->messages + from, (size_t)r.n * sizeof *r.messages);
+    d->n = from;
+    d->undone = xrealloc(d->undone, (size_t)d->n_undone + 1, sizeof *d->undone);
+    d->undone[d->n_undone++] = r;
+}
+
+int dialogue_redo(Dialogue *d) {
+    if (!d->n_undone || d->undone[d->n_undone - 1].from < 0) return -1;
+    Removal r = d->undone[--d->n_undone];
+    int from = r.from + dialogue_has(d, 0, "system");
+
+    dialogue_undo(d, from);
+    for (int i = 0; i < r.n; i++) dialogue_push(d, r.messages[i]);
+    free(r.messages);
+    return from;
+}
+
+void dialogue_forget_undone(Dialogue *d) {
+    for (int i = 0; i < d->n_undone; i++) {
+        Removal *r = &d->undone[i];
+        for (int k = 0; k < r->n; k++) message_free(&r->messages[k]);
+        free(r->messages);
+    }
+    free(d->undone);
+    d->undone = NULL;
+    d->n_undone = 0;
+}
+
 void dialogue_free(Dialogue *d) {
     dialogue_remove(d, 0, d->n);
     free(d->messages);
+    dialogue_forget_undone(d);
     buffer_free(&d->dropped);
     buffer_free(&d->earlier);
 }
@@ -63,27 +100,44 @@ static void put_transcript_line(Buffer *out, const Message *m) {
 }
 
 void dialogue_drop(Dialogue *d, int from, int to) {
+    int n_system = dialogue_has(d, 0, "system");
     for (int i = from; i < to; i++) put_transcript_line(&d->dropped, &d->messages[i]);
+    for (int i = 0; i < d->n_undone; i++) {
+        Removal *r = &d->undone[i];
+        r->from = r->from + n_system < to ? -1 : r->from - (to - from);
+    }
     dialogue_remove(d, from, to);
 }
+
+// Earlier dialogues
 
 // A line that ends a dialogue.
 static const char clear_line[] = "{\"role\":\"clear\"}\n";
 
-void dialogue_keep_earlier(Dialogue *d, int n) {
-    Str rest = buffer_str(&d->earlier);
-    int n_earlier = 0;
-    for (size_t at; (at = str_find(rest, str_of(clear_line))) != SIZE_MAX; n_earlier++)
-        rest = (Str){rest.data + at + strlen(clear_line), rest.len - at - strlen(clear_line)};
-
-    rest = buffer_str(&d->earlier);
-    for (; n_earlier > n; n_earlier--) {
-        size_t end = str_find(rest, str_of(clear_line)) + strlen(clear_line);
-        rest = (Str){rest.data + end, rest.len - end};
+// Offset of the last n earlier dialogues, or 0 if there are fewer.
+static size_t earlier_begin(const Dialogue *d, int n) {
+    int n_ends = 0;
+    for (Str rest = buffer_str(&d->earlier); rest.len; rest.len--) {
+        n_ends += str_ends_with(rest, clear_line);
+        if (n_ends > n) return rest.len;
     }
-    if (rest.len) memmove(d->earlier.data, rest.data, rest.len);
-    d->earlier.len = rest.len;
+    return 0;
 }
+
+Str dialogue_earlier(const Dialogue *d, int i) {
+    size_t begin = earlier_begin(d, i), end = earlier_begin(d, i - 1);
+    if (!end) return (Str){0};
+    return (Str){d->earlier.data + begin, end - begin - strlen(clear_line)};
+}
+
+// Removes the bytes [from, to) of the lines of earlier dialogues.
+static void cut_earlier(Dialogue *d, size_t from, size_t to) {
+    size_t n_behind = d->earlier.len - to;
+    if (n_behind) memmove(d->earlier.data + from, d->earlier.data + to, n_behind);
+    d->earlier.len -= to - from;
+}
+
+void dialogue_keep_earlier(Dialogue *d, int n) { cut_earlier(d, 0, earlier_begin(d, n)); }
 
 void dialogue_begin_anew(Dialogue *d) {
     int n_system = dialogue_has(d, 0, "system");
@@ -92,7 +146,25 @@ void dialogue_begin_anew(Dialogue *d) {
         buffer_puts(&d->earlier, clear_line);
     }
     dialogue_remove(d, n_system, d->n);
+    dialogue_forget_undone(d);
     d->dropped.len = 0;
+}
+
+bool dialogue_continue_earlier(Dialogue *d, int i, Error *err) {
+    Dialogue chosen = {0};
+    size_t n_truncated;
+    Str lines = dialogue_earlier(d, i);
+    bool ok = transcript_parse(&chosen, lines, "earlier dialogue", &n_truncated, err);
+
+    if (ok) {
+        cut_earlier(d, earlier_begin(d, i), earlier_begin(d, i - 1));
+        dialogue_begin_anew(d);
+        dialogue_remove(d, 0, d->n);
+        for (int k = 0; k < chosen.n; k++) dialogue_push(d, chosen.messages[k]);
+        chosen.n = 0;
+    }
+    dialogue_free(&chosen);
+    return ok;
 }
 
 void dialogue_set_system(Dialogue *d, Str text) {
@@ -111,8 +183,9 @@ void transcript_put(const Dialogue *d, Buffer *out) {
     }
 }
 
-void transcript_put_last(const Dialogue *d, Buffer *out) {
-    put_transcript_line(out, &d->messages[d->n - 1]);
+void transcript_put_change(const Dialogue *d, int n_removed, int n_new, Buffer *out) {
+    if (n_removed) buffer_printf(out, "{\"role\":\"undo\",\"n\":%d}\n", n_removed);
+    for (int i = d->n - n_new; i < d->n; i++) put_transcript_line(out, &d->messages[i]);
 }
 
 void transcript_put_markdown(const Dialogue *d, Buffer *out) {
@@ -135,13 +208,24 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
     buffer_free(&lines);
 }
 
+// Applies a line that removes messages, of which the dialogue has at most n_most.
+static bool read_undo(Dialogue *d, const Json *line, int n_most, Error *err) {
+    const Json *n = json_get(line, "n");
+    if (!n || n->kind != JSON_NUMBER || !(n->number >= 1 && n->number <= n_most))
+        return error_set(err, EXIT_RUNTIME, "n: expected a number of messages from 1 to %d",
+                         n_most);
+    dialogue_undo(d, d->n - (int)n->number);
+    return true;
+}
+
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err) {
     JsonDoc doc = {0};
-    const char *begin = text.data;
+    const char *begin = text.data; // of this dialogue
     int n_before = d->n;
     bool ok = true;
 
     *n_truncated = 0;
+    d->earlier.len = 0;
     size_t number = 0; // line number
     while (ok && text.len) {
         const char *end = memchr(text.data, '\n', text.len);
@@ -154,16 +238,23 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         if (str_is_blank(line)) continue;
 
         bool is_json = json_parse(&doc, line.data, line.len, &why);
-        if (is_json && json_is(json_get(doc.root, "role"), "clear")) {
+        const Json *role = is_json ? json_get(doc.root, "role") : NULL;
+        if (json_is(role, "clear")) {
+            buffer_put(&d->earlier, (Str){begin, (size_t)(line.data - begin)});
+            buffer_puts(&d->earlier, clear_line);
+            begin = text.data;
             dialogue_remove(d, n_before, d->n);
-            d->earlier.len = 0;
-            buffer_put(&d->earlier, (Str){begin, (size_t)(text.data - begin)});
+            dialogue_forget_undone(d);
+        } else if (json_is(role, "undo")) {
+            int n_most = d->n - n_before - dialogue_has(d, n_before, "system");
+            ok = read_undo(d, doc.root, n_most, &why);
         } else if (is_json && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
         else if (!end && str_may_begin_with(line, "{\"role\":")) // the beginning of every line
             *n_truncated = line.len;
         else
-            ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", name, number, why.text);
+            ok = false;
+        if (!ok) error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", name, number, why.text);
     }
 
     json_free(&doc);

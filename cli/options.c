@@ -247,7 +247,9 @@ const Option option_table[] = {
     {{"--calibrate"}, COMMON(CMD_QUANTIZE), VALUE(ANSWER, OPTION_INPUT, quantize.calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
     {{"--session"}, COMMON(CMD_CHAT), OUTPUT(NEUTRAL, chat.session_file), "resume and continue this transcript"},
-    {{"--continue"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, chat.is_continued), "resume the last chat"},
+    {{"--continue"}, COMMON(CMD_CHAT), RANGE(1, 1e6), VALUE(NEUTRAL, OPTION_OPTIONAL, chat.continued, "[N]"),
+     "resume the last chat, or number N of --list"},
+    {{"--list"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, chat.lists), "list the last chats, or those of --session"},
     {{"--commands"}, CMD_CHAT, FLAG(NEUTRAL, chat.has_commands), "run the commands in lines of a pipe, too"},
     {{"--plain"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, chat.is_plain), "do not style Markdown on a terminal"},
     {{"--show-tokens"}, CMD_CHAT, FLAG(NEUTRAL, chat.show_tokens), "print the token ids of each prompt"},
@@ -329,7 +331,8 @@ static bool set_number(Options *o, Settings *s, const Option *option, const char
                        Error *err) {
     void *field = option_field(option, o, s);
     bool is_seed = option->kind == OPTION_SEED;
-    bool is_int = option->kind == OPTION_INT || option->kind == OPTION_BUDGET || is_seed;
+    bool is_int = is_seed || option->kind == OPTION_INT || option->kind == OPTION_BUDGET ||
+                  option->kind == OPTION_OPTIONAL;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
 
@@ -442,6 +445,7 @@ static bool set_value(Options *o, Settings *s, const Option *option, const char 
         if (!parse_f64(text, &v)) break;
         return set_number(o, s, option, label, v, err);
     case OPTION_INT:
+    case OPTION_OPTIONAL:
     case OPTION_SEED:
     case OPTION_BUDGET: return set_whole(o, s, option, label, text, err);
     case OPTION_STRINGS: add_string(field, option, text); return true;
@@ -498,11 +502,20 @@ static bool set_typed(Options *o, const TypedArgument *a, Error *err) {
 
     if (!module_check(option->module, a->name, err)) return false;
     if (is_file && a->is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
+    if (option->kind == OPTION_OPTIONAL && !value) value = "1";
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", a->name, option->value);
 
     o->is_given[option - option_table] = true;
     return option_set(o, option, a->name, value, err);
+}
+
+// True if the value of an option is the argument after "=" or the next one.
+static bool takes_value(const TypedArgument *a) {
+    int64_t whole;
+    if (!a->option || a->has_equals || !a->is_next) return true;
+    if (a->option->kind == OPTION_OPTIONAL) return parse_i64(a->value, &whole);
+    return a->option->kind != OPTION_FLAG;
 }
 
 // Parses the option at argv[*i] and advances *i to its last argument.
@@ -518,9 +531,9 @@ static bool parse_option(Options *o, char **argv, int *i, Error *err) {
     if (!a.option && !translate(o, &a, argv + *i, err)) return false;
     if (!a.option && !a.is_ignored) return option_find(o, o->flag, a.name, err);
 
-    bool is_flag = a.option && a.option->kind == OPTION_FLAG;
-    if (is_flag && !a.has_equals) a.value = NULL;
-    *i += a.is_next && !is_flag;
+    bool has_value = takes_value(&a);
+    if (!has_value) a.value = NULL;
+    *i += a.is_next && has_value;
     return a.is_ignored || set_typed(o, &a, err);
 }
 

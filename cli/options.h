@@ -122,7 +122,8 @@ typedef struct {
 
 typedef struct {
     const char *session_file;
-    bool show_tokens, keep_going, no_history, is_plain, is_continued, has_commands;
+    int continued; // --continue: number of the chat in --list; 0: none
+    bool lists, show_tokens, keep_going, no_history, is_plain, has_commands;
 } ChatArgs;
 
 typedef struct {
@@ -177,6 +178,7 @@ typedef enum {
     OPTION_LORA,
     OPTION_BUDGET,    // whole number, or "auto"
     OPTION_REASONING, // "on", "off" or "auto", for settings_think()
+    OPTION_OPTIONAL,  // whole number; 1 if the next argument is none
     OPTION_SEED
 } OptionKind;
 

@@ -94,6 +94,12 @@ const char *history_path(const Options *o) {
     return path.data;
 }
 
+const char *history_missing(const Options *o) {
+    if (o->chat.no_history) return "--no-history";
+    if (getenv("LLAMA31_HISTORY")) return "$LLAMA31_HISTORY names no file";
+    return "neither $XDG_STATE_HOME nor $HOME is an absolute path";
+}
+
 char *history_beside(const Options *o, const char *suffix) {
     const char *history = history_path(o);
     struct stat st;

@@ -16,6 +16,8 @@ void close_file_access_except(const Options *o, const char *directory);
 // The file of chat's input history: $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose
 // directories are created. NULL with --no-history or without a home directory.
 const char *history_path(const Options *o);
+// Why there is no history, for messages.
+const char *history_missing(const Options *o);
 // A file beside the history, whose path it extends: ".last-chat" is the file of --continue. Owned
 // by the caller; NULL if there is no history.
 char *history_beside(const Options *o, const char *suffix);

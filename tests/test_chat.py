@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """llama31 chat, on a pseudo-terminal and through pipes."""
 import base64
+import collections
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -10,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 
-from cli import DATA, GOLDEN, PROGRAM, SCRIPTS, Skip, check, main, same, some, test
+from cli import DATA, GOLDEN, PROGRAM, SCRIPTS, Skip, check, in_ci, main, same, some, test
 from terminal import Terminal
 
 MODELS = os.environ.get("LLAMA31_MODELS")
@@ -49,7 +52,7 @@ def piped(model, lines, *options, code=0, seconds=60, env=None):
     """Pipes lines into a chat. A line that begins with a slash is a command."""
     options += ("--commands",) if any(line.startswith("/") for line in lines) else ()
     done = subprocess.run(command_line(model, options), input="".join(line + "\n" for line in lines).encode(),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **ENV, **(env or {})), timeout=seconds)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ENV, **(env or {})}, timeout=seconds)
     assert done.returncode == code, "exit %d: %s" % (done.returncode, done.stderr.decode())
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
@@ -398,12 +401,12 @@ def last_chat():
     same(user_texts(name), ["first", "second", "third"])
 
     # Without a history there is no last chat.
-    for options, says in (["--no-history"], "the history is disabled"), (["--session", path("s")], "either --session or --cont"):
-        _, err = piped(BUILT_IN, ["x"], "--continue", *options, code=2)
-        assert says in err, err
-    for history in "", "/dev/null":
-        _, err = piped(BUILT_IN, ["x"], "--continue", code=2, env=dict(LLAMA31_HISTORY=history))
-        assert "the history is disabled" in err, err
+    homeless = {"HOME": "", "XDG_STATE_HOME": ""}
+    for options, env, why in ((["--no-history"], {}, "--no-history"), ([], {"LLAMA31_HISTORY": ""}, "$LLAMA31_HISTORY"),
+                              ([], {"LLAMA31_HISTORY": "/dev/null"}, "$LLAMA31_HISTORY"), ([], homeless, "nor $HOME")):
+        for command in "--continue", "--list":
+            _, err = piped(BUILT_IN, ["x"], command, *options, code=2, env=env)
+            assert command + ": the history is disabled (" in err and why in err, err
 
 
 @test
@@ -555,6 +558,122 @@ def earlier_chats_stay():
     assert "line 1" in t.text(), t.text()
     t.close()
     same(open(name).read(), "notes of my own\n")
+
+
+@test
+def listed_chats():
+    """--list shows the dialogues with a message, the last one first; --continue N resumes one, and moves it to the end."""
+    shutil.rmtree(STATE, ignore_errors=True)
+    name = os.path.join(STATE, "llama31", "history.last-chat")
+    for i in range(3):
+        t = chat(BUILT_IN, "-q", "-n", "1")
+        ask(t, "chat %d\\\rsecond row" % i)
+        t.send("/clear\r\x04")
+        same(t.status(), 0)
+
+    def listed(*options):
+        out, _ = piped(BUILT_IN, [], "--list", *options)
+        return [line.split(None, 3) for line in out.splitlines()]
+    same(listed(), [[str(i + 1), "2", "messages", "chat %d" % (2 - i)] for i in range(3)])
+    piped(BUILT_IN, ["more"], "--continue", "3", "-n", "1")
+    same([line[1:] for line in listed()], [["4", "messages", "chat 0"], ["2", "messages", "chat 2"], ["2", "messages", "chat 1"]])
+    out, _ = piped(BUILT_IN, [], "--list", "--json")
+    same([json.loads(line)["number"] for line in out.splitlines()], [1, 2, 3])
+
+    # A chat that another process has open is continued in a file of its own, which keeps what it has.
+    t = chat(BUILT_IN, "-q", "-n", "1", "--continue")
+    for text in "beside", "again":
+        piped(BUILT_IN, ["/clear", text], "--continue=2", "-n", "1")
+    t.close()
+    texts = [line[3] for line in listed()]
+    same((texts[:3], sorted(texts[3:])), (["chat 0", "chat 2", "chat 1"], ["again", "beside", "chat 2", "chat 2"]))
+    same(user_texts(name + "-2")[-1], "again")
+
+    # The same for a session. There are no more.
+    session = path("listed.jsonl")
+    piped(BUILT_IN, ["one", "/clear", "two"], "-n", "1", "--session", session)
+    same([line[3] for line in listed("--session", session)], ["two", "one"])
+    piped(BUILT_IN, ["more"], "-n", "1", "--session", session, "--continue=2")
+    same(user_texts(session), ["two", "one", "more"])
+    for number, code, says in ("3", 2, "2 chats saved"), ("0", 2, "from 1"), ("x", 2, 'unexpected argument "x"'):
+        _, err = piped(BUILT_IN, [], "--session", session, "--continue", number, code=code)
+        assert says in err, err
+
+
+@test
+def undone_messages():
+    """/redo brings back what /undo, /edit and /regen removed. While the chat is open, the file has it, too; then it does not."""
+    session = path("undone.jsonl")
+
+    def contents():
+        out, _ = piped(BUILT_IN, ["/save --force " + path("undone.copy")], "--session", path("copied.jsonl"))
+        return [m["content"] for m in transcript("undone.copy")]
+    t = chat(BUILT_IN, "-n", "3", "-c", "200", "--session", session)
+    ask(t, "first")
+    ask(t, "second")
+    whole = open(session).read()
+
+    # An undo is a line that follows; /redo adds the messages again. Each can be repeated.
+    ask(t, "/undo")
+    ask(t, "/undo")
+    assert "0 messages left; /redo" in t.text(), t.text()
+    same(open(session).read(), whole + '{"role":"undo","n":2}\n' * 2)
+    ask(t, "/redo")
+    ask(t, "/redo")
+    assert "> second" in t.text() and "(4 messages)" in t.text(), t.text()
+    ask(t, "/redo")
+    assert "nothing to bring back" in t.text(), t.text()
+
+    # /edit and /redo exchange the last message and its answer.
+    for command, texts in ("/edit third", ["first", "third"]), ("/redo", ["first", "second"]), ("/redo", ["first", "third"]):
+        ask(t, command)
+        shutil.copy(session, path("copied.jsonl"))
+        same(contents()[::2], texts)
+
+    # A kill: the undone messages are still there. The end of a chat removes them.
+    ask(t, "/undo")
+    os.kill(t.pid, signal.SIGKILL)
+    t.status()
+    piped(BUILT_IN, ["/redo", "/regen"], "-n", "3", "--session", session)
+    same([m["role"] for m in transcript("undone.jsonl")], ["user", "assistant"] * 2)
+    same(user_texts("undone.jsonl"), ["first", "third"])
+    for n in "0", "3", '"x"', "null":
+        with open(path("wrong.jsonl"), "w") as f:
+            f.write('{"role":"system","content":"s"}\n' + whole.split("\n")[0] + "\n" + '{"role":"undo","n":%s}\n' % n)
+        _, err = piped(BUILT_IN, [], "--session", path("wrong.jsonl"), code=1)
+        assert "line 3: n: expected a number of messages from 1 to 1" in err, err
+
+
+@test
+def kills_lose_no_conversation():
+    """A kill at any time, also during /clear, /new, /load and --continue, removes no message from the file."""
+    session, other = path("killed.jsonl"), path("killed_other.jsonl")
+    with open(other, "w") as f:
+        f.write('{"role":"user","content":"loaded"}\n')
+    random_ = random.Random(1)
+    before = collections.Counter()
+    longest = 0.05
+    for i in range(in_ci(300, 20)):
+        texts = ["text %d.%d" % (i, k) for k in range(3)]
+        lines = [texts[0], "/clear", texts[1], "/new", "/load " + other, texts[2], "/reset"]
+        number = ["--continue", "2"] if i % 3 == 2 else []
+        start = time.time()
+        p = subprocess.Popen(command_line(BUILT_IN, ["-q", "-n", "1", "--commands", "--session", session] + number),
+                             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, **ENV))
+        p.stdin.write("".join(line + "\n" for line in lines).encode())
+        p.stdin.close()
+        try:
+            p.wait(None if i == 0 else random_.uniform(0, longest))
+            longest = max(longest, time.time() - start)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+        with open(session) as f:
+            whole = f.read().rpartition("\n")[0].split("\n")
+        after = collections.Counter(json.loads(line).get("content") for line in whole if '"user"' in line)
+        same(before - after, collections.Counter(), "kill %d: lost" % i)
+        before = after
+    assert len(before) > 20 and before["loaded"] > 1, before
 
 
 @test

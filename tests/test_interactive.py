@@ -331,9 +331,10 @@ def edit_and_cancel(tmp):
     check(t.wait(lambda: t.text().endswith("> /edit\n> first question")), t.text())
     t.send(" two\r")
     check(t.wait(lambda: t.raw.endswith(PROMPT) and "question two" in t.text()), t.text())
+    t.send("\x04")
+    same(t.status(), 0)
     with open(session) as f:
         same([json.loads(line)["content"] for line in f][0], "first question two")
-    t.close()
 
 
 @test
@@ -347,7 +348,7 @@ def lines_of_a_terminal(tmp):
 @test
 def command_feedback(tmp):
     err = call("chat", "--commands", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
-    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
+    for what in ("(undone: 0 messages left; /redo brings them back)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
         check(what in err, what, err)
     check("warning" not in err, err)
 

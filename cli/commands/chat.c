@@ -14,26 +14,7 @@
 
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 
-// Reads the dialogue of --session or --continue.
-static void open_transcript(Chat *c) {
-    const Options *o = c->options;
-    const char *path = c->path;
-    Error err;
-    size_t n_truncated;
-    if (o->chat.session_file && o->chat.is_continued)
-        die(EXIT_USAGE, "expected either --session or --continue");
-    if (!path) die(EXIT_USAGE, "--continue: the history is disabled");
-    if (!strcmp(path, "-")) die(EXIT_USAGE, "--session: expected a file name, found \"-\"");
-    if (o->chat.is_continued && access(path, F_OK)) die_file(path);
-
-    bool ok = chat_open_file(c, &err) && transcript_read(&c->dialogue, path, &n_truncated, &err) &&
-              (c->path != path || journal_repair(&c->journal, n_truncated, &err));
-    if (!ok) die_error(&err);
-    if (c->path != path) chat_save(c, false); // begins its own file with a copy
-}
-
 static void chat_open(Chat *c, const Options *o) {
-    Dialogue *d = &c->dialogue;
     Error err;
     c->options = o;
     pipeline_open(&c->pipeline, c->options);
@@ -50,13 +31,7 @@ static void chat_open(Chat *c, const Options *o) {
     if (c->is_terminal && o->prompt.is_jsonl)
         die(EXIT_USAGE, "--jsonl: standard input is a terminal");
     if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
-    c->path = o->chat.session_file;
-    if (!c->path && (c->is_terminal || o->chat.is_continued))
-        c->path = history_beside(o, ".last-chat");
-
-    if (o->chat.session_file || o->chat.is_continued) open_transcript(c);
-    if (o->prompt.system) dialogue_set_system(d, c->pipeline.system);
-    if (o->prompt.system && c->is_open) chat_save(c, false);
+    chat_open_file(c);
     template_warn_missing(o, &c->pipeline.tpl);
 }
 
@@ -80,7 +55,7 @@ static void greet(const Chat *c) {
     note(o, "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands.");
 
     chat_show_last(c);
-    if (d->n)
+    if (d->n > dialogue_has(d, 0, "system"))
         note(o, "%s so far%s", count_of(d->n, "message"),
              dialogue_has(d, d->n - 1, "user") ? "; the last has no answer: /regen" : "");
 }
@@ -140,9 +115,18 @@ static bool handle_line(Chat *c, EditorResult result, const Buffer *text, bool i
     return true;
 }
 
+// True if no further line of a pipe is read.
+static bool is_over(const Chat *c) {
+    return chat_is_stuck(c) || (generate_interrupted && !c->is_terminal);
+}
+
 // Saves what is not saved yet. Returns the exit code.
 static int close_chat(Chat *c) {
-    if (c->is_unsaved) chat_save(c, false);     // a last attempt
+    // The last attempt to save, and the end of what /redo could bring back.
+    bool has_undone = c->is_open && c->dialogue.n_undone;
+    dialogue_forget_undone(&c->dialogue);
+    if (c->is_unsaved || has_undone) chat_save(c, true);
+
     if (c->is_terminal) c->exit_code = EXIT_OK; // the user has seen the errors
     if (c->is_unsaved) warn("%s: the last messages are not saved", c->path);
     if (c->is_unsaved && c->options->chat.session_file) c->exit_code = EXIT_RUNTIME;
@@ -154,6 +138,7 @@ int command_chat(const Options *o) {
     Buffer text = {0};
     int n_interrupts = 0;
 
+    if (o->chat.lists) return chat_list(o);
     chat_open(&c, o);
     signals_defer(SIGINT);
     greet(&c);
@@ -179,9 +164,7 @@ int command_chat(const Options *o) {
         n_interrupts = 0;
         if (is_blank) continue;
 
-        if (!handle_line(&c, result, &text, is_editing)) break;
-        if (chat_is_stuck(&c)) break;
-        if (generate_interrupted && !c.is_terminal) break;
+        if (!handle_line(&c, result, &text, is_editing) || is_over(&c)) break;
         generate_interrupted = 0;
     }
 

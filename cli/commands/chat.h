@@ -1,4 +1,5 @@
-// The state of a chat, its turns (chat_turn.c) and its slash commands (chat_commands.c). A turn
+// The state of a chat, its file (chat_file.c), its turns (chat_turn.c) and its slash commands
+// (chat_commands.c). A turn
 // adds a message to the dialogue, and the answer of the model.
 //
 // Before each answer the template renders the whole dialogue, and the token stream replaces the
@@ -34,11 +35,12 @@ typedef struct {
     int n_joined;       // messages joined with the next one that a note has counted
     int n_answers;      // added to the seed: each answer has its own random numbers
     LineReader lines;   // standard input, without a terminal
-    const char *path;   // file of --session, or of the last chat; NULL: none
+    char *path;         // file of --session, or of the last chat; NULL: none
     Journal journal;    // this file, if is_open
     bool is_open;
     bool is_unsaved;   // the last write to the journal failed
-    bool is_replacing; // the journal still has the messages that chat_replace() replaces
+    int n_removed;     // messages at the end of the journal that the dialogue no longer has
+    int n_new;         // messages at the end of the dialogue that the journal does not have yet
     const char *begun; // the beginning of the answer (/answer); NULL: none
     Buffer attached;   // text of /file, for the next message
     Buffer edited;     // the last user message, which the next text replaces; empty: none
@@ -51,11 +53,14 @@ typedef struct {
 // Prints the error of a line, a turn or a command; with --json also as {"error": ...} on stdout,
 // where a program expects a line. The code of the first one is the exit status of a pipe.
 void chat_error(Chat *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// Opens and locks the file of the dialogue. If another chat has locked the last chat, this one gets
-// a file of its own beside it. False with err.
-bool chat_open_file(Chat *c, Error *err);
-// Saves the dialogue to its file, if it has one. is_appended: only its last message is new.
-void chat_save(Chat *c, bool is_appended);
+// Chooses the file of the dialogue and, with --session or --continue, opens it and resumes the
+// dialogue. An error ends the program.
+void chat_open_file(Chat *c);
+// Prints the saved dialogues (--list). Returns the exit code.
+int chat_list(const Options *o);
+// Saves the dialogue to its file, if it has one: appends what has changed at its end or, if
+// is_whole, writes it anew.
+void chat_save(Chat *c, bool is_whole);
 // True if the context is full, and no later line of a pipe can make room. With --json each line has
 // an object.
 bool chat_is_stuck(const Chat *c);
@@ -65,8 +70,7 @@ bool chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it. False if it does not fit.
 bool chat_say(Chat *c, const char *role, Str text);
 // Replaces the messages from index `from` on with a message of the user and its answer or, if
-// text.data is NULL, with an answer. The file keeps the old messages until the answer has ended. If
-// there is none, they stay in the dialogue, too.
+// text.data is NULL, with an answer. If there is no answer, the old messages stay.
 void chat_replace(Chat *c, int from, Str text);
 
 // On a terminal, shows the last message of the user and what follows it.

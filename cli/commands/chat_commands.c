@@ -151,7 +151,7 @@ static void command_load(Chat *c, const char *path) {
     for (int i = 0; i < loaded.n; i++) dialogue_push(d, loaded.messages[i]);
     loaded.n = 0;
     dialogue_free(&loaded);
-    chat_save(c, false);
+    chat_save(c, true);
     chat_show_last(c);
     note(c->options, "%s", count_of(d->n, "message"));
 }
@@ -253,9 +253,26 @@ static void command_undo(Chat *c, const char *text) {
         chat_error(c, EXIT_RUNTIME, "there is no message to go back to");
         return;
     }
-    dialogue_remove(d, i, d->n);
+    c->n_removed = d->n - i;
+    dialogue_undo(d, i);
     chat_save(c, false);
-    note(c->options, "(undone: %s left)", count_of(d->n, "message"));
+    note(c->options, "(undone: %s left; /redo brings them back)", count_of(d->n, "message"));
+}
+
+// Brings back what the last /undo, /edit, /regen or /answer has removed.
+static void command_redo(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    int n_before = d->n;
+    int from = dialogue_redo(d);
+    if (from < 0) {
+        chat_error(c, EXIT_RUNTIME, "there is nothing to bring back");
+        return;
+    }
+    c->n_removed = n_before - from;
+    c->n_new = d->n - from;
+    chat_save(c, false);
+    chat_show_last(c);
+    note(c->options, "(%s)", count_of(d->n, "message"));
 }
 
 // With a text, replaces the last message with it. Otherwise puts the last message into the editor;
@@ -292,7 +309,7 @@ static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     dialogue_begin_anew(d);
     c->attached.len = 0;
-    chat_save(c, false);
+    chat_save(c, true);
     note(c->options, "(cleared%s%s%s)", d->n ? "; the system prompt stays" : "",
          c->path ? "; the old messages stay in " : "", c->path ? c->path : "");
 }
@@ -303,7 +320,7 @@ static void command_system(Chat *c, const char *text) {
         return;
     }
     dialogue_set_system(&c->dialogue, str_of(text));
-    chat_save(c, false);
+    chat_save(c, true);
     note(c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
@@ -358,6 +375,7 @@ static const struct {
     {"/clear", "begin another dialogue with the same system prompt", command_clear, false},
     {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
     {"/undo", "remove the last message and its answer", command_undo, false},
+    {"/redo", "bring back what the last /undo, /edit or /regen removed", command_redo, false},
     {"/regen", "answer the last message again", command_regen, false},
     {"/answer", "TEXT: answer the last message again, beginning with TEXT", command_answer, false},
     {"/edit", "change the last message and send it again", command_edit, false},

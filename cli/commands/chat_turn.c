@@ -1,13 +1,12 @@
 // Turns of a chat: check the context, generate and show an answer, and add it to the dialogue and
 // the token stream.
-// Order: errors and saving, the context, showing an answer, adding and removing turns.
+// Order: errors, the context, showing an answer, adding and removing turns.
 #include "cli/commands/chat.h"
 #include "base/signals.h"
 #include "cli/completion.h"
 #include "cli/markdown.h"
 #include "cli/open_answer.h"
 #include "cli/output.h"
-#include "cli/privileges.h"
 #include "cli/report.h"
 #include "cli/request.h"
 
@@ -34,63 +33,6 @@ void chat_error(Chat *c, int code, const char *fmt, ...) {
         text_print_json(&w);
     }
 
-    buffer_free(&text);
-}
-
-bool chat_open_file(Chat *c, Error *err) {
-    int n = 1; // chats that are saved at the same time
-
-    while (!(c->is_open = journal_open(&c->journal, c->path, FILE_PRIVATE, err))) {
-        if (!c->journal.is_busy || c->options->chat.session_file) return false;
-        char suffix[32];
-        snprintf(suffix, sizeof suffix, ".last-chat-%d", ++n);
-        c->path = history_beside(c->options, suffix);
-    }
-
-    if (n > 1) note(NULL, "(another chat is open; --session %s continues this one)", c->path);
-    return true;
-}
-
-// Makes the dialogues of the file of the last chat earlier ones of this chat. Of them, the last
-// MAX_EARLIER stay. False with err if the file is no transcript.
-static bool keep_last_chats(Chat *c, Error *err) {
-    enum { MAX_EARLIER = 9 };
-    Dialogue old = {0};
-    size_t n_truncated;
-    bool ok = transcript_read(&old, c->path, &n_truncated, err);
-    if (!ok) c->path = NULL; // not a file of this program: it stays as it is
-    if (ok) {
-        dialogue_begin_anew(&old);
-        dialogue_keep_earlier(&old, MAX_EARLIER);
-        buffer_put(&c->dialogue.earlier, buffer_str(&old.earlier));
-    }
-    dialogue_free(&old);
-    return ok;
-}
-
-// The file of the last chat is opened by the first message, and keeps earlier chats. After a failed
-// write the whole dialogue is written again. The first of several failures prints a warning;
-// command_chat() prints another one if the last one fails too.
-void chat_save(Chat *c, bool is_appended) {
-    Error err;
-    Buffer text = {0};
-    bool by_line = is_appended && c->is_open && !c->is_unsaved && !c->is_replacing;
-
-    if (!c->path) return;
-
-    bool ok = c->is_open || (chat_open_file(c, &err) && keep_last_chats(c, &err));
-    if (ok && by_line) {
-        transcript_put_last(&c->dialogue, &text);
-        ok = journal_append(&c->journal, buffer_str(&text), &err);
-    } else if (ok) {
-        buffer_put(&text, buffer_str(&c->dialogue.earlier));
-        transcript_put(&c->dialogue, &text);
-        ok = journal_replace(&c->journal, buffer_str(&text), &err);
-    }
-
-    if (!ok && !c->is_unsaved) warn("%s", err.text);
-    c->is_unsaved = !ok;
-    c->is_replacing = false;
     buffer_free(&text);
 }
 
@@ -320,7 +262,8 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     Str text = p->tpl.is_none ? r->content : content_skip_space(r->content);
     memmove((char *)r->content.data, text.data, r->content.len = text.len);
     dialogue_push(&c->dialogue, reply_message(r));
-    chat_save(c, true);
+    c->n_new++;
+    chat_save(c, false);
     for (int i = 0; i < r->n_calls; i++)
         note(c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
     if (r->n_calls || reply_is_call(buffer_str(&c->stream.answer)))
@@ -417,13 +360,17 @@ static bool chat_answer(Chat *c) {
 
 bool chat_add(Chat *c, Message m, bool wants_answer) {
     Dialogue *d = &c->dialogue;
+    bool is_replacing = c->n_removed; // nothing is saved before the answer
+
     dialogue_push(d, m);
+    c->n_new++;
     bool ok = chat_fits(c);
-    if (ok && !c->is_replacing) chat_save(c, true);
-    if (ok && wants_answer) ok = chat_answer(c) || !c->is_replacing;
+    if (ok && !is_replacing) chat_save(c, false);
+    if (ok && wants_answer) ok = chat_answer(c) || !is_replacing;
     if (ok) return true;
 
     dialogue_remove(d, d->n - 1, d->n);
+    c->n_new--;
     if (dialogue_has(d, d->n - 1, "user") || dialogue_has(d, d->n - 1, "tool"))
         note(c->options, "(the message before has no answer: /regen or /undo)");
     return false;
@@ -439,17 +386,14 @@ bool chat_say(Chat *c, const char *role, Str text) {
 
 void chat_replace(Chat *c, int from, Str text) {
     Dialogue *d = &c->dialogue;
-    Dialogue old = {0};
-    for (int i = from; i < d->n; i++) dialogue_push(&old, d->messages[i]);
-    d->n = from;
-    c->is_replacing = old.n;
+    int n_old = d->n - from;
+    dialogue_undo(d, from);
+    c->n_removed = n_old;
 
     bool ok = text.data ? chat_say(c, "user", text) : chat_fits(c) && chat_answer(c);
-    for (int i = 0; i < old.n && !ok; i++) dialogue_push(d, old.messages[i]);
-    if (ok)
-        dialogue_remove(&old, 0, old.n);
-    else if (old.n)
+    if (!ok && n_old) {
+        dialogue_redo(d);
         note(c->options, "(not changed)");
-    free(old.messages);
-    c->is_replacing = false;
+    }
+    c->n_removed = 0;
 }
