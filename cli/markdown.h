@@ -1,7 +1,7 @@
 // Markdown styles for text that arrives in pieces: headings and bold text bold, code in color.
 //
-// Only SGR sequences and the spaces of wrap.h are added. The characters stay as they are, with
-// their markers, so that copied text is the original text.
+// Only SGR sequences are added, and the newlines of wrap.h. The other characters stay as they are,
+// with their markers.
 #pragma once
 
 #include "cli/wrap.h"

@@ -122,6 +122,7 @@ void note(const Options *o, const char *fmt, ...) {
 
 size_t terminal_columns(int fd) {
     struct winsize size = {0};
+    if (isatty(fd) && !terminal_has_escapes(fd)) return SIZE_MAX;
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 

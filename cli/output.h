@@ -24,7 +24,7 @@ void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *count_of(int n, const char *noun);
 // A number with three digits and an SI prefix: "4.92 GB". Writes to `out` and returns it.
 const char *scaled(char out[24], double n, const char *unit);
-// Width of the terminal fd; 80 if it is unknown.
+// Width of the terminal fd; 80 if it is unknown. SIZE_MAX if it wraps lines by itself (TERM=dumb).
 size_t terminal_columns(int fd);
 // Appends a text whose lines fit this many columns. Lines are broken after `separator`, whose last
 // character is a space. `indent` is the width of a label before the text, in columns; the other

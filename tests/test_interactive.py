@@ -180,18 +180,25 @@ def stats_line(tmp):
 
 @test
 def long_lines(tmp):
-    """chat cuts no word at the edge. It adds spaces and no newline, so that a copied paragraph is one line."""
+    """chat cuts no word at the edge, and copied text has no run of blanks. A dumb terminal gets the text as it is."""
     plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
-    check(max(map(len, plain.splitlines())) > 200, plain)
-    for args in [], ["--plain"]:
-        t = chat(tmp, "--temp", "0", "-n", "120", "-q", *args)
+    check(max(map(len, plain.splitlines())) > 200 and "  " not in plain, plain)
+    argv = [PROGRAM, "chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q"]
+    for columns, more in (80, []), (80, ["--plain"]), (33, []), (20, []):
+        t = Terminal(argv + more, 60, columns, environment(tmp))
+        check(t.wait(lambda: t.raw.endswith(PROMPT)), t.text())
         mark = len(t.raw)
         t.send(ONCE + "\r")
         check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+        copied = t.raw[mark:-len(PROMPT)].decode().rpartition("\r\r\n")[2]
         rows = t.text().split("> " + ONCE + "\n")[1].splitlines()[:-1]
-        same(" ".join(" ".join(rows).split()), " ".join(plain.split()))
-        check(plain.replace("\n", "\r\n") in re.sub(" +", " ", t.raw[mark:].decode()), t.raw[mark:])
+        check("  " not in copied and max(map(len, copied.splitlines())) <= columns, copied)
+        same((copied.split(), " ".join(rows).split()), (plain.split(), plain.split()))
         t.close()
+    t = Terminal(argv, 24, 80, environment(tmp, TERM="dumb"))
+    t.send(ONCE + "\n\x04")
+    same(t.status(), 0)
+    check(plain.replace("\n", "\r\n").encode() in t.raw, t.raw)
 
 
 def model_that_says(tmp, piece):
