@@ -306,12 +306,25 @@ def completion(tmp):
     os.mkdir(os.path.join(tmp, "many"))
     for name in "dbeca":
         open(os.path.join(tmp, "many", "x" + name), "w").close()
-    t = chat(tmp)
+    t = chat(tmp, HOME=tmp)
     for keys, shown in [("/he\t", "> /help "), ("/s\t", "/save /set /show /stats /system"), ("\x15/set temp\t", "> /set temp"),
                         ("\x15/set pres\t", "> /set presence-penalty "),
                         ("\x15/file %s/no\t" % tmp, "/notes/"), ("fi\t", "/notes/first.txt ")]:
         t.send(keys if keys[0] != "/" else "\x15" + keys)
         check(t.wait(shown.rstrip()), keys, t.text())
+    # Names with blanks and quotes, in a home directory. A completed name is read.
+    odd = os.path.join(tmp, "it's \"odd\"")
+    os.mkdir(odd)
+    with open(os.path.join(odd, "b c$.txt"), "w") as f:
+        f.write("text")
+    for typed, shown in (("~/it\t", "~/it\\'s\\ \\\"odd\\\"/"), ("~/it's\t", "~/it's"), ("~/it\\'s \t", "~/it\\'s \\\"odd\\\"/"),
+                         ('"%s/it\'s \t' % tmp, '"%s/it\'s \\"odd\\"/' % tmp), ("'%s/i\t" % tmp, "'%s/it'\\''s \"odd\"/" % tmp)):
+        t.send("\x15/file %s" % typed)
+        check(t.wait("> /file " + shown), typed, t.text())
+        t.send("\t\r")
+        says = "a quote is not closed" if shown == "~/it's" else "begins with %s/b c$.txt: " % odd
+        check(t.wait(lambda: says in " ".join(t.text().split())), typed, t.text())
+        t.send("\x0c")
     t.send("\x15/load %s/many/\t\t" % tmp)
     files = " ".join("%s/many/x%s" % (tmp, c) for c in "abcde")
     check(t.wait(lambda: files.encode() in t.raw), t.raw[-300:])

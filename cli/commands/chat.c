@@ -104,7 +104,7 @@ static bool is_command(const Chat *c, const Buffer *text) {
 static bool handle_line(Chat *c, EditorResult result, const Buffer *text, bool is_editing) {
     Str line = buffer_str(text);
     bool is_typed = c->is_terminal && result == EDITOR_TYPED;
-    if (is_typed && !is_editing && str_is_one_of(line, "exit quit")) return false;
+    if (is_typed && !is_editing && str_is_one_of(content_strip(line), "exit quit")) return false;
 
     bool is_message = result == EDITOR_PASTED || !is_command(c, text);
     if (!is_message) return chat_command(c, text->data);

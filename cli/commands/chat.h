@@ -79,4 +79,4 @@ void chat_show_last(const Chat *c);
 // Runs a line that begins with a slash. False ends the chat.
 bool chat_command(Chat *c, const char *text);
 // A Completer: completes commands, options of /set, and files.
-void chat_complete(Str before, Buffer *out);
+size_t chat_complete(Str before, Buffer *out);

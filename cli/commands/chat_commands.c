@@ -5,8 +5,8 @@
 #include "cli/option_values.h"
 #include "cli/output.h"
 #include "cli/request.h"
+#include "cli/shell_name.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -15,6 +15,8 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter" // some commands need no text
 
 // Options
+
+static const char SET[] = "/set ";
 
 // Prints the options of /set, or those that differ from the defaults, as "temp 0.8, top-k 40, ...".
 // The parameters of DRY are left out while it is off.
@@ -96,8 +98,36 @@ static void command_stats(Chat *c, const char *text) {
 
 // Files
 
-static void command_file(Chat *c, const char *path) {
+static const char FORCE[] = "--force "; // of /save
+
+// True for a pipe or a device: reading it could block, and Ctrl-C would not end the wait.
+static bool is_stream(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+// Reads the file name that a command takes into *name. False, after an error, if it is none.
+static bool read_file_name(Chat *c, const char *command, const char *text, Buffer *name) {
     Error err;
+    bool ok = shell_name_read(str_of(text), name, &err);
+    if (ok && (!name->len || str_is_one_of(buffer_str(name), "- --force")))
+        ok = error_set(&err, EXIT_RUNTIME, "%s: expected a file name", command);
+    if (ok && is_stream(name->data))
+        ok = error_set(&err, EXIT_RUNTIME, "%s: expected a file, found a pipe or device",
+                       name->data);
+    if (ok) return true;
+
+    chat_error(c, err.code, "%s", err.text);
+    buffer_free(name);
+    return false;
+}
+
+static void command_file(Chat *c, const char *text) {
+    Error err;
+    Buffer name = {0};
+    if (!read_file_name(c, "/file", text, &name)) return;
+
+    const char *path = name.data;
     Ids ids = {0};
     struct stat st;
     size_t before = c->attached.len;
@@ -116,6 +146,7 @@ static void command_file(Chat *c, const char *path) {
         chat_error(c, err.code, "%s", err.text);
     }
 
+    buffer_free(&name);
     free(ids.data);
 }
 
@@ -132,13 +163,16 @@ void chat_show_last(const Chat *c) {
     }
 }
 
-static void command_load(Chat *c, const char *path) {
+static void command_load(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue, loaded = {0};
     Error err;
+    Buffer name = {0};
     size_t n_truncated;
 
-    bool ok = transcript_read(&loaded, path, &n_truncated, &err);
-    if (ok && !loaded.n) ok = error_set(&err, EXIT_RUNTIME, "%s: no message", path);
+    if (!read_file_name(c, "/load", text, &name)) return;
+    bool ok = transcript_read(&loaded, name.data, &n_truncated, &err);
+    if (ok && !loaded.n) ok = error_set(&err, EXIT_RUNTIME, "%s: no message", name.data);
+    buffer_free(&name);
     if (!ok) {
         chat_error(c, err.code, "%s", err.text);
         dialogue_free(&loaded);
@@ -178,21 +212,23 @@ static bool save_file(const char *path, bool is_forced, Str content, Error *err)
     return false;
 }
 
-static void command_save(Chat *c, const char *path) {
+static void command_save(Chat *c, const char *text) {
     Error err;
-    Buffer text = {0};
-    bool is_forced = !strncmp(path, "--force ", 8);
+    Buffer name = {0}, content = {0};
+    bool is_forced = str_begins_with(str_of(text), FORCE);
 
-    if (is_forced) path += 8 + strspn(path + 8, " ");
+    if (is_forced) text += strlen(FORCE);
+    if (!read_file_name(c, "/save", text, &name)) return;
 
+    const char *path = name.data;
     if (str_ends_with(str_of(path), ".md"))
-        transcript_put_markdown(&c->dialogue, &text);
+        transcript_put_markdown(&c->dialogue, &content);
     else
-        transcript_put(&c->dialogue, &text);
+        transcript_put(&c->dialogue, &content);
 
     // A file that holds the beginning of this dialogue is overwritten without --force.
-    is_forced |= has_prefix_of(path, buffer_str(&text));
-    if (!save_file(path, is_forced, buffer_str(&text), &err))
+    is_forced |= has_prefix_of(path, buffer_str(&content));
+    if (!save_file(path, is_forced, buffer_str(&content), &err))
         chat_error(c, EXIT_RUNTIME, "%s%s", err.text,
                    strstr(err.text, strerror(EACCES))
                        ? "; chat writes below the current directory (--sandbox none: anywhere)"
@@ -200,7 +236,8 @@ static void command_save(Chat *c, const char *path) {
     else
         note(c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
 
-    buffer_free(&text);
+    buffer_free(&name);
+    buffer_free(&content);
 }
 
 // Clipboard
@@ -404,12 +441,6 @@ static void command_list(Chat *c, const char *text) {
          "A space before \"/\" sends it as text. Tab completes, Ctrl-R searches the history.");
 }
 
-// True for a pipe or a device: reading it could block, and Ctrl-C would not end the wait.
-static bool is_stream(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
-}
-
 bool chat_command(Chat *c, const char *text) {
     char word[40], option[42];
     size_t n = strcspn(text, " \t");
@@ -429,12 +460,7 @@ bool chat_command(Chat *c, const char *text) {
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
 
-        if (commands[i].takes_file && (!*text || !strcmp(text, "-")))
-            chat_error(c, EXIT_RUNTIME, "%s: expected a file name", word);
-        else if (commands[i].takes_file && is_stream(text))
-            chat_error(c, EXIT_RUNTIME, "%s: expected a file, found a pipe or device", text);
-        else if (commands[i].run)
-            commands[i].run(c, text);
+        if (commands[i].run) commands[i].run(c, text);
         return commands[i].run;
     }
 
@@ -446,54 +472,42 @@ bool chat_command(Chat *c, const char *text) {
 
 // Completion
 
-// Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
-static void complete_path(Str typed, Buffer *out) {
-    size_t n = typed.len; // length of the directory part
-    while (n > 0 && typed.data[n - 1] != '/') n--;
-    char *folder = text_format("%.*s", (int)n, typed.data);
-    DIR *d = opendir(n ? folder : ".");
-    free(folder);
-    if (!d) return;
-
-    for (struct dirent *e; (e = readdir(d));) {
-        struct stat st;
-        size_t begin = out->len;
-
-        // Skip names that do not match, and hidden ones unless a dot was typed. A name with a
-        // newline would be read as two.
-        if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
-            (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
-            !strcmp(e->d_name, ".."))
-            continue;
-
-        buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
-        buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
-    }
-
-    closedir(d);
-}
-
-void chat_complete(Str before, Buffer *out) {
-    size_t begin = before.len; // of the word to complete
-    if (!before.len || before.data[0] != '/') return;
-    while (begin > 0 && before.data[begin - 1] != ' ') begin--;
-
-    Str word = {before.data + begin, before.len - begin};
+// The offset of the name in a command that takes a file, or 0 if this is none.
+static size_t file_begin(Str text) {
     for (int i = 0; i < N_COMMANDS; i++) {
         size_t n = strlen(commands[i].name);
-        if (!begin && !strncmp(commands[i].name, word.data, word.len))
-            buffer_printf(out, "%s\n", commands[i].name);
-        else if (commands[i].takes_file && begin > n && before.data[n] == ' ' &&
-                 str_begins_with(before, commands[i].name))
-            complete_path(word, out);
+        if (!commands[i].takes_file || text.len <= n || !str_begins_with(text, commands[i].name) ||
+            text.data[n] != ' ')
+            continue;
+
+        while (n < text.len && text.data[n] == ' ') n++;
+        Str rest = {text.data + n, text.len - n};
+        return n + (str_begins_with(rest, FORCE) ? strlen(FORCE) : 0);
+    }
+    return 0;
+}
+
+size_t chat_complete(Str before, Buffer *out) {
+    Str word = before; // to complete
+    bool is_command = str_begins_with(before, "/");
+    size_t begin = is_command ? file_begin(before) : 0;
+    if (begin) {
+        shell_name_complete((Str){before.data + begin, before.len - begin}, out);
+        return begin;
     }
 
+    for (int i = 0; i < N_COMMANDS && is_command; i++)
+        if (str_has_prefix(str_of(commands[i].name), word))
+            buffer_printf(out, "%s\n", commands[i].name);
+
     // Complete the names of options after /set.
-    if (!str_begins_with(before, "/set ") || begin != 5) return;
+    if (!str_begins_with(before, SET)) return 0;
+    word = (Str){before.data + strlen(SET), before.len - strlen(SET)};
     for (const Option *o = option_table; o < option_table + n_option_rows; o++) {
         if (!(o->commands & CMD_SET)) continue;
         for (int k = 0; k < 3 && o->names[k]; k++)
-            if (!strncmp(o->names[k], "--", 2) && !strncmp(o->names[k] + 2, word.data, word.len))
+            if (!strncmp(o->names[k], "--", 2) && str_has_prefix(str_of(o->names[k] + 2), word))
                 buffer_printf(out, "%s\n", o->names[k] + 2);
     }
+    return strlen(SET);
 }

@@ -595,14 +595,13 @@ static void complete_word(Editor *e) {
     int n = 0;
 
     buffer_puts(&list, "");
-    e->complete((Str){e->text.data, e->at}, &list);
+    size_t typed = e->at - e->complete((Str){e->text.data, e->at}, &list);
     for (char *at = strtok(list.data, "\n"); at; at = strtok(NULL, "\n")) {
         words = list_grow(words, n, sizeof *words);
         words[n++] = at;
     }
 
     // The common prefix of sorted words is that of the first and the last one.
-    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true);
     size_t common = 0;
     if (n) {
         qsort(words, (size_t)n, sizeof *words, compare_words);

@@ -9,8 +9,8 @@
 typedef struct Editor Editor;
 
 // Called for the Tab key. `before` is the text up to the cursor. Appends all completions of its
-// last word, one per line.
-typedef void (*Completer)(Str before, Buffer *out);
+// last part, one per line, and returns the offset where this part begins.
+typedef size_t (*Completer)(Str before, Buffer *out);
 
 typedef enum {
     EDITOR_TYPED,
