@@ -32,6 +32,19 @@ static void note_constraint(const Pipeline *p, const CompiledConstraint *c, Buff
     if (found->ignored.len) note_once(p, found->ignored.data, NULL);
 }
 
+// Notes the samplers that would have an effect, but are not in the order.
+static void note_samplers(const Pipeline *p, const SampleOptions *o, Buffer *notes) {
+    Buffer text = {0};
+    for (int i = 0; i < N_SAMPLERS; i++) {
+        SamplerKind kind = (SamplerKind)i;
+        if (samplers_have(&o->order, kind) || !sample_has_effect(o, kind)) continue;
+        buffer_printf(&text, "%s%s",
+                      text.len ? ", " : "not among the samplers, so off: ", sampler_name(kind));
+    }
+    if (text.len) note_once(p, text.data, notes);
+    buffer_free(&text);
+}
+
 // Tool calls.
 
 static ConstraintSpec calls_spec(const AnswerInput *in, const CallForm *form) {
@@ -98,6 +111,7 @@ bool answer_open(const Pipeline *p, const AnswerInput *in, Request *r, AnswerSta
     AnswerSpec spec = reasoning_spec(in);
     CompiledConstraint *constraint;
     *out = NULL;
+    note_samplers(p, &in->settings->sample, in->notes);
 
     // The constraint of the request or of its settings or, without one, of the offered tools.
     if (!constrain_whole(p, in, &constraint, err)) return false;

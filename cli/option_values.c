@@ -48,6 +48,14 @@ static void put_strings(Buffer *out, const Str *list, int n) {
     json_end_array(&w);
 }
 
+static void put_samplers(Buffer *out, const SamplerOrder *order) {
+    SamplerOrder all = samplers_resolve(order);
+    JsonWriter w = {.out = out};
+    json_begin_array(&w, NULL);
+    for (int i = 0; i < all.n; i++) json_write_string(&w, NULL, str_of(sampler_name(all.at[i])));
+    json_end_array(&w);
+}
+
 // The content and the scale of each adapter.
 static void put_adapters(Buffer *out, const ModelOptions *m, const Pipeline *p) {
     JsonWriter w = {.out = out};
@@ -80,6 +88,7 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Se
         else
             buffer_printf(out, "%d", *(const int *)field);
         break;
+    case OPTION_SAMPLERS: put_samplers(out, field); break;
     case OPTION_STRINGS: put_strings(out, *(Str *const *)field, *(const int *)n_items); break;
     case OPTION_LORA: put_adapters(out, &o->model.load, p); break;
     case OPTION_MODEL:

@@ -116,6 +116,8 @@ const Option option_table[] = {
      "DRY: search the last N tokens; -1: all (default -1)"},
     {{"--dry-sequence-breaker"}, GENERATE, STRINGS(ANSWER, settings.sample.dry, breakers, "TEXT"),
      "DRY: repetitions end here; repeatable, none: nowhere"},
+    {{"--samplers"}, SAMPLE, VALUE(ANSWER, OPTION_SAMPLERS, settings.sample.order, "NAME;..."),
+     "samplers in order (default penalties;dry;temperature;top_k;min_p;top_p)", SAMPLING_KEY("sequence")},
     {{"--logit-bias"}, GENERATE, STRINGS(ANSWER, text, biases, "TOKEN+X"),
      "add X to the logit of a token (id or text); repeatable"},
     {{"--no-model-sampling"}, GENERATE, FLAG(ANSWER, model.no_sampling),
@@ -395,6 +397,12 @@ static bool set_reasoning(Settings *s, const char *text) {
     return true;
 }
 
+static bool set_samplers(SamplerOrder *order, const char *label, const char *text, Error *err) {
+    Error why;
+    return samplers_parse(order, str_of(text), &why) ||
+           error_set(err, EXIT_USAGE, "%s: %s", label, why.text);
+}
+
 // Sets an option with a whole number or, of a budget, "auto".
 static bool set_whole(Options *o, Settings *s, const Option *option, const char *label,
                       const char *text, Error *err) {
@@ -440,6 +448,7 @@ static bool set_value(Options *o, Settings *s, const Option *option, const char 
         expected = "on, off or auto";
         if (!set_reasoning(s, text)) break;
         return true;
+    case OPTION_SAMPLERS: return set_samplers(field, label, text, err);
     case OPTION_FLOAT:
     case OPTION_DOUBLE:
         if (!parse_f64(text, &v)) break;

@@ -179,6 +179,7 @@ typedef enum {
     OPTION_BUDGET,    // whole number, or "auto"
     OPTION_REASONING, // "on", "off" or "auto", for settings_think()
     OPTION_OPTIONAL,  // whole number; 1 if the next argument is none
+    OPTION_SAMPLERS,  // names for samplers_parse()
     OPTION_SEED
 } OptionKind;
 

@@ -107,7 +107,7 @@ void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_ans
                       (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted);
 
     if (n_reasoning) buffer_printf(&text, " | reasoning %d, answer %d tok", n_reasoning, n_answer);
-    if (sample->temp > 0) buffer_printf(&text, " | seed %lld", (long long)sample->seed);
+    if (!sample_is_greedy(sample)) buffer_printf(&text, " | seed %lld", (long long)sample->seed);
 
     note(o, "%s", text.data);
     buffer_free(&text);

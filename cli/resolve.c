@@ -85,13 +85,21 @@ bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
 
 // Sets an option to its default in the model file.
 static void use_default(Settings *s, const Option *option, const Options *o, const Gguf *g) {
-    double value;
+    double number;
     Error err;
-    if (!gguf_get_f64(g, option->key, &value, &err) ||
-        !setting_set_number(s, option, option->key, value, &err))
+    bool is_number = option->kind != OPTION_SAMPLERS;
+    Str text = str_copy(gguf_get_text(g, option->key));
+    bool ok = is_number ? gguf_get_f64(g, option->key, &number, &err) &&
+                              setting_set_number(s, option, option->key, number, &err)
+                        : setting_set(s, option, option->key, text.data, &err);
+
+    if (!ok)
         warn("%s: ignored the default of %s: %s", g->path, option->names[0], err.text);
+    else if (o->is_verbose && is_number)
+        note(o, "%s %g (model file)", option->names[0], number);
     else if (o->is_verbose)
-        note(o, "%s %g (model file)", option->names[0], value);
+        note(o, "%s %s (model file)", option->names[0], text.data);
+    free((char *)text.data);
 }
 
 // Splits "TOKEN+X" or "TOKEN-X" at the first sign that a number follows. X is -inf for a ban.

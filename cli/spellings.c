@@ -168,8 +168,7 @@ static const SpellingRow spellings[] = {
     {"--xtc-probability", NO_SAMPLER("no XTC; use a higher --temp with --min-p")},
     {"--dynatemp-range", NO_SAMPLER("no dynamic temperature; use --temp with --min-p")},
     {"--adaptive-target", NO_SAMPLER("no adaptive-p; use --temp with --min-p")},
-    {"--samplers --sampler-seq --sampling-seq",
-     NO_SAMPLER("the order is fixed: penalties, DRY, temperature, top-k, min-p, top-p")},
+    {"--sampler-seq --sampling-seq", NO_SAMPLER("use --samplers, which has names for the letters")},
 
     // GPUs, images and sound: one rule by parts of names; short names have none.
     {"*gpu *device *split-mode *tensor-split *override-tensor *offload *backend *rpc *mmproj "

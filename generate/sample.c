@@ -6,9 +6,12 @@
 //     | order-preserving bits of a float32, sign bit flipped | 2^32 - 1 - id |
 //     63                                                   32 31              0
 //
-// The value is the logit for top-k and min-p, and afterwards the weight exp((l - max l) / T). Top-k
-// and top-p are the same problem: the smallest set of best keys that reaches a goal, which is a
-// count or a sum of weights. Quickselect solves it.
+// The value is the logit or, while top-p selects and a token is drawn, the weight exp((l - max l) /
+// T). Top-k and top-p are the same problem: the smallest set of best keys that reaches a goal,
+// which is a count or a sum of weights. Quickselect solves it.
+//
+// The temperature divides no logit. It is a factor T of what is compared with them, in the stages
+// after it; 1 before. So a logit has the same bits in every order of the stages.
 #include "generate/sample.h"
 #include "base/exp.h"
 #include "base/memory.h"
@@ -23,13 +26,27 @@ enum {
 struct Sampler {
     Arena memory; // of the arrays below
     SampleOptions options;
+    SamplerOrder order; // the stages that have an effect
+    float temp;         // of the draw
+    double depth;       // a token whose logit is that far below the best has no weight in any stage
     int n_vocab;
     uint64_t n_draws;         // random numbers drawn so far: with the seed, the random state
     float *adjusted;          // (n_vocab) logits after bias and penalties; NULL: none are set
     int *counts;              // (n_vocab) occurrences in the penalty window; zero between calls
-    uint64_t *keys, *scratch; // (cap_keys) candidates; NULL: greedy
+    uint64_t *keys, *scratch; // (cap_keys) candidates; NULL until the first are collected
     int cap_keys;
 };
+
+// A token that is being chosen, between two stages.
+typedef struct {
+    const float *logits; // (n_vocab) with bias and penalties so far
+    float temp;          // 1 before the temperature
+    float best;          // largest logit of the candidates, if has_best
+    bool has_best;
+    int n; // candidates; ALL_TOKENS before the first are collected
+} Choice;
+
+enum { ALL_TOKENS = -1 };
 
 // Candidates.
 
@@ -79,12 +96,15 @@ static float max_logit(const float *logits, int n) {
                : float_from_bits((uint32_t)order_bits(high));
 }
 
+static int find_logit(const float *logits, float x) {
+    int i = 0;
+    while (logits[i] != x) i++;
+    return i;
+}
+
 int logits_argmax(const float *logits, int n_vocab) {
     float best = max_logit(logits, n_vocab);
-    if (isnan(best)) return -1;
-    int i = 0;
-    while (logits[i] != best) i++;
-    return i;
+    return isnan(best) ? -1 : find_logit(logits, best);
 }
 
 // log sum exp(l_i), computed as max l + log sum exp(l_i - max l), which cannot overflow. If max l
@@ -178,10 +198,15 @@ static int keep_best(Sampler *s, int n, double goal, bool by_count) {
     return m;
 }
 
-// Collects the logits of at least `threshold` as candidates, in the order of ids; with top-k, only
-// the k best. Returns the number of candidates.
-static int collect_candidates(Sampler *s, const float *logits, float threshold) {
-    int n = 0, k = s->options.top_k, limit = k > 0 && k < s->n_vocab ? k : s->n_vocab;
+// Collects the logits of at least `threshold` as candidates, in the order of ids; of more than
+// `limit`, only the best. Returns the number of candidates.
+static int collect_candidates(Sampler *s, const float *logits, float threshold, int limit) {
+    int n = 0;
+    if (!s->keys) {
+        s->keys = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->keys);
+        s->scratch = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->scratch);
+    }
+
     for (int i = 0; i < s->n_vocab; i += SCAN_BLOCK) {
         int m = s->n_vocab - i < SCAN_BLOCK ? s->n_vocab - i : SCAN_BLOCK, n_hits = 0;
         for (int j = 0; j < m; j++) n_hits += logits[i + j] >= threshold;
@@ -189,7 +214,7 @@ static int collect_candidates(Sampler *s, const float *logits, float threshold) 
         for (int j = 0; j < m; j++)
             if (logits[i + j] >= threshold) s->keys[n++] = make_key(logits[i + j], i + j);
         if (n + SCAN_BLOCK <= s->cap_keys) continue;
-        // Full: keep the k best. From here on the worst of them is the threshold.
+        // Full: keep the best. From here on the worst of them is the threshold.
         n = keep_best(s, n, limit, true);
         threshold = key_value(s->keys[0]);
         for (int j = 1; j < n; j++) threshold = fminf(threshold, key_value(s->keys[j]));
@@ -209,20 +234,20 @@ static double draw_uniform(Sampler *s) {
     return (double)((z ^ z >> 31) >> 11) / 9007199254740992.0;
 }
 
-// Draws from all tokens, whose weights sum to `total`. No candidates are collected.
-static int draw_from_all(Sampler *s, const float *logits, float best, double total) {
-    double r = draw_uniform(s) * total;
-    float inv_temp = 1 / s->options.temp;
+// Draws from all tokens. No candidates are collected.
+static int draw_from_all(Sampler *s, const Choice *c) {
+    float inv_temp = 1 / c->temp;
+    double r = draw_uniform(s) * sum_weights(c->logits, s->n_vocab, c->best, inv_temp);
     int i = 0, id = 0;
 
     for (; i + SCAN_BLOCK < s->n_vocab; i += SCAN_BLOCK) {
-        double block = sum_weights(logits + i, SCAN_BLOCK, best, inv_temp);
+        double block = sum_weights(c->logits + i, SCAN_BLOCK, c->best, inv_temp);
         if (r < block) break;
         r -= block;
     }
 
     for (; i < s->n_vocab && r >= 0; i++) {
-        double w = (double)exp_negative((best - logits[i]) * inv_temp);
+        double w = (double)exp_negative((c->best - c->logits[i]) * inv_temp);
         if (w > 0) id = i;
         r -= w;
     }
@@ -230,14 +255,54 @@ static int draw_from_all(Sampler *s, const float *logits, float best, double tot
     return id;
 }
 
-static bool has_penalty(const SampleOptions *o) {
-    return o->repeat_last_n &&
-           (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
+// Turns the logits of the candidates into weights, and returns their sum.
+static double weigh_candidates(Sampler *s, const Choice *c) {
+    float inv_temp = 1 / c->temp;
+    double sum = 0;
+    for (int i = 0; i < c->n; i++) {
+        float weight = exp_negative((c->best - key_value(s->keys[i])) * inv_temp);
+        s->keys[i] = make_key(weight, key_id(s->keys[i]));
+        sum += (double)weight;
+    }
+    return sum;
+}
+
+// Draws a token with a probability proportional to its weight.
+static int draw_token(Sampler *s, const Choice *c) {
+    if (c->n == ALL_TOKENS) return draw_from_all(s, c);
+
+    double sum = weigh_candidates(s, c);
+    double r = draw_uniform(s) * sum;
+    int last = 0;
+    for (int i = 0; i < c->n && r >= 0; i++) {
+        double w = (double)key_value(s->keys[i]);
+        if (w > 0) last = i;
+        r -= w;
+    }
+    return key_id(s->keys[last]);
+}
+
+// The candidate with the largest logit.
+static int best_token(const Sampler *s, const Choice *c) {
+    if (c->n == ALL_TOKENS) return find_logit(c->logits, c->best);
+    uint64_t best = s->keys[0];
+    for (int i = 1; i < c->n; i++) best = s->keys[i] > best ? s->keys[i] : best;
+    return key_id(best);
+}
+
+// Penalties.
+
+// Sets the candidates to their logits.
+static void read_logits(Sampler *s, const Choice *c) {
+    for (int i = 0; i < c->n; i++) {
+        int id = key_id(s->keys[i]);
+        s->keys[i] = make_key(c->logits[id], id);
+    }
 }
 
 // Applies the penalties to s->adjusted. A token of the window is penalized once, at its first
 // occurrence; its count is then reset, which also leaves `counts` zero for the next call.
-static void apply_penalties(Sampler *s, const int *recent, int n_recent) {
+static void apply_penalties(Sampler *s, const Choice *c, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;
 
     // Count the tokens of the penalty window.
@@ -251,41 +316,136 @@ static void apply_penalties(Sampler *s, const int *recent, int n_recent) {
         if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
         float *x = &s->adjusted[recent[i]];
         *x = *x > 0 ? *x / o->repeat_penalty : *x * o->repeat_penalty;
-        *x -= o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]];
+        *x -= (o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]]) * c->temp;
         s->counts[recent[i]] = 0;
     }
 }
 
-// Applies bias and penalties to a copy of the logits.
-static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
-                                  int n_recent) {
-    const SampleOptions *o = &s->options;
-    memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
-    for (int i = 0; i < o->n_bias; i++)
-        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
-            s->adjusted[o->bias[i].id] += o->bias[i].bias;
-    if (has_penalty(o)) apply_penalties(s, recent, n_recent);
-    if (dry_is_on(&o->dry)) dry_apply(&o->dry, recent, n_recent, s->counts, s->adjusted);
-    return s->adjusted;
+static void apply_dry(Sampler *s, const Choice *c, const int *recent, int n_recent) {
+    DryOptions dry = s->options.dry;
+    dry.multiplier *= c->temp;
+    dry_apply(&dry, recent, n_recent, s->counts, s->adjusted);
+}
+
+// Finds the largest logit, unless it has not changed. False if no token can be drawn.
+static bool find_best(Sampler *s, Choice *c) {
+    if (!c->has_best && c->n == ALL_TOKENS) {
+        c->best = max_logit(c->logits, s->n_vocab);
+    } else if (!c->has_best) {
+        read_logits(s, c);
+        c->best = c->logits[best_token(s, c)];
+    }
+    c->has_best = true;
+    return c->best > -INFINITY;
+}
+
+// Truncation.
+
+// The logit that is `depth` below the best one, or the one below which tokens have no weight.
+static float find_threshold(const Sampler *s, const Choice *c, double depth) {
+    return (float)fmax((double)c->best - fmin(depth, s->depth), -3e38);
+}
+
+static void apply_top_k(Sampler *s, Choice *c) {
+    int k = s->options.top_k;
+    if (c->n == ALL_TOKENS)
+        c->n = collect_candidates(s, c->logits, find_threshold(s, c, INFINITY), k);
+    else if (c->n > k)
+        c->n = keep_best(s, c->n, k, true);
+}
+
+// w_i >= min_p means that a logit is at most -log(min_p) T below the best one.
+static void apply_min_p(Sampler *s, Choice *c) {
+    double depth = -log((double)s->options.min_p) * (double)c->temp;
+    float threshold = find_threshold(s, c, depth);
+
+    if (c->n == ALL_TOKENS) {
+        c->n = collect_candidates(s, c->logits, threshold, s->n_vocab);
+        return;
+    }
+
+    int n = 0;
+    for (int i = 0; i < c->n; i++)
+        if (key_value(s->keys[i]) >= threshold) s->keys[n++] = s->keys[i];
+    c->n = n;
+}
+
+// Of all tokens, one with w_i < (1 - top_p) total / n_vocab is not in the nucleus, because it and
+// all smaller ones sum to less than (1 - top_p) total. (0.01 covers rounding.)
+static void apply_top_p(Sampler *s, Choice *c) {
+    double p = (double)s->options.top_p, total = 0;
+
+    if (c->n == ALL_TOKENS) {
+        total = sum_weights(c->logits, s->n_vocab, c->best, 1 / c->temp);
+        double depth = (0.01 - log((1 - p) * total / s->n_vocab)) * (double)c->temp;
+        c->n = collect_candidates(s, c->logits, find_threshold(s, c, depth), s->n_vocab);
+    }
+    if (c->n == 1) return;
+
+    double sum = weigh_candidates(s, c);
+    c->n = keep_best(s, c->n, fmax(p * fmax(total, sum), 1e-30), false);
+    read_logits(s, c);
 }
 
 // The sampler.
+
+bool sample_has_effect(const SampleOptions *o, SamplerKind kind) {
+    switch (kind) {
+    case SAMPLER_PENALTIES:
+        return o->repeat_last_n &&
+               (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
+    case SAMPLER_DRY: return dry_is_on(&o->dry);
+    case SAMPLER_TEMPERATURE: return o->temp != 1;
+    case SAMPLER_TOP_K: return o->top_k > 0;
+    case SAMPLER_MIN_P: return o->min_p > 0;
+    case SAMPLER_TOP_P: return o->top_p < 1;
+    default: return false;
+    }
+}
+
+static bool is_zero(float temp) { return !(temp > 1e-30f); }
+
+bool sample_is_greedy(const SampleOptions *o) {
+    return is_zero(o->temp) && samplers_have(&o->order, SAMPLER_TEMPERATURE);
+}
+
+// Sets the stages that have an effect, and what follows from their order.
+static void set_order(Sampler *s) {
+    const SampleOptions *o = &s->options;
+    SamplerOrder order = samplers_resolve(&o->order);
+    int n_cuts = 0; // truncations so far
+    bool begins_with_top_k = false;
+
+    s->temp = samplers_have(&order, SAMPLER_TEMPERATURE) ? o->temp : 1;
+    s->depth = (double)EXP_DEPTH * (double)s->temp;
+
+    for (int i = 0; i < order.n; i++) {
+        SamplerKind kind = order.at[i];
+        if (!sample_has_effect(o, kind)) continue;
+        s->order.at[s->order.n++] = kind;
+
+        if (kind >= SAMPLER_TOP_K && n_cuts++ == 0) begins_with_top_k = kind == SAMPLER_TOP_K;
+        if (n_cuts && kind == SAMPLER_TEMPERATURE)
+            s->depth = fmax(s->depth, (double)EXP_DEPTH * fmax(1, (double)s->temp));
+        if (n_cuts && kind < SAMPLER_TEMPERATURE) s->depth = INFINITY; // the best logit may fall
+    }
+
+    // Top-k needs little memory if it comes before min-p and top-p.
+    bool is_small = begins_with_top_k && o->top_k < s->n_vocab;
+    s->cap_keys = (is_small ? o->top_k + SPARE_CANDIDATES : s->n_vocab) + SCAN_BLOCK;
+}
 
 Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     Sampler *s = xalloc(1, sizeof *s);
     s->options = *o;
     s->n_vocab = n_vocab;
+    set_order(s);
 
-    if (o->n_bias || has_penalty(o) || dry_is_on(&o->dry)) {
+    bool is_adjusted = o->n_bias;
+    for (int i = 0; i < s->order.n; i++) is_adjusted |= s->order.at[i] < SAMPLER_TEMPERATURE;
+    if (is_adjusted) {
         s->adjusted = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->adjusted);
         s->counts = arena_alloc(&s->memory, (size_t)n_vocab, sizeof *s->counts);
-    }
-
-    s->cap_keys =
-        (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE_CANDIDATES : n_vocab) + SCAN_BLOCK;
-    if (o->temp > 0) {
-        s->keys = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->keys);
-        s->scratch = arena_alloc(&s->memory, (size_t)s->cap_keys, sizeof *s->scratch);
     }
 
     return s;
@@ -298,67 +458,38 @@ void sampler_free(Sampler *s) {
 
 void sampler_sync(Sampler *s, const Sampler *other) { s->n_draws = other->n_draws; }
 
-// The most likely token; -1 if a logit is NaN or +Inf or all logits are -Inf.
-static int greedy_token(const Sampler *s, const float *logits) {
-    int id = logits_argmax(logits, s->n_vocab);
-    return id >= 0 && logits[id] > -INFINITY ? id : -1;
-}
+// Returns the logits or, if any are changed, a copy with the biases.
+static const float *add_biases(Sampler *s, const float *logits) {
+    const SampleOptions *o = &s->options;
+    if (!s->adjusted) return logits;
 
-// Turns the logits of n candidates into weights, and returns their sum.
-static double weigh_candidates(Sampler *s, int n, float best, float inv_temp) {
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
-        s->keys[i] = make_key(weight, key_id(s->keys[i]));
-        sum += (double)weight;
-    }
-    return sum;
-}
-
-// Draws one of n candidates with a probability proportional to its weight. sum: of all weights.
-static int draw_candidate(Sampler *s, int n, double sum) {
-    double r = draw_uniform(s) * sum;
-    for (int i = 0; i < n - 1; i++) {
-        r -= (double)key_value(s->keys[i]);
-        if (r < 0) return key_id(s->keys[i]);
-    }
-    return key_id(s->keys[n - 1]);
+    memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
+    for (int i = 0; i < o->n_bias; i++)
+        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
+            s->adjusted[o->bias[i].id] += o->bias[i].bias;
+    return s->adjusted;
 }
 
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent) {
-    const SampleOptions *o = &s->options;
+    Choice c = {.logits = add_biases(s, logits), .temp = 1, .n = ALL_TOKENS};
 
-    // Bias, penalties, and greedy decoding.
-    if (s->adjusted) logits = adjust_logits(s, logits, recent, n_recent);
-    if (!(o->temp > 1e-30f)) return greedy_token(s, logits);
+    for (int i = 0; i < s->order.n; i++) {
+        SamplerKind kind = s->order.at[i];
+        if (kind < SAMPLER_TEMPERATURE)
+            c.has_best = false;
+        else if (!find_best(s, &c))
+            return -1;
 
-    float best = max_logit(logits, s->n_vocab), inv_temp = 1 / o->temp;
-    if (!(best > -INFINITY)) return -1;
-
-    // Min-p: w_i >= min_p means that a logit is at most -log(min_p) T below the best one. Top-p
-    // alone also bounds this depth: a token with w_i < (1 - top_p) total / n_vocab is not in the
-    // nucleus, because it and all smaller tokens sum to less than (1 - top_p) total. (0.01 covers
-    // rounding.)
-    double depth = (double)EXP_DEPTH; // in units of T; smaller weights count as 0
-    double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
-    if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
-    if (o->top_k <= 0 && o->min_p <= 0) {
-        total = sum_weights(logits, s->n_vocab, best, inv_temp);
-        if (o->top_p >= 1) return draw_from_all(s, logits, best, total);
-        depth = fmin(depth, 0.01 - log((1 - (double)o->top_p) * total / s->n_vocab));
+        switch (kind) {
+        case SAMPLER_PENALTIES: apply_penalties(s, &c, recent, n_recent); break;
+        case SAMPLER_DRY: apply_dry(s, &c, recent, n_recent); break;
+        case SAMPLER_TEMPERATURE: c.temp = s->temp; break;
+        case SAMPLER_TOP_K: apply_top_k(s, &c); break;
+        case SAMPLER_MIN_P: apply_min_p(s, &c); break;
+        default: apply_top_p(s, &c);
+        }
+        if (is_zero(c.temp)) return best_token(s, &c);
     }
 
-    // Top-k and min-p.
-    float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
-    int n = collect_candidates(s, logits, threshold);
-    double sum = weigh_candidates(s, n, best, inv_temp);
-
-    // Top-p.
-    if (o->top_p < 1 && n > 1) {
-        n = keep_best(s, n, fmax((double)o->top_p * fmax(total, sum), 1e-30), false);
-        sum = 0;
-        for (int i = 0; i < n; i++) sum += (double)key_value(s->keys[i]);
-    }
-
-    return draw_candidate(s, n, sum);
+    return find_best(s, &c) ? draw_token(s, &c) : -1;
 }

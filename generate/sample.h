@@ -1,25 +1,30 @@
 // Sampling: the next token from the logits of a position.
 //
-// A Sampler applies these stages in this order. l_i is the logit of token i, n_vocab of them:
+// A Sampler applies these stages. l_i is the logit of token i, n_vocab of them, and the weight of a
+// token is w_i = exp(l_i - max l):
 //
-//   1. logit bias          l_i += bias_i
-//   2. repeat penalty      l_i = l_i > 0 ? l_i / r : l_i * r, for each token among the last
-//                          repeat_last_n (Keskar et al. 2019)
-//   3. presence, frequency l_i -= presence + frequency * count_i, for the same tokens, with their
-//                          number of occurrences count_i (OpenAI's API)
-//   4. DRY                 l_i -= a penalty if token i would continue a repetition (dry.h)
-//   5. temperature T       w_i = exp((l_i - max l) / T); T = 0: the result is the largest l_i
-//   6. top-k               keep the k largest w_i (Fan et al. 2018)
-//   7. min-p               keep w_i >= min_p (Nguyen et al. 2024; the largest w_i is 1)
-//   8. top-p               keep the smallest set of largest w_i that sums to at least top_p times
-//                          the sum of all w_i left (nucleus sampling, Holtzman et al. 2019)
-//   9. draw                token i with probability w_i / sum w
+//   logit bias    l_i += bias_i
+//   penalties     of each token among the last repeat_last_n: l_i = l_i > 0 ? l_i / r : l_i * r
+//   with
+//                 the repeat penalty r (Keskar et al. 2019), then l_i -= presence + frequency *
+//                 count_i with its number of occurrences count_i (OpenAI's API)
+//   DRY           l_i -= a penalty if token i would continue a repetition (dry.h)
+//   temperature   l_i = l_i / T; T = 0: the result is the largest l_i
+//   top-k         keep the k largest w_i (Fan et al. 2018)
+//   min-p         keep w_i >= min_p (Nguyen et al. 2024; the largest w_i is 1)
+//   top-p         keep the smallest set of largest w_i that sums to at least top_p times the sum of
+//                 all w_i left (nucleus sampling, Holtzman et al. 2019)
+//   draw          token i with probability w_i / sum w
+//
+// This is the default order. SampleOptions.order has another one of the stages between bias and
+// draw (samplers.h).
 //
 // Invariant: the result depends only on the options, the logits, the recent tokens and the number
 // of earlier draws. Among equal values the lower id comes first.
 #pragma once
 
 #include "generate/dry.h"
+#include "generate/samplers.h"
 
 typedef struct {
     int id;
@@ -36,10 +41,16 @@ typedef struct {
     float frequency_penalty; // 0: off
     int repeat_last_n;       // number of latest tokens that penalties apply to; -1: all
     DryOptions dry;
+    SamplerOrder order;
     LogitBias *bias; // (n_bias)
     int n_bias;
     uint64_t seed;
 } SampleOptions;
+
+// True if no random number is drawn.
+bool sample_is_greedy(const SampleOptions *o);
+// True if a sampler can change what is drawn: by its values, whether or not the order contains it.
+bool sample_has_effect(const SampleOptions *o, SamplerKind kind);
 
 // A token and its log-probability under the model's own distribution, before any option.
 typedef struct {

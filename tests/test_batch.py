@@ -167,7 +167,7 @@ def broken_lines():
                                         ("temperature", -1), ("temperature", [1]), ("top_p", 2), ("seed", "7"),
                                         ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("dry_multiplier", -1),
                                         ("dry_sequence_breakers", []), ("dry_sequence_breakers", 3),
-                                        ("mirostat", 2), ("typical_p", 0.9), ("samplers", ["top_k"]), ("logit_bias", {"x": 1}),
+                                        ("mirostat", 2), ("typical_p", 0.9), ("samplers", ["top_k", "xtc"]), ("samplers", []), ("samplers", [1]), ("samplers", 3), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
                                         ("ignore_eos", 1), ("n", 0), ("tools", [{}]),
                                         ("response_format", {"type": "xml"}),
@@ -982,7 +982,7 @@ def resume_checks_each_option(cli):
              "--draft": model, "--output": out, "--model": shutil.copy(model, cli.path_of("model.gguf"))}
     change_byte(files["--model"], 100)
     texts = {"TEXT": "x", "TOKEN+X": "5+1", "LIST": "5", "JSON": '{"a": 1}', "S": '{"enum": [1]}', "RE": "[a-z]*", "A,B,...": "a,b",
-             "NAME": "chatml", "SIZE": "1G", "DIR": cli.path_of("cache"), "K/N": "1/1"}
+             "NAME": "chatml", "NAME;...": "top_k;temperature", "SIZE": "1G", "DIR": cli.path_of("cache"), "K/N": "1/1"}
     base = ["-q", "-i", source, "-o", out, "--template", "llama3.1"]
 
     def value_of(name, kind, arguments):

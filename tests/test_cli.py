@@ -252,17 +252,51 @@ def sampling_defaults_of_a_file():
         return (run("run", *how, "the").out, run("batch", "--lines", *how, stdin=b"the\n").out,
                 run("chat", *[a for a in how if a != "--raw"], stdin=b"the\n").out)
 
+    order = path_of("order.gguf", damaged({"general.sampling.sequence": (STRING, "top_k;temp"), "general.sampling.temp": (F32, 1.5)}))
+    same(texts(order), texts(GOOD, "--temp", "1.5", "--samplers", "top_k;temperature"))
+    same(texts(order, "--no-model-sampling"), texts(GOOD))
+    check(b"\nsampling      temp 1.5, samplers top_k;temp\n" in run("show", "-m", order, "--bandwidth", "1").out)
     for args, expected in (([], explicit), (usual, usual), (["--no-model-sampling"], usual),
                            (["--temp", "0.8"], explicit[2:] + usual[:2])):
         same(texts(path, *args), texts(GOOD, *expected), args)
     check(len({texts(GOOD, *how) for how in (explicit, usual)}) == 2)
     check(b"temp 1.5, top-k 7" in run("chat", "--commands", "-m", path, stdin=b"/set\n").err, "/set")
     for key, value, why in (("top_p", (F32, 7), "from 0 to 1, found 7"), ("temp", (STRING, "hot"), "expected a number"),
-                            ("top_k", (F32, 2.5), "whole number"), ("min_p", (F32, float("nan")), "found nan")):
+                            ("top_k", (F32, 2.5), "whole number"), ("sequence", (STRING, "top_k;xtc"), 'no sampler "xtc"'),
+                            ("sequence", (U32, 3), 'no sampler ""'), ("min_p", (F32, float("nan")), "found nan")):
         bad = path_of("sampling.gguf", damaged({"general.sampling." + key: value}))
         r = run("run", "-m", bad, "--raw", "-q", "-n", "9", "--seed", "1", "the")
         same((r.code, r.out), (0, run("run", "-m", GOOD, "--raw", "-q", "-n", "9", "--seed", "1", "the").out), key)
         check(matches(r.err.decode(), f"{bad}: ignored the default of -- ... general.sampling.{key}: ... {why}"), r)
+
+
+@test
+def order_of_samplers():
+    """--samplers: min-p before the temperature T keeps the tokens that min_p^(1/T) keeps after it. An absent one is off."""
+    how = ["--raw", "-n", "60", "--seed", "3", "--ignore-eos"]
+    plain = ["--temp", "3", "--top-k", "0", "--top-p", "1"]
+    last = "penalties;dry;top_k;top_p;min_p;temperature"
+
+    def text(*args):
+        return run("run", "-m", GOOD, *how, *args, "the").out
+
+    first = text(*plain, "--min-p", "0.464159")
+    same(text(*plain, "--min-p", "0.1", "--samplers", last), first)
+    check(text(*plain, "--min-p", "0.1") != first, "the order has no effect")
+    same(text(*plain, "--min-p", "0.1", "--samplers", "penalties,dry,temp,top-k,min-p,nucleus"), text(*plain, "--min-p", "0.1"))
+    same(text("--temp", "9", "--samplers", "top_k"), text("--temp", "1", "--top-p", "1", "--min-p", "0"))
+    records = "".join(json.dumps({"id": i, "prompt": "the", "seed": 3, "min_p": 0.1, **more}) + "\n"
+                      for i, more in enumerate(({"samplers": last.split(";")}, {"samplers": last}, {"samplers": ["top_k"]})))
+    lines = [json.loads(line) for line in run("batch", "-m", GOOD, *how, *plain, stdin=records.encode()).out.splitlines()]
+    alone = json.loads(text("--json", *plain, "--min-p", "0.464159"))["text"]
+    same([r["text"] for r in lines[:2]], [alone] * 2)
+    off = "not among the samplers, so off: temperature, min_p"
+    same([off in r.get("note", "") for r in lines], [False, False, True])
+    r = run("run", "-m", GOOD, *how, "--samplers", "temperature", "the")
+    check(b"not among the samplers, so off: top_k, min_p, top_p\n" in r.err, r)
+    check(b"not among" not in run("run", "-m", GOOD, *how, "--samplers", last, "the").err)
+    for bad in ("top_k;xtc", "", "top_k;top_k"):
+        refuses(2, "--samplers: ... " + (bad[6:] or '""'), "run", "-m", GOOD, "--samplers", bad, "the")
 
 
 @test

@@ -315,7 +315,7 @@ def llama_cpp_options(tmp):
     for option, why in [line.rsplit(": ", 1) for line in """
             --mirostat 2: use --temp with --min-p or --top-p | --typical-p 0.9: use --top-p | --top-n-sigma 1: use --min-p
             --xtc-probability 0.5: use a higher --temp | --dynatemp-range 0.5: use --temp | --adaptive-target 0.5: use --temp
-            --samplers top_k: order is fixed | --context-shift x: --keep-going | --output-file out.txt: > FILE
+            --samplers top_k;xtc: temperature | --sampler-seq ky: use --samplers | --context-shift x: --keep-going | --output-file out.txt: > FILE
             --log-file log: 2> FILE | --no-jinja x: --template NAME | --cpu-mask ff: use taskset | -Crb 0-1: use taskset
             --threads-draft 2: -t | --cache-type-k-draft q8_0: f16 | --prompt-cache-all x: --cache DIR | --load-mode mmap: mapped
             -bf x: --keep-newline | --completion-bash x: help --completion bash | --hf-repo-draft x: does not download

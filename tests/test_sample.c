@@ -25,42 +25,72 @@ static int sample_one(SampleOptions o, const float *logits, int n) {
     return id;
 }
 
+// A token of the reference.
+typedef struct {
+    int id;
+    double logit;
+} Candidate;
+
+static int compare_candidates(const void *a, const void *b) {
+    const Candidate *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id - y->id;
+}
+
+// The number of the first m candidates, best first, that a truncation keeps.
+static int truncate_reference(const SampleOptions *o, SamplerKind kind, const Candidate *c, int m) {
+    int n = 0;
+    double total = 0, sum = 0;
+    for (int i = 0; i < m; i++) total += exp(c[i].logit - c[0].logit);
+
+    for (; n < m; n++) {
+        double w = exp(c[n].logit - c[0].logit);
+        if (kind == SAMPLER_TOP_K && o->top_k > 0 && n == o->top_k) break;
+        if (kind == SAMPLER_MIN_P && w < (double)o->min_p) break;
+        if (kind == SAMPLER_TOP_P && o->top_p < 1 && sum >= (double)o->top_p * total) break;
+        sum += w;
+    }
+    return n;
+}
+
+// The logit of a token after penalties.
+static double penalize(const SampleOptions *o, Candidate c, const int *recent, int n_recent) {
+    int count = 0;
+    for (int i = n_recent > o->repeat_last_n ? n_recent - o->repeat_last_n : 0; i < n_recent; i++)
+        count += recent[i] == c.id;
+    if (!count) return c.logit;
+    c.logit *= c.logit > 0 ? 1 / (double)o->repeat_penalty : (double)o->repeat_penalty;
+    return c.logit - (double)o->presence_penalty - (double)o->frequency_penalty * count;
+}
+
 // Reference: the probabilities p (n) of all tokens under the options.
-static void reference(const SampleOptions *o, const float *logits, int n, double *p) {
-    int *order = xalloc((size_t)n, sizeof *order);
-    for (int i = 0; i < n; i++) order[i] = i;
+static void reference(const SampleOptions *o, const float *logits, int n, const int *recent,
+                      int n_recent, double *p) {
+    Candidate *c = xalloc((size_t)n, sizeof *c);
+    float *penalties = xalloc((size_t)n, sizeof *penalties); // of DRY, negative
+    int *lengths = xalloc((size_t)n, sizeof *lengths);
+    SamplerOrder order = samplers_resolve(&o->order);
+    double sum = 0;
+    int m = n; // candidates left
+    if (dry_is_on(&o->dry)) dry_apply(&o->dry, recent, n_recent, lengths, penalties);
+    for (int i = 0; i < n; i++) c[i] = (Candidate){i, (double)logits[i]};
 
-    // Insertion sort by descending logit; equal logits keep the order of their ids.
-    for (int i = 1; i < n; i++) {
-        int at = i;
-        int id = order[i];
-        for (; at > 0 && logits[id] > logits[order[at - 1]]; at--) order[at] = order[at - 1];
-        order[at] = id;
-    }
-
-    // Top-k, then min-p: the first m tokens of the order.
-    int m = o->top_k > 0 && o->top_k < n ? o->top_k : n;
-    double best = (double)logits[order[0]];
-    double total = 0, kept = 0;
-    for (int i = 0; i < n; i++) p[i] = 0;
-    for (int i = 0; i < m; i++) {
-        double w = exp(((double)logits[order[i]] - best) / (double)o->temp);
-        if (w < (double)o->min_p) {
-            m = i;
-        } else {
-            p[order[i]] = w;
-            total += w;
+    for (int k = 0; k < order.n; k++) {
+        for (int i = 0; i < m; i++) {
+            if (order.at[k] == SAMPLER_PENALTIES) c[i].logit = penalize(o, c[i], recent, n_recent);
+            if (order.at[k] == SAMPLER_DRY) c[i].logit += (double)penalties[c[i].id];
+            if (order.at[k] == SAMPLER_TEMPERATURE) c[i].logit /= (double)o->temp;
         }
+        qsort(c, (size_t)m, sizeof *c, compare_candidates);
+        m = truncate_reference(o, order.at[k], c, m);
     }
 
-    // Top-p: tokens until their sum reaches this share of the total.
-    for (int i = 0; i < n; i++) {
-        if (i >= m || kept >= (double)o->top_p * total) p[order[i]] = 0;
-        kept += p[order[i]];
-    }
-
-    for (int i = 0; i < n; i++) p[i] /= kept;
-    free(order);
+    for (int i = 0; i < m; i++) sum += exp(c[i].logit - c[0].logit);
+    for (int i = 0; i < n; i++) p[i] = 0;
+    for (int i = 0; i < m; i++) p[c[i].id] = exp(c[i].logit - c[0].logit) / sum;
+    free(c);
+    free(penalties);
+    free(lengths);
 }
 
 // Pearson's chi-squared statistic over the tokens with an expected count of at least 5 (all others
@@ -73,7 +103,7 @@ static void check_distribution(SampleOptions o, const float *logits, int n, cons
     double chi = 0, rest = 0;
     int n_rest = 0, bins = 0;
 
-    reference(&o, logits, n, p);
+    reference(&o, logits, n, NULL, 0, p);
     Sampler *s = sampler_new(&o, n);
 
     for (int i = 0; i < DRAWS; i++) {
@@ -161,7 +191,7 @@ static void selection(void) {
         o.seed = (uint64_t)trial;
 
         double *p = xalloc((size_t)n, sizeof *p);
-        reference(&o, logits, n, p);
+        reference(&o, logits, n, NULL, 0, p);
 
         Sampler *s = sampler_new(&o, n);
         for (int i = 0; i < 50; i++) {
@@ -317,16 +347,22 @@ static void dry_reference(const DryOptions *o, const int *tokens, int n, int n_v
     buffer_free(&text);
 }
 
+static Tokenizer *open_vocabulary(Gguf *g, Buffer *file) {
+    Error err;
+    *file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
+    Tokenizer *t =
+        gguf_parse(g, file->data, file->len, "sample", &err) ? tokenizer_open(g, &err) : NULL;
+    CHECK(t, "%s", err.text);
+    return t;
+}
+
 // Histories of few tokens with copies of earlier parts. Breakers are cut out of the text, so that
 // many begin and end within tokens.
 static void dry(void) {
     enum { MOST = 300 };
     Gguf g;
-    Error err;
-    Buffer file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
-    Tokenizer *t =
-        gguf_parse(&g, file.data, file.len, "dry", &err) ? tokenizer_open(&g, &err) : NULL;
-    CHECK(t, "%s", err.text);
+    Buffer file;
+    Tokenizer *t = open_vocabulary(&g, &file);
     if (!t) return;
 
     int n_vocab = tokenizer_n_vocab(t);
@@ -385,6 +421,102 @@ static void dry(void) {
     free(lengths);
 }
 
+// Random orders of some or all samplers, with random values and repeated tokens.
+static void orders(void) {
+    enum { DRAWS = 2000, TOKENS = 80, RECENT = 12 };
+    Gguf g;
+    Buffer file;
+    Tokenizer *t = open_vocabulary(&g, &file);
+    uint64_t seed = 21;
+    if (!t) return;
+
+    for (int trial = 0; trial < 300; trial++) {
+        // Values: each sampler is off in a quarter of the trials.
+        SampleOptions o = {.repeat_penalty = 1, .temp = 1, .top_p = 1, .seed = (uint64_t)trial};
+        bool is_on[N_SAMPLERS];
+        for (int k = 0; k < N_SAMPLERS; k++) is_on[k] = test_random(&seed) % 4;
+        if (is_on[SAMPLER_PENALTIES]) o.repeat_last_n = RECENT / 2;
+        o.repeat_penalty = 1.5f;
+        o.presence_penalty = 0.5f;
+        o.frequency_penalty = 0.25f;
+        o.dry = (DryOptions){.base = 1.75f, .allowed_length = 1, .last_n = -1, .tokenizer = t};
+        if (is_on[SAMPLER_DRY]) o.dry.multiplier = 2;
+        if (is_on[SAMPLER_TEMPERATURE]) o.temp = trial % 2 ? 2.5f : 0.6f;
+        if (is_on[SAMPLER_TOP_K]) o.top_k = 3 + (int)(test_random(&seed) % 20);
+        if (is_on[SAMPLER_MIN_P]) o.min_p = 0.02f * (float)(1 + test_random(&seed) % 10);
+        if (is_on[SAMPLER_TOP_P]) o.top_p = 0.7f + 0.025f * (float)(test_random(&seed) % 10);
+
+        // A shuffled order, of which a part may be left out.
+        o.order = samplers_resolve(&o.order);
+        for (int k = N_SAMPLERS - 1; k > 0; k--) {
+            int other = (int)(test_random(&seed) % (uint64_t)(k + 1));
+            SamplerKind kind = o.order.at[k];
+            o.order.at[k] = o.order.at[other];
+            o.order.at[other] = kind;
+        }
+        if (trial % 3 == 0) o.order.n = 1 + (int)(test_random(&seed) % N_SAMPLERS);
+
+        // The likely tokens are repeated.
+        float logits[TOKENS];
+        int recent[RECENT], counts[TOKENS] = {0};
+        fill(logits, TOKENS, (uint64_t)trial);
+        for (int i = 0; i < RECENT; i++) recent[i] = (int)(test_random(&seed) % TOKENS);
+        for (int i = 0; i < RECENT; i += 2)
+            recent[i] = recent[RECENT - 1 - i] = logits_argmax(logits, TOKENS);
+
+        double p[TOKENS];
+        reference(&o, logits, TOKENS, recent, RECENT, p);
+        Sampler *s = sampler_new(&o, TOKENS);
+        for (int i = 0; i < DRAWS; i++) counts[sampler_next(s, logits, recent, RECENT)]++;
+        for (int i = 0; i < TOKENS; i++) {
+            double e = p[i] * DRAWS;
+            CHECK(p[i] > 0 ? fabs(counts[i] - e) < 5 * sqrt(e * (1 - p[i])) + 1 : !counts[i],
+                  "trial %d, token %d: %d draws, expected %g", trial, i, counts[i], e);
+        }
+
+        // Greedy decoding: the best token after the samplers before the temperature.
+        o.temp = 0;
+        Sampler *greedy = sampler_new(&o, TOKENS);
+        int n_before = 0;
+        while (n_before < o.order.n && o.order.at[n_before] != SAMPLER_TEMPERATURE) n_before++;
+        if (n_before > 0 && n_before < o.order.n) {
+            o.order.n = n_before;
+            reference(&o, logits, TOKENS, recent, RECENT, p);
+            int best = 0;
+            for (int i = 0; i < TOKENS; i++) best = p[i] > p[best] ? i : best;
+            int id = sampler_next(greedy, logits, recent, RECENT);
+            CHECK(id == best, "trial %d: greedy %d, expected %d", trial, id, best);
+        }
+        sampler_free(greedy);
+        sampler_free(s);
+    }
+
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&file);
+}
+
+// What is read as an order, and what is refused.
+static void order_names(void) {
+    static const char *const same[] = {"penalties;dry;top_k;top_p;min_p;temperature",
+                                       "penalties,dry,top-k,nucleus,min-p,temp"};
+    static const char *const refused[] = {
+        "",      "top_k;",      "top_k;;min_p", "top_k;top_k", "top_k;xtc",
+        "TOP_K", "top_k min_p", "typ_p",        "top_n_sigma", "temp;temperature"};
+    static const SamplerKind expected[] = {SAMPLER_PENALTIES, SAMPLER_DRY,   SAMPLER_TOP_K,
+                                           SAMPLER_TOP_P,     SAMPLER_MIN_P, SAMPLER_TEMPERATURE};
+    SamplerOrder order;
+    Error err;
+
+    for (int i = 0; i < 2; i++) {
+        bool ok = samplers_parse(&order, str_of(same[i]), &err);
+        CHECK(ok && order.n == N_SAMPLERS && !memcmp(order.at, expected, sizeof expected), "%s",
+              same[i]);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK(!samplers_parse(&order, str_of(refused[i]), &err), "\"%s\"", refused[i]);
+}
+
 static void seeds(void) {
     float logits[N];
     fill(logits, N, 8);
@@ -436,6 +568,8 @@ void test_sample(void) {
     test_case("sample: top-k selects like a full sort", selection);
     test_case("sample: limits of the options, NaN and infinity", limits);
     test_case("sample: penalties and bias", penalties);
+    test_case("sample: random orders of the samplers", orders);
+    test_case("sample: names of an order", order_names);
     test_case("sample: DRY equals its definition on random histories with breakers", dry);
     test_case("sample: a seed determines the draws", seeds);
     test_case("sample: log-probabilities", logprobs);

@@ -473,6 +473,27 @@ bool record_note_unknown(const Record *r, const Json *object, const char *known,
     return true;
 }
 
+// An array of names of samplers, or the text of --samplers.
+static bool set_samplers(Record *r, const Option *option, const char *name, const Json *v,
+                         Error *err) {
+    const Json *item = v->kind == JSON_ARRAY ? v->child : v;
+    int n = v->kind == JSON_ARRAY ? v->n_items : 1;
+    Buffer names = {0};
+    bool ok = true;
+
+    buffer_puts(&names, "");
+    for (int i = 0; i < n && ok; i++) {
+        ok = item->kind == JSON_STRING || record_mismatch(err, name, "an array of strings", item);
+        if (i) buffer_puts(&names, ";");
+        if (ok) buffer_put(&names, item->string);
+        item = item->next;
+    }
+
+    ok = ok && setting_set(&r->settings, option, name, names.data, err);
+    buffer_free(&names);
+    return ok;
+}
+
 // Sets an option to the value of a field. Integers are exact: up to 64 bits.
 static bool set_option(Record *r, const Option *option, const char *name, const Json *v,
                        Error *err) {
@@ -481,6 +502,7 @@ static bool set_option(Record *r, const Option *option, const char *name, const 
 
     if (is_budget && json_is(v, "auto"))
         return setting_set(&r->settings, option, name, "auto", err);
+    if (option->kind == OPTION_SAMPLERS) return set_samplers(r, option, name, v, err);
     if (v->kind != (is_flag ? JSON_BOOL : JSON_NUMBER)) {
         const char *expected = is_budget ? "a number or \"auto\"" : "a number";
         return record_mismatch(err, name, is_flag ? "true or false" : expected, v);

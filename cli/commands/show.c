@@ -131,11 +131,20 @@ static void print_origin(const Gguf *g) {
 static void print_sampling(const Gguf *g) {
     double value;
     Error err;
-    int n = 0;
-    for (const Option *o = option_table; o < option_table + n_option_rows; o++)
-        if (o->key && gguf_get_f64(g, o->key, &value, &err))
-            printf("%s%s %g", n++ ? ", " : "sampling      ", o->names[0] + 2, value);
-    if (n) printf("\n");
+    Buffer line = {0};
+    for (const Option *o = option_table; o < option_table + n_option_rows; o++) {
+        Str text = o->key ? gguf_get_text(g, o->key) : (Str){0};
+        bool is_number = o->key && gguf_get_f64(g, o->key, &value, &err);
+        if (!text.len && !is_number) continue;
+
+        buffer_printf(&line, "%s%s ", line.len ? ", " : "sampling      ", o->names[0] + 2);
+        if (is_number)
+            buffer_printf(&line, "%g", value);
+        else
+            buffer_put(&line, text);
+    }
+    if (line.len) printf("%s\n", printable(buffer_str(&line)));
+    buffer_free(&line);
 }
 
 static void print_model(const Model *m, const Options *o) {
