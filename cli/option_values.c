@@ -48,12 +48,17 @@ static void put_strings(Buffer *out, const Str *list, int n) {
     json_end_array(&w);
 }
 
+// The names, or null for the default order.
 static void put_samplers(Buffer *out, const SamplerOrder *order) {
-    SamplerOrder all = samplers_resolve(order);
-    JsonWriter w = {.out = out};
-    json_begin_array(&w, NULL);
-    for (int i = 0; i < all.n; i++) json_write_string(&w, NULL, str_of(sampler_name(all.at[i])));
-    json_end_array(&w);
+    size_t begin = out->len;
+    bool is_usual = order->n == 0 || order->n == N_SAMPLERS;
+    for (int i = 0; i < order->n; i++) {
+        buffer_printf(out, "%c%s", i ? ';' : '"', sampler_name(order->at[i]));
+        is_usual &= order->at[i] == (SamplerKind)i;
+    }
+
+    if (is_usual) out->len = begin;
+    buffer_puts(out, is_usual ? "null" : "\"");
 }
 
 // The content and the scale of each adapter.

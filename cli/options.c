@@ -160,6 +160,8 @@ const Option option_table[] = {
      "most reasoning tokens; 0: none, -1: no limit, auto: leave 1/4 of -n"},
     {{"--reasoning-budget-message"}, GENERATE, STRING(ANSWER, settings.reasoning_message, "TEXT"),
      "text before </think> where the budget ends the reasoning"},
+    {{"--reasoning-format"}, CMD_RUN | CMD_CHAT, STRING(NEUTRAL, output.reasoning_format, "auto|none"),
+     "none: leave the reasoning in the text (default: apart)"},
     // --ids has two meanings: for tokenize it is a flag.
     GROUP("Input and output"),
     {{"--json"}, COMMON(CMD_RUN | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE) | CMD_CHAT, FLAG(NEUTRAL, output.is_json),

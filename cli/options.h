@@ -72,6 +72,7 @@ typedef struct {
     bool is_forced; // may overwrite a file
     bool is_json;
     bool is_whole; // --no-stream
+    const char *reasoning_format;
     int n_choices; // -N; 0: one
 } OutputArgs;
 

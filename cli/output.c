@@ -184,11 +184,6 @@ void text_write(const char *text, size_t n) {
     buffer_free(&shown);
 }
 
-void text_dim(bool is_dim) {
-    if (terminal_has_color(STDOUT_FILENO))
-        text_write_styled(str_of(is_dim ? "\x1b[2m" : "\x1b[0m"));
-}
-
 void text_print(Buffer *text) {
     text_write(text->data, text->len);
     buffer_free(text);

@@ -54,5 +54,3 @@ void text_write_styled(Str shown);
 void text_print(Buffer *text);
 // Ends the outermost JSON object, and prints it as a line.
 void text_print_json(JsonWriter *w);
-// Switches stdout to dim text or back, on a terminal with colors.
-void text_dim(bool is_dim);

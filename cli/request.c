@@ -111,6 +111,10 @@ bool request_from_settings(const Pipeline *p, const Settings *s, const Ids *prom
                    .stops = {s->stops, s->n_stops, s->stop_ids.data, s->stop_ids.len},
                    .n_logprobs = s->n_logprobs};
     r->sample.dry.tokenizer = p->tokenizer;
+    if (is_chat && answer_begins_in_reasoning(p->tokenizer, prompt->data, prompt->len))
+        r->reasoning = REASONING_BEGUN;
+    else if (is_chat && p->tpl.has_reasoning)
+        r->reasoning = REASONING_MAYBE;
     if (n >= 0 && s->min_tokens > n)
         return error_set(err, EXIT_USAGE, "min_tokens: expected at most max_tokens, %d, found %d",
                          n, s->min_tokens);

@@ -216,8 +216,7 @@ static const SpellingRow spellings[] = {
     {"-r --repetitions", REFUSED("no option of this command; bench: -n N")},
     {"-p --n-prompt",
      REFUSED("no option of this command, which reads its input; run: -p, bench: --tests p512,d0")},
-    {"--reasoning-format", REFUSED("reasoning_content is apart with --json, in chat and in batch; "
-                                   "--reasoning off: none")},
+    {"--reasoning-format", REFUSED("batch has reasoning_content beside the text")},
     {"--no-jinja",
      REFUSED("chat templates are Jinja; --template NAME chooses a built-in one, --raw uses none")},
     {"*in-prefix --in-suffix", REFUSED("use --template FILE.jinja, or --raw")},

@@ -44,6 +44,14 @@ static void update_forced(Sequence *s) {
     if (s->finish == FINISH_NONE || s->finish == FINISH_LENGTH) s->finish = FINISH_STOP;
 }
 
+// The parts of a text after the beginning of the answer.
+static TextParts parts_of_start(const Request *r) {
+    TextParts p = text_parts_begin(r->reasoning);
+    if (!str_is_blank(r->start.text)) text_parts_read(&p, r->start.text, true);
+    text_parts_drop(&p, r->start.text.len);
+    return p;
+}
+
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){
         .request = *r, .session = session, .n_reused = session->n_tokens, .stop_token = -1};
@@ -55,6 +63,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->n_stored = s->n_reused / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
     s->drafters = speculation_begin(g->speculation, &r->sample);
+    s->decoded.parts = parts_of_start(r);
     s->decoded.drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
     bool has_scored = r->first_scored && r->n_prompt > 1;
@@ -77,22 +86,52 @@ void sequence_free(Sequence *s) {
 
 // Text.
 
+Str sequence_part(const Sequence *s, TextPart part) {
+    const TextParts *p = &s->decoded.parts;
+    size_t begin = part == PART_ANSWER ? p->answer : p->begin;
+    size_t end = part == PART_ANSWER || p->end > s->text.len ? s->text.len : p->end;
+    return begin < end ? (Str){s->text.data + begin, end - begin} : (Str){"", 0};
+}
+
 // Passes the text up to byte `end` to the request's emit(). If emit() returns false, the sequence
 // is cancelled: the text stays as it is, and no token follows.
 static void emit_until(Sequence *s, size_t end) {
     size_t *n_emitted = &s->decoded.n_emitted;
-    if (end <= *n_emitted) return;
-    const char *from = s->text.data + *n_emitted;
-    size_t n = end - *n_emitted;
-    *n_emitted = end;
-    if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
+
+    while (*n_emitted < end && s->finish != FINISH_CANCEL) {
+        Str piece = {s->text.data + *n_emitted, 0};
+        size_t part_end;
+        TextPart part = text_parts_at(&s->decoded.parts, *n_emitted, &part_end);
+        piece.len = (part_end < end ? part_end : end) - *n_emitted;
+        *n_emitted += piece.len;
+        if (s->request.emit && !s->request.emit(s->request.arg, piece, part))
+            s->finish = FINISH_CANCEL;
+    }
+}
+
+// Searches the new text for stop strings, which end only the answer. Sets *stop to the offset of a
+// complete one, or SIZE_MAX, and returns how many bytes of the text are final.
+static size_t search_stop(Sequence *s, size_t *stop) {
+    TextState *d = &s->decoded;
+    size_t partial;
+    *stop = SIZE_MAX;
+    text_parts_read(&d->parts, buffer_str(&s->text), false);
+    if (d->parts.phase != PARTS_ANSWER) return d->parts.n_assigned;
+
+    size_t begin = d->parts.answer;
+    Str answer = {s->text.data + begin, s->text.len - begin};
+    size_t from = d->n_searched > begin ? d->n_searched - begin : 0;
+    stops_find(&s->request.stops, answer, from, stop, &partial);
+    if (*stop != SIZE_MAX) *stop += begin;
+    d->n_searched = s->text.len;
+    return begin + partial;
 }
 
 // Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
 // part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
     TextState *d = &s->decoded;
-    size_t n_before = s->text.len, stop, partial;
+    size_t stop;
     Str piece = tokenizer_piece_in_text(g->tokenizer, token, false, &d->drops_space);
 
     // The first tokens spell the last word of the answer's beginning, which is not part of the
@@ -101,15 +140,15 @@ static void append_text(Sequence *s, const Generator *g, int token) {
     if (n_of_word > piece.len) n_of_word = piece.len;
     d->n_spelled += n_of_word;
     buffer_put(&s->text, (Str){piece.data + n_of_word, piece.len - n_of_word});
-    stops_find(&s->request.stops, buffer_str(&s->text), n_before, &stop, &partial);
+    size_t n_final = search_stop(s, &stop);
 
     if (stop != SIZE_MAX && s->n_generated > s->request.min_tokens) {
         s->text.len = stop;
         s->text.data[stop] = 0;
         s->finish = FINISH_STOP;
-    } else if (partial > d->n_emitted) {
+    } else if (n_final > d->n_emitted) {
         const char *rest = s->text.data + d->n_emitted;
-        emit_until(s, d->n_emitted + utf8_complete(rest, partial - d->n_emitted));
+        emit_until(s, d->n_emitted + utf8_complete(rest, n_final - d->n_emitted));
     }
 }
 
@@ -123,6 +162,7 @@ static void end_text(Sequence *s) {
     s->n_cut = (int)(n_left - n_whole);
     s->text.len -= (size_t)s->n_cut;
     if (s->n_cut) s->text.data[s->text.len] = 0;
+    text_parts_read(&s->decoded.parts, buffer_str(&s->text), true);
     if (s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 

@@ -18,6 +18,7 @@
 #include "generate/sample.h"
 #include "generate/speculate/speculate.h"
 #include "generate/stops.h"
+#include "generate/text_parts.h"
 #include "tokenizer.h"
 
 typedef enum {
@@ -78,7 +79,8 @@ typedef struct {
     bool ignore_eos;  // the stop tokens of the vocabulary are banned
     bool stops_loops; // a loop ends the text, except within a constraint
     SampleOptions sample;
-    Stops stops;    // beside the stop tokens of the vocabulary
+    Stops stops; // beside the stop tokens of the vocabulary; strings end only the answer
+    ReasoningStart reasoning;
     int min_tokens; // stop tokens, stop strings and loops do not end the text before this many
                     // tokens
     const Constraint *constraint; // NULL: any token may follow
@@ -90,9 +92,9 @@ typedef struct {
     // the batch. If this is set, they use the faster kernels for the actual rows
     // (kernels/exactness.h).
     bool uses_actual_rows;
-    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
-    // NULL. Returning false cancels the sequence.
-    bool (*emit)(void *arg, const char *text, size_t n);
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged), each of
+    // one part; may be NULL. Returning false cancels the sequence.
+    bool (*emit)(void *arg, Str text, TextPart part);
     void *arg; // of emit
 } Request;
 
@@ -122,9 +124,11 @@ typedef struct {
 
 // State of the conversion of tokens to text.
 typedef struct {
-    size_t n_emitted; // bytes of the text that were passed to emit
-    size_t n_spelled; // bytes of request.start.word that the tokens have spelled
-    bool drops_space; // the next token's leading space is not part of the text
+    TextParts parts;
+    size_t n_searched; // bytes of the text in which stop strings were searched for
+    size_t n_emitted;  // bytes of the text that were passed to emit
+    size_t n_spelled;  // bytes of request.start.word that the tokens have spelled
+    bool drops_space;  // the next token's leading space is not part of the text
 } TextState;
 
 // A running request. The results are valid once `finish` is set.
@@ -188,6 +192,8 @@ void generator_init(Generator *g, const Model *m, const Tokenizer *t, int chunk_
 // Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
 void sequence_free(Sequence *s); // does not free the session
+// A part of a finished text: the answer, or the reasoning.
+Str sequence_part(const Sequence *s, TextPart part);
 
 // Runs one forward pass for all unfinished sequences of `sequences` (n), and sets `finish` of each
 // sequence that ends. Returns false if all had finished before.

@@ -4,7 +4,8 @@ import json
 import random
 import re
 
-from cli import check, in_ci, main, requires, run_batch, same, some, test
+from terminal import Terminal
+from cli import PROGRAM, check, in_ci, main, requires, run_batch, same, some, test
 
 
 @test
@@ -61,6 +62,59 @@ def reasoning_budgets(cli):
         check(out.endswith(b"<think>\n</think>\n"), args, out)
     cli.refuses(2, "on, off or auto", "run", "--reasoning", "maybe", "x")
     cli.refuses(2, "cannot be set", "run", "--chat-template-kwargs", '{"messages": []}', "x")
+
+
+@test
+def reasoning_is_apart(cli):
+    """Without a terminal stdout is the answer, stderr the reasoning; on one it is dim. Stop strings end only the answer."""
+    cli.model = None
+    opens = cli.write("t.jinja", [THINKING])
+    asks = cli.write("asks.jinja", [THINKING.replace("<think>\\n", "")])
+    args = ["--temp", 0, "-n", 40, "--reasoning-budget", 8, "x"]
+
+    for more in (["--template", asks, "--answer", "<think>\n"], ["--template", opens]):
+        how = [*more, *args]
+        r = json.loads(cli.run("run", "--json", *how)[0])
+        thoughts, answer = r["reasoning_content"], r["text"]
+        check(thoughts and answer.strip(), r)
+        for form in ([], ["--no-stream"], ["--reasoning-format", "auto"]):
+            out, err = cli.run("run", *form, *how)
+            same(out.decode(), answer + "\n", form)
+            check("\n" + thoughts + "\n" in "\n" + err and "think>" not in err, err)
+            same(cli.run("run", "-q", *form, *how), (out, ""))
+        raw = cli.run("run", "-q", "--reasoning-format", "none", *how)[0].decode()
+        check(raw.startswith(thoughts) and raw.endswith("</think>" + answer + "\n"), raw)
+        same(json.loads(cli.run("run", "--json", "--reasoning-format", "none", *how)[0])["text"], raw[:-1])
+
+    how = ["--template", opens, *args]
+    message = b"x\n"
+    out, err = cli.run("chat", *how[:-1], stdin=message)
+    check(out.decode() == answer + "\n" and thoughts in err, out, err)
+    same(cli.run("chat", "-q", *how[:-1], stdin=message), (out, ""))
+    same(cli.run("chat", "-q", "--reasoning-format", "none", *how[:-1], stdin=message)[0].decode(), raw)
+    same(json.loads(cli.run("chat", "--json", "--reasoning-format", "none", *how[:-1], stdin=message)[0])["content"], raw[:-1])
+    for command in "run", "chat":
+        cli.refuses(2, "--reasoning-format: ... none ... deep", command, "--reasoning-format", "deep", stdin=message)
+    two = cli.run("run", "-N", 2, "-q", *how[:-1], "--temp", 1, "--seed", 3, "x")[0]
+    check(thoughts.encode() not in two and b"think" not in two, two)
+
+    stop = answer.split()[-1]
+    for word in thoughts.split()[0], " ":
+        r = json.loads(cli.run("run", "--json", "--stop", word, *how)[0])
+        same((r["reasoning_content"], r["text"]), (thoughts, answer.split(word)[0]))
+    r = run_batch(cli, ask(1, stop=[stop], temperature=0, messages=[{"role": "user", "content": "x"}], max_tokens=40),
+                  "--template", opens, "--reasoning-budget", 8)[0]
+    same((r["reasoning_content"], r["text"]), (thoughts, answer.split(stop)[0]))
+
+    for command in ["run", *how], ["chat", *how[:-1]]:
+        t = Terminal([PROGRAM, *map(str, command), *(["-q"] if command[0] == "run" else ["-q", "--plain"])], 24, 200)
+        if command[0] == "chat":
+            check(t.wait(">"), t.text())
+            t.send("x\r")
+        words = answer.split()
+        check(t.wait(words[-1]), t.text())
+        check(re.search(rb"\x1b\[2m" + re.escape(thoughts.encode()) + rb"\s*</think>\s*\x1b\[0m\s*" + re.escape(words[0].encode()), t.raw), t.raw)
+        t.close()
 
 
 @test

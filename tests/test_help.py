@@ -298,7 +298,7 @@ def llama_cpp_options(tmp):
     for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"),
-                        (("-o", "out.txt"), "> FILE"), (("--reasoning-format", "none"), "--reasoning off"),
+                        (("-o", "out.txt"), "> FILE"), (("--reasoning-format", "x"), "auto or none"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)

@@ -3,6 +3,7 @@
 // terminal, a line is a message, whatever it contains, unless --commands is given.
 #include "cli/commands/commands.h"
 #include "cli/commands/chat.h"
+#include "cli/answer_view.h"
 #include "base/signals.h"
 #include "cli/open_generator.h"
 #include "cli/request.h"
@@ -139,6 +140,7 @@ int command_chat(const Options *o) {
     int n_interrupts = 0;
 
     if (o->chat.lists) return chat_list(o);
+    view_check(o);
     chat_open(&c, o);
     signals_defer(SIGINT);
     greet(&c);

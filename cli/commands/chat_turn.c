@@ -4,7 +4,7 @@
 #include "cli/commands/chat.h"
 #include "base/signals.h"
 #include "cli/completion.h"
-#include "cli/markdown.h"
+#include "cli/answer_view.h"
 #include "cli/open_answer.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -129,60 +129,14 @@ static bool chat_fits(Chat *c) {
 // Showing an answer
 
 typedef struct {
-    Chat *chat;
-    bool has_text, in_reasoning;
-    Markdown markdown;
+    AnswerView view;
     AnswerState *state; // NULL: any answer is allowed
 } Answer;
 
-// On a terminal, Markdown is styled and words are wrapped. Reasoning is plain dim text.
-static void show_text(Answer *a, const char *text, size_t n, bool is_end) {
-    Markdown *m = &a->markdown;
-    Buffer shown = {0};
-    if (!isatty(STDOUT_FILENO)) {
-        text_write(text, n);
-        return;
-    }
-    m->columns = terminal_columns(STDOUT_FILENO);
-    m->is_plain =
-        a->in_reasoning || a->chat->options->chat.is_plain || !terminal_has_color(STDOUT_FILENO);
-    markdown_put(m, (Str){text, n}, &shown);
-    if (is_end) markdown_end(m, &shown);
-    text_write_styled(buffer_str(&shown));
-    buffer_free(&shown);
-}
-
-// Request.emit: prints the answer without leading white space, with dim reasoning.
-static bool show_piece(void *arg, const char *text, size_t n) {
-    Answer *a = arg;
-    const Template *tpl = &a->chat->pipeline.tpl;
-
-    // Skip leading white space, except that of a base model, which continues a text.
-    while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) {
-        text++;
-        n--;
-    }
-    if (!n) return true;
-
-    if (!a->has_text)
-        a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
-    a->has_text = true;
-    if (a->chat->options->output.is_json) return true;
-
-    // Print reasoning, including its closing tag, as dim text.
-    if (a->in_reasoning) {
-        size_t end = str_find((Str){text, n}, str_of("</think>"));
-        size_t n_dim = end == SIZE_MAX ? n : end + strlen("</think>");
-        text_dim(true);
-        show_text(a, text, n_dim, end != SIZE_MAX);
-        text += n_dim;
-        n -= n_dim;
-        if (end != SIZE_MAX) {
-            a->in_reasoning = false;
-            text_dim(false);
-        }
-    }
-    if (n) show_text(a, text, n, false);
+// Request.emit
+static bool show_piece(void *arg, Str text, TextPart part) {
+    AnswerView *v = arg;
+    if (!v->options->output.is_json) view_put(v, text, part);
     return true;
 }
 
@@ -214,7 +168,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.stops.strings = stops;
     r.stops.n_strings = n_stops;
     r.emit = show_piece;
-    r.arg = a;
+    r.arg = &a->view;
     r.sample.seed += (uint64_t)c->n_answers++;
 
     prefill_with_progress(o, &c->generator, s, &r, c->session);
@@ -223,10 +177,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 
     c->stream.ids.len -= r.start.n_tokens; // of the answer, which becomes a message
 
-    show_text(a, "", 0, true);
-    if (a->in_reasoning && !o->output.is_json) text_dim(false);
-    bool ends_line = !a->has_text || str_ends_with(buffer_str(&s->text), "\n");
-    if (!ends_line && !o->output.is_json) text_write("\n", 1);
+    if (a->view.has_text && !o->output.is_json) view_end(&a->view);
 }
 
 // Keeping an answer
@@ -277,8 +228,12 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     if (c->options->output.is_json) {
         Buffer out = {0};
         JsonWriter w = json_object(&out);
+        Reply raw;
+        completion_parse(&raw, NULL, c->pipeline.tokenizer, s, (ToolOffer){0}, 0);
         json_write_string(&w, "role", str_of("assistant"));
-        completion_write(&w, "content", r, s, s->request.n_prompt - s->n_reused);
+        completion_write(&w, "content", view_is_raw(c->options) ? &raw : r, s,
+                         s->request.n_prompt - s->n_reused);
+        reply_free(&raw);
         json_write_int(&w, "n_context", c->session->n_tokens);
         json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
         json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
@@ -307,7 +262,10 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
 // Generates an answer and adds it to the dialogue. False if generation gives no answer.
 static bool chat_answer(Chat *c) {
     Sequence s = {0};
-    Answer a = {.chat = c};
+    const Template *tpl = &c->pipeline.tpl;
+    Answer a = {.view = {.options = c->options,
+                         .is_styled = !c->options->chat.is_plain,
+                         .skips_space = !tpl->is_none}};
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
 
@@ -327,8 +285,7 @@ static bool chat_answer(Chat *c) {
     }
 
     signals_hold(true); // SIGTERM and SIGHUP keep the part of the answer that was shown
-    a.in_reasoning = answer_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
-    a.has_text = c->begun && *c->begun;
+    a.view.has_text = c->begun && *c->begun;
     generate_answer(c, &a, &s);
 
     // Add the answer to the dialogue, or report its error.

@@ -8,6 +8,7 @@
 // request is known to fit. docs/walkthrough.md follows the same prompt through the model.
 #include "cli/commands/commands.h"
 #include "base/signals.h"
+#include "cli/answer_view.h"
 #include "cli/completion.h"
 #include "cli/open_answer.h"
 #include "cli/open_generator.h"
@@ -52,31 +53,36 @@ static void print_json(const Generator *g, const Sequence *s, const Reply *repli
     text_print_json(&w);
 }
 
-// Prints texts that were not streamed, each after a note and, with --echo, the prompt.
+// Prints a text that was not streamed, after its reasoning and, with --echo, the prompt. stdout is
+// written in one piece, which other processes that write to the same file do not interrupt.
+static void print_text(const Pipeline *p, Str prompt, const Sequence *s) {
+    AnswerView view = {.options = p->options};
+    Buffer text = {0};
+    bool is_raw = view_is_raw(p->options);
+    Str reasoning = is_raw ? (Str){"", 0} : sequence_part(s, PART_REASONING);
+
+    view_put(&view, reasoning, PART_REASONING);
+    if (reasoning.len) view_put(&view, str_of("\n"), PART_MARKUP);
+
+    if (p->settings.has_echo) buffer_put(&text, prompt);
+    buffer_put(&text, is_raw ? buffer_str(&s->text) : sequence_part(s, PART_ANSWER));
+    if (!str_ends_with(buffer_str(&text), "\n")) buffer_puts(&text, "\n");
+    view_put(&view, buffer_str(&text), PART_ANSWER);
+    view_end(&view);
+    buffer_free(&text);
+}
+
+// Prints several texts, each after a note.
 static void print_completions(const Pipeline *p, Str prompt, const Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
-        Str text = buffer_str(&s[i].text);
         note(p->options, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
-        if (p->settings.has_echo) text_write(prompt.data, prompt.len);
-        text_write(text.data, text.len);
-        if (!str_ends_with(text, "\n")) text_write("\n", 1);
+        print_text(p, prompt, &s[i]);
     }
 }
 
-// Writes the only completion of --no-stream in one piece, which other processes that write to the
-// same file do not interrupt.
-static void print_whole(const Pipeline *p, Str prompt, const Sequence *s) {
-    Buffer text = {0};
-    if (p->settings.has_echo) buffer_put(&text, prompt);
-    buffer_put(&text, buffer_str(&s->text));
-    if (!str_ends_with(buffer_str(&text), "\n")) buffer_puts(&text, "\n");
-    text_print(&text);
-}
-
 // Request.emit.
-static bool emit_text(void *arg, const char *text, size_t n) {
-    (void)arg;
-    text_write(text, n);
+static bool emit_text(void *arg, Str text, TextPart part) {
+    view_put(arg, text, part);
     return true;
 }
 
@@ -88,6 +94,7 @@ typedef struct {
     Ids ids;             // of the prompt
     Request request;     // of the first completion
     AnswerState *answer; // its constraint; NULL: none
+    AnswerView view;     // of a text that is streamed
     Sequence completions[MAX_COMPLETIONS];
     Reply replies[MAX_COMPLETIONS];
 } Run;
@@ -140,16 +147,25 @@ static void generate_n(Run *run, int n) {
     }
 }
 
+// Prints a single text, or ends one that was streamed. Also what precedes an error is printed.
+static void end_single(Run *run) {
+    const Sequence *s = run->completions;
+    if (!run->request.emit)
+        print_text(&run->pipeline, buffer_str(&run->prompt), s);
+    else if (run->view.has_text || s->finish != FINISH_ERROR)
+        view_end(&run->view);
+}
+
 // Prints the completions, unless the only one has been streamed, and notes how they ended. Returns
 // the exit code.
 static int report(Run *run, int n) {
     const Pipeline *p = &run->pipeline;
     const Options *o = p->options;
     const Sequence *s = run->completions;
-    const Template *tpl = o->prompt.is_raw ? NULL : &p->tpl;
+    const Template *tpl = o->prompt.is_raw || view_is_raw(o) ? NULL : &p->tpl;
     int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
-    bool is_whole = n == 1 && o->output.is_whole && !o->output.is_json;
-    if (is_whole) print_whole(p, buffer_str(&run->prompt), s); // also if an error has ended it
+
+    if (n == 1 && !o->output.is_json) end_single(run);
 
     for (int i = 0; i < n; i++) {
         // Errors during generation: memory, or logits that are not finite.
@@ -163,12 +179,8 @@ static int report(Run *run, int n) {
         n_incomplete += completion_is_incomplete(&s[i]);
     }
 
-    if (o->output.is_json)
-        print_json(&run->generator, s, run->replies, n);
-    else if (n > 1)
-        print_completions(p, buffer_str(&run->prompt), s, n);
-    else if (!is_whole && !str_ends_with(buffer_str(&s->text), "\n"))
-        text_write("\n", 1);
+    if (o->output.is_json) print_json(&run->generator, s, run->replies, n);
+    if (n > 1 && !o->output.is_json) print_completions(p, buffer_str(&run->prompt), s, n);
 
     if (n == 1) note_ending(o, &run->generator, s);
     warn_loops(n_loops, "text");
@@ -190,6 +202,7 @@ int command_run(const Options *o) {
     Error err;
 
     if (o->settings.n_logprobs && !o->output.is_json) die(EXIT_USAGE, "--logprobs: needs --json");
+    view_check(o);
 
     // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
     // in from disk by the first forward pass.
@@ -203,11 +216,16 @@ int command_run(const Options *o) {
     int n = o->output.n_choices ? o->output.n_choices : 1;
     int chunk = run.ids.len < GENERATE_CHUNK ? run.ids.len : GENERATE_CHUNK;
     bool is_streamed = n == 1 && !o->output.is_json && !o->output.is_whole;
-    if (is_streamed) run.request.emit = emit_text;
+    if (is_streamed) {
+        run.view = (AnswerView){.options = o};
+        run.request.emit = emit_text;
+        run.request.arg = &run.view;
+    }
     generator_open(p, &run.generator, o->model.chunk ? o->model.chunk : chunk, n);
 
     if (!o->model.path) note(o, "the built-in story model answers; -m FILE.gguf opens another");
-    if (o->settings.has_echo && is_streamed) text_write(run.prompt.data, run.prompt.len);
+    if (o->settings.has_echo && is_streamed)
+        view_put(&run.view, buffer_str(&run.prompt), PART_ANSWER);
 
     // From here on no file is opened, so the process gives up the rights to do so. An interrupt
     // stops the generation, not the program: what has been generated is still reported.
