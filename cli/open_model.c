@@ -46,10 +46,9 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
     if (o->text.template_kwargs) out->variables = str_of(o->text.template_kwargs);
 }
 
-void template_warn_missing(const Options *o, const Template *tpl) {
-    if (tpl->missing.len && !o->prompt.is_raw)
-        note(NULL, "llama31: warning: template %s marks turns with text that users can imitate: %s",
-             tpl->name, tpl->missing.data);
+void template_note_missing(const Options *o, const Template *tpl) {
+    if (tpl->missing.len && !o->prompt.is_raw && !o->prompt.template_name)
+        note(o, "the template marks turns with text that users can imitate: %s", tpl->missing.data);
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.

@@ -31,5 +31,5 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
 // The chat template of --template or of the model file, with the variables of
 // --chat-template-kwargs.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
-// Warns about special tokens of the template that the vocabulary lacks.
-void template_warn_missing(const Options *o, const Template *tpl);
+// Notes special tokens of the file's template that the vocabulary lacks.
+void template_note_missing(const Options *o, const Template *tpl);

@@ -838,23 +838,29 @@ def show_fits_the_terminal():
 
 
 @test
-def warned_in_lines():
-    """The warning about a template breaks no name on a terminal; a pipe shows it in one line."""
+def plain_turns():
+    """A note lists turns that the file's template marks with plain text; -q and --template leave it out. No name is broken."""
     names = "<|user|>", "<|assistant|>", "<|an_unusually_long_name|>"
-    with open(path("plain.jinja"), "w") as f:
+    template, model = path("plain.jinja"), path("plain.gguf")
+    with open(template, "w") as f:
         f.write("{% for m in messages %}" + names[2] + "{{ m.content }}" + "".join(names[:2]) + "{% endfor %}")
-    options = ["--template", path("plain.jinja")]
-    warnings = []
-    for more, columns in ((["-q"], 60), ([], 50), (["--template", "zephyr"], 80)):
-        t = chat(random31(), *options, *more, columns=columns)
+    subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, "export.py"), os.path.join(GOLDEN, "small31"), "--chat-template",
+                    template, "-o", model], check=True, capture_output=True)
+    listed = ", ".join((names[2], *names[:2]))
+    for more, is_noted in ([], True), (["-q"], False), (["--template", template], False), (["--template", "zephyr"], False):
+        err = piped(model, [], *more)[1]
+        same([line for line in err.split("\n") if "imitate" in line],
+             ["the template marks turns with text that users can imitate: " + listed] * is_noted, more)
+    for columns in 60, 50:
+        t = chat(model, columns=columns)
         lines = t.text().split("\n")
-        warnings.append("imitate:" in t.text())
-        if warnings[-1] and "zephyr" not in more:
-            assert all(any(name in line for line in lines) for name in names), lines
+        assert "imitate:" in t.text() and all(any(name in line for line in lines) for name in names), lines
         t.close()
-    same(warnings, [True, True, True])
-    err = piped(random31(), [], *options)[1]
-    assert err.startswith("llama31: warning: template ") and err.count("\n") == 1, err
+    out = subprocess.run([PROGRAM, "show", "-m", model, "--bandwidth", "1"], capture_output=True, text=True).stdout
+    assert "\nplain text    " + listed + "\n" in out, out
+    for command in (["run", "-n", "1", "x"], ["tokenize", "--chat", os.devnull], ["batch", "--lines", "-i", os.devnull]):
+        err = subprocess.run([PROGRAM, *command, "-m", model], capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
+        same(err.count("imitate"), 1, (command, err))
 
 
 @test

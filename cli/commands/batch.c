@@ -492,7 +492,7 @@ static void open_batch(Batch *b) {
     open_input(b);
 
     pipeline_open(&b->pipeline, o);
-    template_warn_missing(o, &b->pipeline.tpl);
+    template_note_missing(o, &b->pipeline.tpl);
     if (b->task->open) b->task->open(&b->pipeline);
 
     // The output is created last, so that no error above leaves an empty file.

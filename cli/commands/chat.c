@@ -33,7 +33,7 @@ static void chat_open(Chat *c, const Options *o) {
         die(EXIT_USAGE, "--jsonl: standard input is a terminal");
     if (!c->is_terminal) lines_open(&c->lines, NULL, MAX_LINE);
     chat_open_file(c);
-    template_warn_missing(o, &c->pipeline.tpl);
+    template_note_missing(o, &c->pipeline.tpl);
 }
 
 // Names the model, tells a new user what to type, and shows where a resumed dialogue ended.

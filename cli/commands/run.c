@@ -209,7 +209,7 @@ int command_run(const Options *o) {
     prompt_read(o, &run.prompt);
     pipeline_open(p, o);
     prompt_check(o, &run.prompt);
-    template_warn_missing(o, &p->tpl);
+    template_note_missing(o, &p->tpl);
     if (!make_request(&run, &err)) die_error(&err);
 
     // A single text is printed while it is generated, except with --no-stream.

@@ -186,7 +186,7 @@ static void open_model(Perplexity *p, const Options *o) {
     Model *m = &p->pipeline.model;
 
     pipeline_open(&p->pipeline, o);
-    template_warn_missing(o, &p->pipeline.tpl);
+    template_note_missing(o, &p->pipeline.tpl);
 
     int chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK;
     int max_logits = MAX_LOGITS_BYTES / 4 / m->config.vocab_size - GENERATE_LOOKAHEAD;

@@ -72,6 +72,9 @@ static void print_tokenizer(const Gguf *g) {
            has_template && tpl.has_reasoning ? ", thinks" : "",
            end < 0 ? "" : ", ends answers with ", printable(tokenizer_piece(t, end, true)));
 
+    if (has_template && tpl.missing.len)
+        printf("%-14s%s\n", "plain text", printable(buffer_str(&tpl.missing)));
+
     int n_stops;
     const int *stops = tokenizer_stops(t, &n_stops);
     for (int i = 0; i < n_stops; i++)

@@ -52,7 +52,7 @@ static void encode_conversation(const Options *o, const Settings *s, const Gguf 
     TemplateInput in = {.reasoning = settings_reasoning(s)};
     Error err;
     template_from_options(o, g, t, &tpl);
-    template_warn_missing(o, &tpl);
+    template_note_missing(o, &tpl);
     read_conversation(o, &in);
     close_file_access(o);
     if (!template_render(&tpl, t, &in, &text, &mask, &err)) die_error(&err);
