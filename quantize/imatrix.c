@@ -108,7 +108,8 @@ static bool read_entries(float **columns, const Gguf *g, const Gguf *file, Error
         return gguf_refuse(file, err, "general.type: expected \"imatrix\", found \"%.*s\"",
                            SHOWN(type));
 
-    for (const GgufTensor *t = file->tensors; t < file->tensors + file->n_tensors; t++) {
+    for (int i = 0; i < file->n_tensors; i++) {
+        const GgufTensor *t = &file->tensors[i];
         bool is_foreign;
         if (!str_ends_with(t->name, SUMS)) continue;
         if (!read_entry(columns, g, file, t, &is_foreign, err)) return false;
