@@ -9,6 +9,7 @@
 #include "model/load.h"
 #include "kernels/ops.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -446,30 +447,57 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
 
 extern const unsigned char builtin_model[], builtin_model_end[]; // stories/builtin.S
 
-// True if `path` is the directory of a model on Hugging Face. The error then has the command that
-// converts it; the name of the output is that of the directory.
-static bool is_checkpoint(const char *path, Error *err) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-
-    char config[4096];
-    snprintf(config, sizeof config, "%.*s/config.json", (int)n, path);
-    if (access(config, F_OK)) return false;
-
-    size_t begin = n;
-    while (begin > 0 && path[begin - 1] != '/') begin--;
-    const char *name = path + begin;
-    int n_name = (int)(n - begin);
-    if (n_name == 0 || *name == '.') {
-        name = "model";
-        n_name = 5;
+// Appends a word of a shell command, in quotes where the shell would change it.
+static void put_shell_word(Buffer *out, Str word) {
+    bool is_plain = word.len > 0;
+    for (size_t i = 0; i < word.len && is_plain; i++)
+        is_plain = isalnum((unsigned char)word.data[i]) || strchr("_-+./:@%=", word.data[i]);
+    if (is_plain) {
+        buffer_put(out, word);
+        return;
     }
 
-    const char *quote = strpbrk(path, " \t\"$&;()*?[]<>|~#!\\`") ? "'" : "";
-    error_set(
-        err, err->code,
-        "%s: a Hugging Face directory; convert it: scripts/export.py %s%.*s%s -o %s%.*s.gguf%s",
-        path, quote, (int)n, path, quote, quote, n_name, name, quote);
+    buffer_puts(out, "'");
+    for (size_t i = 0; i < word.len; i++) {
+        if (word.data[i] == '\'')
+            buffer_puts(out, "'\\''");
+        else
+            buffer_append(out, &word.data[i], 1);
+    }
+    buffer_puts(out, "'");
+}
+
+// True if `path` is the directory of a model on Hugging Face. The error then has the command that
+// converts it. The name of the output is that of the directory.
+static bool is_checkpoint(const char *path, Error *err) {
+    Str directory = str_of(path);
+    while (directory.len > 1 && path[directory.len - 1] == '/') directory.len--;
+
+    Buffer config = {0};
+    buffer_put(&config, directory);
+    buffer_puts(&config, "/config.json");
+    bool is_found = access(config.data, F_OK) == 0;
+    buffer_free(&config);
+    if (!is_found) return false;
+
+    Str name = directory;
+    for (size_t i = 0; i < directory.len; i++)
+        if (path[i] == '/') name = (Str){path + i + 1, directory.len - i - 1};
+    if (name.len == 0 || *name.data == '.' || *name.data == '-') name = str_of("model");
+
+    // Both words. A directory whose name begins with a hyphen is not an option.
+    Buffer output = {0}, command = {0};
+    buffer_put(&output, name);
+    buffer_puts(&output, ".gguf");
+    if (*path == '-') buffer_puts(&command, "./");
+    put_shell_word(&command, directory);
+    buffer_puts(&command, " -o ");
+    put_shell_word(&command, buffer_str(&output));
+
+    error_set(err, err->code, "%s: a Hugging Face directory; convert it: scripts/export.py %s",
+              path, command.data);
+    buffer_free(&output);
+    buffer_free(&command);
     return true;
 }
 

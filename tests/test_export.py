@@ -2381,7 +2381,10 @@ def command_for_a_directory(tmp):
     """A directory of Hugging Face as a model is refused with the command that converts it."""
     same(os.path.exists(PROGRAM), True)
     for name, argument, arguments in (("llama", "llama", "llama -o llama.gguf"), ("llama", "llama/", "llama -o llama.gguf"),
-                                      ("my model", "my model", "'my model' -o 'my model.gguf'")):
+                                      ("my model", "my model", "'my model' -o 'my model.gguf'"),
+                                      ("Tom's", "Tom's", "'Tom'\\''s' -o 'Tom'\\''s.gguf'"),
+                                      ("a{b,c}", "./a{b,c}//", "'./a{b,c}' -o 'a{b,c}.gguf'"),
+                                      ("-x", "-x", "./-x -o model.gguf")):
         shutil.copytree(find("small31-hf"), os.path.join(tmp, name), dirs_exist_ok=True)
         p = subprocess.run([PROGRAM, "run", "-m", argument, "x"], stderr=subprocess.PIPE, universal_newlines=True, cwd=tmp)
         expected = "llama31: %s: a Hugging Face directory; convert it: scripts/export.py %s\n" % (argument, arguments)
