@@ -777,24 +777,29 @@ def read_shards(directory):
 
 def check_copies(directory, copies, names, base, config):
     """Compares the copies of base weights, which PEFT stores for an embedding or output matrix among its targets, with
-    the base's {GGUF name: weight}. Skips those that the base does not have at hand."""
-    skipped = []
+    the base's {GGUF name: weight}, which base() reads. Skips those that the base does not have at hand."""
+    skipped, weights, why = [], {}, "--base has no such weights"
+    try:
+        weights = base() if copies else {}
+    except Failure as e:
+        why = str(e)
+
     for module, w in copies.items():
         name = gguf_name(module + ".weight", *names)
-        own = base.get(name) or name == "output.weight" and base.get("token_embd.weight")
+        own = weights.get(name) or name == "output.weight" and weights.get("token_embd.weight")
         if not own:
             skipped.append(ascii(module))
         elif own.shape != w.shape or any(x != y for x, y in zip(rows(own), rows(to_meta_order(w, name, config)))):
             raise Failure("%s: %s: the stored weight differs from the base model's; a trained or resized matrix is not "
                           "supported" % (directory, ascii(module)))
     if skipped:
-        note("%s: copies of base weights are not compared, --base has no such weights: %s", directory, ", ".join(skipped))
+        note("%s: copies of base weights are not compared, %s: %s", directory, why, ", ".join(skipped))
 
 
 def read_pairs(directory, config, is_tied, base):
     """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight, and alpha / rank
     * A transposed(B) to the embedding. The rows of B are in Meta's order, the names in the order of the model's tensors.
-    base has the weights of the model that are at hand, by GGUF name."""
+    base() has the weights of the model that are at hand, by GGUF name."""
     alpha, modules, copies = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
 
@@ -830,7 +835,7 @@ def merge(weights, directory, config):
     """Replaces weights by their sums with an adapter."""
     base = {w.name: w for w in weights}
     is_tied = "output.weight" not in base
-    alpha, pairs = read_pairs(directory, config, is_tied, base)
+    alpha, pairs = read_pairs(directory, config, is_tied, lambda: base)
     if is_tied and "token_embd.weight" in pairs:
         raise Failure("%s: an adapter of the embedding cannot be merged, the output is tied to it; use --lora" % directory)
 
@@ -842,14 +847,10 @@ def merge(weights, directory, config):
 
 
 def base_weights(directory, config):
-    """{GGUF name: weight} of a base model, without those of experts; empty if it has only a config.json, or quantized
-    weights."""
+    """{GGUF name: weight} of a base model, without those of experts; empty if it has only a config.json."""
     if not is_huggingface(os.listdir(directory)):
         return {}
-    try:
-        shards = read_shards(directory)
-    except Failure:
-        return {}
+    shards = read_shards(directory)
     names = renamed(shards, HF_NAMES, HF_LAYER)
     return {to: to_meta_order(shards[name], to, config) for to, name in names.items()}
 
@@ -861,7 +862,7 @@ def export_adapter(options):
                   options.source, 2)
     config, settings = huggingface_config(base, options, is_base=True)
     alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")),
-                              base_weights(base, config))
+                              lambda: base_weights(base, config))
     type = options.type or next(iter(pairs.values()))[1].type
     tensors = []
     for name, pair in pairs.items():
