@@ -22,7 +22,7 @@ SPLITS = {SPLIT: "llama-bpe", SPLIT.replace("{1,3}", ""): "qwen2",
           r"[^\r\n\p{L}\p{N}]?" + BEGIN + "*" + END + r"+|[^\r\n\p{L}\p{N}]?" + BEGIN + "+" + END +
           r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken"}
 # (all steps of a pre-tokenizer, ignore_merges) in tokenizer.json: name in tokenizer.ggml.pre. ByteLevel has its own
-# expression, that of GPT-2, or none. "dbrx" is Llama 3's split with ignore_merges false.
+# expression, that of GPT-2, or none. "dbrx" is the format's name of Llama 3's split with ignore_merges false.
 LEVEL, GPT2 = ("ByteLevel", False, False), ("ByteLevel", True, False)
 PRE_TOKENIZERS = {((("Split", regex, True), LEVEL), name != "qwen2"): name for regex, name in SPLITS.items()}
 PRE_TOKENIZERS.update({
