@@ -560,8 +560,11 @@ HEAD_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "o
 HEAD_LAYER = {**HF_LAYER, "hidden_norm": "attn_norm_2"}
 
 
-# Settings of ModelOpt's eagle_config, also at the top of config.json, and the values that are supported.
+# Settings of ModelOpt's eagle_config and of speculators, also at the top of config.json, and the values that are
+# supported. norm_output and fc_norm are those of EAGLE 3.1: the normed state goes into the next step, and each of the
+# target's states has a norm of its own.
 HEAD_SETTINGS = {
+    "norm_output": (None, False), "fc_norm": (None, False),
     "use_last_layernorm": (None, True), "use_input_layernorm_in_first_layer": (None, True),
     "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1)}
 # Other keys of eagle_config: implemented, or without effect on the equations of one layer.
@@ -596,6 +599,7 @@ def read_head(directory, c, config, shards, options):
         raise Failure("%s: an EAGLE-3 draft head; --base DIRECTORY must give the config.json and the tokenizer of its "
                       "target model" % directory, 2)
     target, config = huggingface_config(base, options, is_base=True)[0], head_settings(config)
+    c.is_half_order, c.qk_norm = True, None  # the layer is Llama's, even if model_type is that of the target
     shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in shards.items()}
     d2t, t2d = shards.pop("d2t", None), shards.pop("t2d", None)
     n_drafted = product(d2t.shape) if d2t else c.vocab_size
@@ -624,7 +628,8 @@ def read_head(directory, c, config, shards, options):
 
     # The target's ids of the draft vocabulary; checkpoints have the differences from the draft's.
     if d2t:
-        ids = [i + delta for i, (delta,) in enumerate(struct.iter_unpack("<q", b"".join(d2t.pieces())))]
+        number = "<i" if d2t.type == "i32" else "<q"
+        ids = [i + delta for i, (delta,) in enumerate(struct.iter_unpack(number, b"".join(d2t.pieces())))]
         marks = [i for i, mark in enumerate(b"".join(t2d.pieces()) if t2d else b"") if mark]
         if len(set(ids)) != len(ids) or not all(0 <= i < c.vocab_size for i in ids) or \
                 t2d and sorted(ids) != marks:

@@ -95,7 +95,7 @@ def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=F
     """Writes {name: (type, shape, bytes)} as torch.save does; as parameters of a module, and under a key beside the state
     of a trainer; or another pickle in place of its own."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
-    for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage", "BoolStorage"):
+    for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage", "IntStorage", "BoolStorage"):
         setattr(torch, name, type(name, (), {"__module__": "torch"}))
 
     def _rebuild_tensor_v2(*_):
@@ -108,7 +108,7 @@ def write_pth(path, tensors, pickled=None, extra=(), nested=None, is_parameter=F
         f.__module__, f.__qualname__ = "torch._utils", f.__name__
         setattr(utils, f.__name__, f)
     kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
-             "i64": torch.LongStorage, "bool": torch.BoolStorage}
+             "i64": torch.LongStorage, "i32": torch.IntStorage, "bool": torch.BoolStorage}
 
     class Storage:
         def __init__(self, key, kind, n):
@@ -2313,10 +2313,15 @@ def eagle_heads(tmp):
         same(p.returncode, 0, p.stderr)
 
 
+# Keys of config.json that a published head and a golden one have in different sizes.
+HEAD_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+              "draft_vocab_size", "truncated_vocab_size", "target_hidden_size")
+
+
 @test
 def published_heads(tmp):
-    """Each row of export_heads.jsonl has the settings of a published config.json. Sizes and tensors are those of a golden
-    head. The text with the head is the text without it, or the refusal names the setting."""
+    """Each row of export_heads.jsonl has a config.json as published, or some keys of it. Sizes and tensors are those of a
+    golden head. The tensors are the golden ones and the text is that without a head, or the refusal names the setting."""
     if not os.path.exists(os.path.join(DATA, "eagle3")):
         raise Skip("no eagle3/ under LLAMA31_DATA")
 
@@ -2324,28 +2329,47 @@ def published_heads(tmp):
         target = os.path.join(DATA, "eagle3", "target.gguf")
         return call("run", "-q", "--raw", "--temp", "0", "-m", target, "-n", "16", *args, "one of the")[0]
 
+    def with_sizes(published, config):
+        """The published values, but sizes and layers of the golden head where the key is there."""
+        sizes = {key: config.get(key, config.get(key.replace("truncated", "draft"))) for key in HEAD_SIZES}
+        sizes.update(target_hidden_size=128, eagle_aux_hidden_state_layer_ids=[2, 3, 3])
+        return {key: with_sizes(v, config) if type(v) is dict else sizes[key] if v and key in sizes else v
+                for key, v in published.items() if key != "head_dim" or config.get(key)}
+
     expected = text()
     with open(os.path.join(ROOT, "tests", "export_heads.jsonl")) as f:
         cases = [json.loads(line) for line in f]
     for case in cases:
         def write(directory, state):
-            state = {name.replace("midlayer.", case["layer"]): w for name, w in state.items()}
+            state = {name.replace("midlayer.", case.get("layer", "midlayer.")): w for name, w in state.items()}
             if "bias" in case:
                 state[case["bias"]] = "f32", (4,), bytes(16)
+            if case.get("d2t") == "i32":
+                kind, shape, data = state["d2t"]
+                state["d2t"] = "i32", shape, struct.pack("<%di" % shape[0], *struct.unpack("<%dq" % shape[0], data))
             (write_torch_head if "file" in case else write_head)(directory, state)
 
         def change(config):
             own = case.get("config", {})
             own = {**own, "eagle_config": {**config["eagle_config"], **own.get("eagle_config", {})}}
+            if "published" in case:
+                config, own = {}, with_sizes(case["published"], config)
             return {key: v for key, v in {**config, **own}.items() if v is not None}
 
         source, base, _, golden = head_checkpoint(tmp, "apt", True, write)
         edit_json(os.path.join(source, "config.json"), change)
         if "refused" in case:
-            refused(source, tmp, case["refused"], args=["--base", base])
+            try:
+                refused(source, tmp, case["refused"], args=["--base", base])
+            except AssertionError as e:
+                raise AssertionError("%s: %s" % (case["why"], e))
             continue
-        _, found = exported(source, tmp, "--base", base, "--force")
-        same(sorted(found), sorted(set(golden) - {"rope_freqs.weight"}), case["why"])
+        metadata, found = exported(source, tmp, "--base", base, "--force")
+        same(sorted(set(found) - {"rope_freqs.weight"}), sorted(golden), case["why"])
+        for name in golden:
+            check(found[name][2] == golden[name][2], case["why"], name)
+        for key, v in case.get("keys", {}).items():
+            same(metadata.get(key), v, case["why"])
         same(text("--draft", os.path.join(tmp, "out.gguf")), expected, case["why"])
 
 

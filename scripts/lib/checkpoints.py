@@ -23,8 +23,9 @@ class Global:
 
 
 STORAGES = {"torch BFloat16Storage": "bf16", "torch HalfStorage": "f16", "torch FloatStorage": "f32",
-            "torch LongStorage": "i64", "torch BoolStorage": "bool"}
-VOCABULARY_MAPS = {"d2t": "i64", "t2d": "bool"}  # of draft heads; all other tensors hold floating-point numbers
+            "torch LongStorage": "i64", "torch IntStorage": "i32", "torch BoolStorage": "bool"}
+FLOATS = "f32", "f16", "bf16"
+VOCABULARY_MAPS = {"d2t": ("i64", "i32"), "t2d": ("bool",)}  # of draft heads; all other tensors hold floats
 REBUILD, DICT = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
 PARAMETER = "torch._utils _rebuild_parameter"
 PUSHED = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
@@ -203,7 +204,7 @@ def read_pth(path):
     for name, w in state.items():
         if type(w) is not Weight:
             raise Failure("%s: %s: expected a tensor, found %s" % (file.name, ascii(name), type(w).__name__))
-        if w.type in ("i64", "bool") and w.type != VOCABULARY_MAPS.get(name):
+        if w.type not in VOCABULARY_MAPS.get(name, FLOATS):
             raise Failure("%s: %s: type %s is not supported, only f32, f16 and bf16" % (file.name, ascii(name), w.type))
         w.name = name
     return without_prefix(state)
@@ -266,7 +267,7 @@ def read_json(directory, name, limit=MAX_TABLE):
     return v
 
 
-SAFETENSORS_TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "I64": "i64", "BOOL": "bool"}
+SAFETENSORS_TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "I64": "i64", "I32": "i32", "BOOL": "bool"}
 
 
 def read_safetensors(path):
@@ -289,7 +290,7 @@ def read_safetensors(path):
         except (KeyError, TypeError, ValueError):
             raise Failure("%s: expected dtype, shape and data_offsets" % where)
 
-        if not kind or kind in ("i64", "bool") and kind != VOCABULARY_MAPS.get(name):
+        if kind not in VOCABULARY_MAPS.get(name, FLOATS):
             raise Failure("%s: type %s is not supported, only F32, F16 and BF16 (is this a quantized checkpoint?)" %
                           (where, ascii(t["dtype"])))
         if len(shape) > MAX_DIMENSIONS:

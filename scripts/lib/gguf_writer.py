@@ -12,7 +12,7 @@ import traceback
 
 ALIGNMENT = 32
 TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2), "q8_0": (8, 34 / 32), "q4_k": (12, 144 / 256),
-         "q6_k": (14, 210 / 256), "i64": (27, 8), "bool": (None, 1)}  # name: GGUF tensor type, bytes per weight
+         "q6_k": (14, 210 / 256), "i32": (26, 4), "i64": (27, 8), "bool": (None, 1)}  # name: GGUF tensor type, bytes per weight
 FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # general.file_type
 
 
