@@ -2101,6 +2101,34 @@ def lora_refusals(tmp):
     refuses("tied to", source=source, args=("--merge", directory), modules=["lm_head"])
 
 
+def adapter_cases():
+    with open(os.path.join(ROOT, "tests", "export_adapters.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def write_adapter_case(case, directory, state, rng):
+    """The directory of a row of export_adapters.jsonl. Returns its tensors."""
+    def matrix(*shape):
+        return "f32", shape, struct.pack("<%df" % math.prod(shape), *(rng.randint(-32, 32) / 512 for _ in range(math.prod(shape))))
+
+    tensors = {}
+    write_adapter(directory, case.get("modules", ["nothing"]), case.get("config"))
+    path = os.path.join(directory, "adapter_model.safetensors")
+    for name, w in export.read_safetensors(path).items():
+        tensors[name] = w.type, w.shape, b"".join(w.pieces())
+    os.remove(path)
+    if case.get("has_embedding"):
+        n_rows, dim = state["model.embed_tokens.weight"][1]
+        module = "base_model.model.model.embed_tokens.lora_embedding_"
+        tensors[module + "A"], tensors[module + "B"] = matrix(4, n_rows), matrix(dim, 4)
+    for name, of in case.get("copies", {}).items():
+        kind, shape, data = state[of]
+        tensors["base_model.model." + name] = kind, shape, bytes(case.get("zeros", 0)) + data[case.get("zeros", 0):]
+    file = case.get("file", "adapter_model.safetensors")
+    (write_pth if file.endswith(".bin") else write_safetensors)(os.path.join(directory, file), tensors)
+    return tensors
+
+
 @test
 def adapters_of_peft(tmp):
     """Each row of export_adapters.jsonl is an adapter as PEFT writes it, with the names of its GGUF tensors or the refusal.
@@ -2112,27 +2140,9 @@ def adapters_of_peft(tmp):
     plain, state = read_gguf(model)[1], hf_state()
     rng = random.Random(4)
 
-    def matrix(*shape):
-        return "f32", shape, struct.pack("<%df" % math.prod(shape), *(rng.randint(-32, 32) / 512 for _ in range(math.prod(shape))))
-
-    with open(os.path.join(ROOT, "tests", "export_adapters.jsonl")) as f:
-        cases = [json.loads(line) for line in f]
-    for i, case in enumerate(some(cases, 4)):
-        directory, tensors = os.path.join(tmp, "adapter%d" % i), {}
-        write_adapter(directory, case.get("modules", ["nothing"]), case.get("config"))
-        path = os.path.join(directory, "adapter_model.safetensors")
-        for name, w in export.read_safetensors(path).items():
-            tensors[name] = w.type, w.shape, b"".join(w.pieces())
-        os.remove(path)
-        if case.get("has_embedding"):
-            n_rows, dim = state["model.embed_tokens.weight"][1]
-            module = "base_model.model.model.embed_tokens.lora_embedding_"
-            tensors[module + "A"], tensors[module + "B"] = matrix(4, n_rows), matrix(dim, 4)
-        for name, of in case.get("copies", {}).items():
-            kind, shape, data = state[of]
-            tensors["base_model.model." + name] = kind, shape, bytes(case.get("zeros", 0)) + data[case.get("zeros", 0):]
-        file = case.get("file", "adapter_model.safetensors")
-        (write_pth if file.endswith(".bin") else write_safetensors)(os.path.join(directory, file), tensors)
+    for i, case in enumerate(some(adapter_cases(), 4)):
+        directory = os.path.join(tmp, "adapter%d" % i)
+        tensors = write_adapter_case(case, directory, state, rng)
 
         # The base: the whole directory, or its config.json alone, changed.
         base = source
@@ -2157,12 +2167,50 @@ def adapters_of_peft(tmp):
         check(error <= 1e-6, case["why"], "NMSE", error)
         if case.get("has_embedding"):
             n_rows, dim = state["model.embed_tokens.weight"][1]
+            module = "base_model.model.model.embed_tokens.lora_embedding_"
             a, b = (struct.unpack("<%df" % (4 * n), tensors[module + side][2]) for side, n in (("A", n_rows), ("B", dim)))
             old, new = (struct.unpack("<%df" % (n_rows * dim), t["token_embd.weight"][2]) for t in (plain, read_gguf(merged)[1]))
             for at in range(0, n_rows * dim, 37):
                 row, col = divmod(at, dim)
                 delta = 2 * sum(b[col * 4 + k] * a[k * n_rows + row] for k in range(4))
                 check(abs(new[at] - old[at] - delta) < 1e-6, case["why"], row, col)
+
+
+def find_torch():
+    """A Python interpreter that has torch: this one, or that of the system."""
+    for python in sys.executable, "/usr/bin/python3":
+        if os.path.exists(python) and not subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+            return python
+    raise Skip("no torch; Debian's is python3-torch")
+
+
+@test
+def adapters_against_torch(tmp):
+    """--lora gives the logits that torch computes for the adapters of export_adapters.jsonl, within 1e-4."""
+    requires("lora")
+    python, base, model = find_torch(), find("small31-hf"), os.path.join(tmp, "base.gguf")
+    export_here(base, model, "--type", "f32")
+    state, rng, tasks = hf_state(), random.Random(5), [{"adapter": None}]
+    for i, case in enumerate(adapter_cases()):
+        if "refused" not in case:
+            tasks.append({"adapter": os.path.join(tmp, "adapter%d" % i), "is_pickle": case.get("file", "").endswith(".bin")})
+            write_adapter_case(dict(case, file="adapter_model.safetensors"), tasks[-1]["adapter"], state, rng)
+    for i, task in enumerate(tasks):
+        task.update(base=base, ids=[7 * i % 300 for i in range(40)], out=os.path.join(tmp, "expected%d" % i))
+    subprocess.run([python, os.path.join(ROOT, "tests", "torch_adapters.py")], input=json_lines(tasks), check=True)
+
+    lora, plain = os.path.join(tmp, "lora.gguf"), logits(model, tmp)
+    for task in tasks:
+        expected, found = array.array("f"), plain
+        with open(task["out"], "rb") as f:
+            expected.frombytes(f.read())
+        if task["adapter"]:
+            export_here(task["adapter"], lora, "--base", base, "--force")
+            found = logits(model, tmp, "--lora", lora)
+            check(max(abs(x - y) for x, y in zip(plain, expected)) > 0.01, task, "the adapter has no effect")
+        same(len(found), len(expected))
+        error = max(abs(x - y) for x, y in zip(found, expected))
+        check(error <= 1e-4, task, "error", error)
 
 
 @test
