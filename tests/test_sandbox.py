@@ -373,6 +373,42 @@ def missing_layers(tmp):
     refuses(2, "--sandbox: expected auto, require or none", "run", "--sandbox", "yes", "x")
 
 
+def read(*path):
+    with open(os.path.join(ROOT, *path)) as f:
+        return f.read()
+
+
+@test
+def security_page(tmp):
+    """docs/security.md has exactly the system calls that the filter allows, and every call that test_sandbox.c makes is in
+    the row of its stages."""
+    section = read("docs", "security.md").split("## System calls")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    always, with_paths, with_removal, checked, never = (set(re.findall(r"`(\w+)`", calls)) for _, calls in rows)
+
+    # The filter: three lists, and the calls whose arguments it checks.
+    source = read("base", "os", "sandbox_linux.c")
+    lists = {name: set(re.findall(r"\bSYS_(\w+)", body))
+             for name, body in re.findall(r"static const int (\w+)\[\] = \{(.*?)\};", source, re.S)}
+    same(always, lists["allowed"])
+    same(with_paths, lists["allowed_with_paths"] - lists["allowed_with_removal"])
+    same(with_removal, lists["allowed_with_removal"])
+    same(checked, set(re.findall(r"CHECK_ARG\((\w+), \d", source)) | set(re.findall(r"CHECK\(BPF_JEQ, SYS_(\w+)", source)) -
+         {"clone3"})
+
+    # The calls that the test in C makes. The arguments of most are such that the call fails where it is allowed.
+    stages = {}
+    for name, stage in re.findall(r"ROW\((\w+), ([A-Z_]+),", read("tests", "test_sandbox.c")):
+        stages.setdefault(name, set()).add(stage)
+    for name, found in stages.items():
+        if name not in checked:
+            row = {"LAST_STAGE": always, "WITH_PATHS": with_paths, "WITH_REMOVAL": with_removal, "NO_STAGE": never}
+            check(len(found) == 1 and name in row[min(found)], name, found)
+    check(never <= set(stages) and checked <= set(stages), "not tested:", (never | checked) - set(stages))
+    not_made = {"exit", "exit_group", "restart_syscall", "rt_sigreturn", "set_robust_list", "rseq", "poll"}
+    same(always - set(stages), not_made, "not tested")
+
+
 @test
 def chat_writes_below_its_directory(tmp):
     """/save writes in the current directory, and nothing outside of it and of the directory of temporary files."""
