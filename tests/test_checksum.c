@@ -25,6 +25,10 @@ static void known_digests(void) {
         for (int k = 0; k < BLAKE2B_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", digest[k]);
         CHECK(!strcmp(hex, cases[i].hex), "%zu bytes: %s", cases[i].n, hex);
     }
+
+    // The first 8 bytes as a number.
+    CHECK(blake2b_64(data, 0) == 0xcae66941d9efbd40, "%llx",
+          (unsigned long long)blake2b_64(data, 0));
 }
 
 // A leaf has as many whole rows as fit 1 MiB, at least one.

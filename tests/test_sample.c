@@ -266,7 +266,7 @@ static int sample_after(SampleOptions o, const float *logits, int n, const int *
 
 static void penalties(void) {
     const float logits[5] = {3, 2.8f, -1, 2.5f, -2};
-    const int recent[6] = {0, 0, 0, 1, 4, 999};
+    const int recent[6] = {0, 0, 0, 1, 5, 999}; // the last two are not in the vocabulary
     SampleOptions o = plain;
 
     o.temp = 0;
@@ -277,10 +277,17 @@ static void penalties(void) {
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "repeat 1.1");
     o.repeat_penalty = 1.3f; // 0: 2.3, 1: 2.15
     CHECK(sample_after(o, logits, 5, recent, 6) == 3, "repeat 1.3");
-    o.repeat_last_n = 3; // 1, 4 and 999 only
+    o.repeat_last_n = 3; // 1, 5 and 999 only
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window");
+    o.repeat_last_n = 4; // and 0
+    CHECK(sample_after(o, logits, 5, recent, 6) == 3, "a larger window");
     o.repeat_last_n = 0;
     CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window 0");
+
+    // A logit is divided if it is positive, also below 1.
+    const float small[2] = {0.9f, 0.8f};
+    o.repeat_last_n = 64;
+    CHECK(sample_after(o, small, 2, recent, 1) == 1, "a small logit");
 
     o = plain;
     o.temp = 0;
