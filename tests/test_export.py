@@ -2042,7 +2042,8 @@ def lora_refusals(tmp):
     refuses("--base DIRECTORY", code=2, args=())
     for key, v in (("peft_type", "LOHA"), ("use_dora", True), ("bias", "lora_only"), ("modules_to_save", ["lm_head"]),
                    ("fan_in_fan_out", True), ("layer_replication", [[0, 1]]), ("init_lora_weights", "pissa_niter_4"),
-                   ("lora_bias", True)):
+                   ("lora_bias", True), ("kasa_config", {"beta": 1e-4}), ("arrow_config", {"top_k": 3}),
+                   ("use_bdlora", {"nblocks": 2}), ("monteclora_config", {"num_samples": 4})):
         refuses(key, config={key: v})
 
     refuses("invalid LoRA settings", config={"r": 0})

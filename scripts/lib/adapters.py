@@ -14,7 +14,8 @@ from .weights import View, convert, inside
 # Settings of LoraConfig that change the result, and the values of them that are supported.
 SUPPORTED = (("peft_type", ("LORA",)), ("bias", (None, "none")), ("modules_to_save", (None, [])),
          ("target_parameters", (None, [])), ("layer_replication", (None,)), ("trainable_token_indices", (None,)),
-         ("alora_invocation_tokens", (None,))) + tuple(
+         ("alora_invocation_tokens", (None,)), ("kasa_config", (None,)), ("arrow_config", (None,)),
+         ("use_bdlora", (None,)), ("monteclora_config", (None,))) + tuple(
              (key, (None, False)) for key in ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"))
 # Initializations that also change the weights of the base model.
 BASE_CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
