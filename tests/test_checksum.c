@@ -36,8 +36,12 @@ static void leaf_rows(void) {
     static const struct {
         size_t row_bytes;
         int n_leaves, last_rows;
-    } cases[] = {{64 * 4, 1, 3000}, {300000, 1000, 3}, {1 << 19, 1500, 2}, {1 << 21, 3000, 1}};
-    for (int i = 0; i < 4; i++) {
+    } cases[] = {{64 * 4, 1, 3000},
+                 {300000, 1000, 3},
+                 {149000, 429, 4}, // 7 rows each, and the rest
+                 {1 << 19, 1500, 2},
+                 {1 << 21, 3000, 1}};
+    for (int i = 0; i < 5; i++) {
         GgufTensor t[2] = {{.dims = {1, 1, 1, 1}, .bytes = 4}, {.dims = {64, 1000, 3, 1}}};
         int n;
         t[1].bytes = 3000 * cases[i].row_bytes;

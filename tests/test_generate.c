@@ -66,6 +66,7 @@ static int run_request(Sequence *s, Request r, TestConstraint t, Session *sessio
     sequence_start(s, &g, &r, session);
     while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
 
+    CHECK(g.prefill_sec >= 0 && g.decode_sec >= 0, "%g and %g s", g.prefill_sec, g.decode_sec);
     n_drafted += (int)g.n_drafted;
     n_accepted += (int)g.n_accepted;
     workspace_free(g.workspace);
