@@ -85,6 +85,10 @@ static bool check_members(const Json *object, Error *err) {
 
     if (calls && calls->kind != JSON_ARRAY)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
+    if (json_get_value(object, "function_call"))
+        return error_set(err, EXIT_RUNTIME,
+                         "function_call: not supported; write \"tool_calls\": "
+                         "[{\"type\":\"function\",\"function\":{...}}]");
 
     // A message with tool calls needs no content.
     bool has_calls = calls && calls->n_items;
@@ -105,13 +109,15 @@ bool message_read(const Json *object, Message *out, Error *err) {
         return false;
     }
 
-    // The copy has the content as one string. Other members are kept, except that the arguments of
-    // calls become objects.
+    // The copy has the content as one string. Other members that say something are kept, except
+    // that the arguments of calls become objects.
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
     JsonWriter w = json_object(&json);
     json_write_string(&w, "role", name);
+    if (!content && has_calls) json_write_string(&w, "content", str_of(""));
     for (const Json *m = object->child; m; m = m->next) {
-        if (m == role) continue;
+        bool is_empty = m->kind == JSON_NULL || (m == calls && !has_calls);
+        if (m == role || is_empty) continue;
 
         json_write_key(&w, m->key);
         if (m == content)
@@ -124,4 +130,45 @@ bool message_read(const Json *object, Message *out, Error *err) {
     *out = (Message){buffer_str(&json), str_copy(name), str_copy(buffer_str(&text)), has_calls};
     buffer_free(&text);
     return true;
+}
+
+static void put_description(JsonWriter *w) { json_write_string(w, "description", str_of("")); }
+
+// Writes the members of a function.
+static void write_function(JsonWriter *w, const Json *function) {
+    bool has_description = json_get_value(function, "description");
+    bool has_parameters = json_get_value(function, "parameters");
+
+    json_begin_object(w, "function");
+    for (const Json *m = function->child; m; m = m->next) {
+        if (m->kind == JSON_NULL) continue;
+        if (str_is(m->key, "parameters") && !has_description) put_description(w);
+        json_write_key(w, m->key);
+        json_write_value(w, NULL, m, NULL);
+    }
+
+    if (!has_parameters) {
+        if (!has_description) put_description(w);
+        json_write_format(w, "parameters", "{\"type\":\"object\",\"properties\":{}}");
+    }
+    json_end_object(w);
+}
+
+void tools_put(const Json *tools, Buffer *out) {
+    JsonWriter w = {.out = out};
+    json_begin_array(&w, NULL);
+    for (const Json *tool = tools->child; tool; tool = tool->next) {
+        json_begin_object(&w, NULL);
+        for (const Json *m = tool->child; m; m = m->next) {
+            if (m->kind == JSON_NULL) continue;
+            if (str_is(m->key, "function")) {
+                write_function(&w, m);
+                continue;
+            }
+            json_write_key(&w, m->key);
+            json_write_value(&w, NULL, m, NULL);
+        }
+        json_end_object(&w);
+    }
+    json_end_array(&w);
 }

@@ -15,9 +15,13 @@ typedef struct {
 Message message_make(Str role, Str content);
 Message message_copy(const Message *m);
 // Reads a parsed message. The role "developer" becomes "system", an array of text parts becomes one
-// string, and tool call arguments that are JSON in a string become objects. False with err (exit
-// 1), which names the member, if a template could not represent the message.
+// string, and tool call arguments that are JSON in a string become objects. Members that say
+// nothing are dropped: null, and an empty list of calls. The content beside calls is at least "".
+// False with err (exit 1), which names the member, if a template could not represent the message.
 bool message_read(const Json *object, Message *out, Error *err);
+// Appends an array of tools for a template. Members that are null are dropped. A function without
+// "description" or "parameters", which some templates require, has an empty one.
+void tools_put(const Json *tools, Buffer *out);
 // For json_write_value(): if v is the member "arguments" and contains an object as a string, writes
 // the object; for null or a blank string, {}.
 bool message_put_arguments(Buffer *out, const Json *v);

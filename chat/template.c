@@ -204,6 +204,7 @@ static void find_call_forms(Template *tpl, const Tokenizer *t) {
 
         bool ok = tpl->takes_calls && template_render(tpl, t, &in, &text, &mask, &err);
         const char *from = ok ? strchr(text.data, '\x01') : NULL;
+        if (ok && (!from || !strstr(from, "probe"))) tpl->takes_calls = false; // it drops the call
         for (; from && *from; from++)
             if (!isspace((unsigned char)*from)) buffer_append(&squeezed, from, 1);
         if (str_contains(buffer_str(&squeezed), form->probe) && tpl->n_call_forms < MAX_CALL_FORMS)

@@ -34,7 +34,7 @@ typedef struct {
     Jinja *with_tools;  // for dialogues with tools; equals `plain` unless the model file has both
     Str variables;      // --chat-template-kwargs: a JSON object; data NULL: none. Not owned
     bool takes_tools;   // mentions "tools"
-    bool takes_calls;   // mentions "tool_calls"
+    bool takes_calls;   // mentions "tool_calls", and does not drop a call
     bool has_reasoning; // mentions "</think>": replies may begin with reasoning
     const CallForm *call_forms[MAX_CALL_FORMS]; // (n_call_forms) that the template writes; they
     int n_call_forms;                           // have the same key, closer and is_list

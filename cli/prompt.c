@@ -126,15 +126,18 @@ Str system_prompt_read(const Options *o, const Template *tpl) {
 }
 
 Str tools_read(const Options *o, const Template *tpl) {
-    Buffer text = {0};
+    Buffer text = {0}, tools = {0};
     JsonDoc doc = {0};
     Error err;
     if (!o->prompt.tools) return (Str){0};
     if (!file_read_text(o->prompt.tools, &text, &err)) die_error(&err);
     if (!json_parse(&doc, text.data, text.len, &err) || !tools_check(doc.root, tpl, &err))
         die(EXIT_USAGE, "%s: %s", o->prompt.tools, err.text);
+
+    tools_put(doc.root, &tools);
     json_free(&doc);
-    return buffer_str(&text);
+    buffer_free(&text);
+    return buffer_str(&tools);
 }
 
 bool tools_check(const Json *tools, const Template *tpl, Error *err) {

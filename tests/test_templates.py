@@ -151,7 +151,7 @@ def messages(tmp):
 
     # All members reach the template.
     full = [{"role": "user", "name": "n", "content": "q"},
-            {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [
+            {"role": "assistant", "content": "", "reasoning_content": "r", "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1.0, "b": [None, True]}}}]},
             {"role": "tool", "tool_call_id": "c1", "content": "2"}]
     with open(lines, "w") as f:
@@ -167,14 +167,69 @@ def messages(tmp):
         f.writelines(json.dumps(m) + "\n" for m in full)
     same(call(*args, "--rendered")[0].decode(), out, "arguments as a JSON string")
 
+    # Members that say nothing are dropped; calls have a content.
+    call_of = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+    empty = {"refusal": None, "audio": None, "function_call": None, "tool_calls": None}
+    for given, expected in (({"content": "Yo", **empty}, {"content": "Yo"}), ({"content": "Yo", "tool_calls": []}, {"content": "Yo"}),
+                            ({"tool_calls": call_of}, {"content": "", "tool_calls": call_of}),
+                            ({"content": None, "tool_calls": call_of, "name": None}, {"content": "", "tool_calls": call_of})):
+        for as_object in False, True:
+            given, expected = dict(given, role="assistant"), dict(expected, role="assistant")
+            with open(lines, "w") as f:
+                f.write(json.dumps({"messages": [given]} if as_object else given) + "\n")
+            same(json.loads(call(*args, "--rendered")[0]), expected, given)
+
     # Invalid messages.
     for bad, message in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
                       ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
                       ({"role": "assistant", "content": None}, "content"),
-                      ({"role": "assistant", "content": "", "tool_calls": 3}, "tool_calls")):
+                      ({"role": "assistant", "content": "", "tool_calls": 3}, "tool_calls"),
+                      ({"role": "assistant", "content": "", "function_call": {"name": "f"}}, 'write "tool_calls"')):
         with open(lines, "w") as f:
             f.write(json.dumps(bad) + "\n")
         refuses(1, message, *args)
+
+
+@test
+def tools(tmp):
+    """Tools without a description or parameters have empty ones; members that are null are dropped."""
+    template, path = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.json")
+    with open(template, "w") as f:
+        f.write("{% for t in tools %}{{ t|tojson }}\n{% endfor %}")
+    none = {"type": "object", "properties": {}}
+    cases = (({"name": "f"}, {"name": "f", "description": "", "parameters": none}),
+             ({"name": "f", "description": None, "parameters": None, "strict": None}, {"name": "f", "description": "", "parameters": none}),
+             ({"name": "f", "parameters": {}, "strict": True}, {"name": "f", "description": "", "parameters": {}, "strict": True}),
+             ({"name": "f", "description": "d", "parameters": {"x": None}}, {"name": "f", "description": "d", "parameters": {"x": None}}))
+    with open(path, "w") as f:
+        json.dump({"messages": [{"role": "user", "content": "x"}],
+                   "tools": [{"type": "function", "id": None, "function": given} for given, _ in cases]}, f)
+    out = call("tokenize", "-q", "--chat", path, "--template", template, "--rendered")[0].decode()
+    same([json.loads(line) for line in out.splitlines()], [{"type": "function", "function": expected} for _, expected in cases])
+
+
+@test
+def histories(tmp):
+    """Published templates that render a call render it in all forms in which clients write it."""
+    need(FOLDER)
+    calls = [{"id": "call00001", "type": "function", "function": {"name": "probe", "arguments": "{}"}}]
+    question, tool = [{"role": "user", "content": "x"}], {"type": "function", "function": {"name": "probe"}}
+    plain = {"role": "assistant", "content": "Yo"}
+    same_texts = [[dict(plain), dict(plain, tool_calls=None), dict(plain, tool_calls=[], function_call=None, refusal=None)],
+                  [{"role": "assistant", "content": c, "tool_calls": calls} for c in (None, "")] + [{"role": "assistant", "tool_calls": calls}]]
+    n_rendered = 0
+    for name in some(sorted(f for f in os.listdir(FOLDER) if f.endswith(".jinja")), 6):
+        for variants in same_texts:
+            texts = []
+            for message in variants:
+                try:
+                    dialogue = {"messages": question + [message] + question, "tools": [tool]}
+                    texts.append(tokenize(tmp, os.path.join(FOLDER, name), dialogue, "--rendered")[0])
+                except AssertionError:
+                    texts.append(b"")
+            same(len(set(texts)), 1, name)
+            n_rendered += bool(texts[0])
+    check(n_rendered > in_ci(60, 8), n_rendered)
 
 
 if __name__ == "__main__":

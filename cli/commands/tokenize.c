@@ -14,12 +14,22 @@
 
 #include <stdio.h>
 
+static void add_messages(Dialogue *d, const Json *messages) {
+    int i = 0;
+    for (const Json *m = messages->child; m; m = m->next, i++) {
+        Message message;
+        Error err;
+        if (!message_read(m, &message, &err)) die(err.code, "messages[%d]: %s", i, err.text);
+        dialogue_push(d, message);
+    }
+}
+
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
 // a message per line. The answer of the model is expected next, unless the object says otherwise or
 // the last line is a message of the assistant.
 static void read_conversation(const Options *o, TemplateInput *in) {
     static Dialogue d;
-    static Buffer text, variables;
+    static Buffer text, variables, tools;
     static JsonDoc doc;
     Error err;
     size_t n_truncated;
@@ -27,9 +37,22 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     if (!file_read_text(o->tokenize.chat_file, &text, &err)) die_error(&err);
     Str all = buffer_str(&text);
 
-    // As in batch, the arguments of tool calls may be strings of JSON.
+    // An object with messages and tools, which are read as in batch, and variables.
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
-        json_write_value(&(JsonWriter){.out = &variables}, NULL, doc.root, message_put_arguments);
+        JsonWriter w = json_object(&variables);
+        for (const Json *m = doc.root->child; m; m = m->next) {
+            bool is_tools = str_is(m->key, "tools") && m->kind == JSON_ARRAY;
+            if (is_tools) tools_put(m, &tools);
+            if (str_is(m->key, "messages")) add_messages(&d, m);
+            if (is_tools || str_is(m->key, "messages")) continue;
+            json_write_key(&w, m->key);
+            json_write_value(&w, NULL, m, NULL);
+        }
+        json_end_object(&w);
+
+        in->messages = d.messages;
+        in->n_messages = d.n;
+        in->tools = buffer_str(&tools);
         in->variables = buffer_str(&variables);
         in->wants_answer = true;
         return;
