@@ -272,6 +272,13 @@ static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
     return list;
 }
 
+// The same for a forced call. It has Llama's form if that of the template is not known.
+static size_t take_forced(CallReader *c, const Template *tpl, Str s) {
+    if (tpl->n_call_forms) return take_calls(c, tpl, s);
+    take_objects(c, s);
+    return 0;
+}
+
 void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer offer,
                  int n_calls_before) {
     static const CallForm bare = {.key = "parameters"};
@@ -297,7 +304,7 @@ void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer
         c.tools = tools.root;
     bool may_call = tpl->takes_calls && (c.tools || !text->is_truncated);
     if (offer.is_forced)
-        take_objects(&c, calls);
+        n_before = take_forced(&c, tpl, calls);
     else if (may_call && !str_begins_with(calls, "<think>"))
         n_before = take_calls(&c, tpl, calls);
     json_free(&tools);

@@ -21,8 +21,9 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 // The tools that a model was offered.
 typedef struct {
     Str tools;      // a JSON array; data NULL: none
-    bool is_forced; // the whole reply is a call {"name", "parameters"}, by "tool_choice"
+    bool is_forced; // the whole reply is a call, by "tool_choice"
     bool is_banned; // no call can begin
+    bool is_single; // at most one call, by "parallel_tool_calls"
     Str only;       // is_forced: the only tool that can be called; data NULL: any
 } ToolOffer;
 
@@ -40,7 +41,8 @@ typedef struct {
 //   text <tool_call>CALL</tool_call> ...  where CALL is {"name", "arguments"}     Hermes, Qwen
 //   [TOOL_CALLS]    then an array of these CALLs                                  Mistral
 // Python code calls the tool "code_interpreter". Without tools, only built-in tools can be called,
-// by <|python_tag|>. If the form of a template is not known, all of these forms are taken.
+// by <|python_tag|>. If the form of a template is not known, all of these forms are taken, and a
+// forced call is {"name", "parameters"}.
 //
 // All other text is content: calls in code blocks and in reasoning, calls of other tools, an
 // incomplete object and, without tools, any call in a truncated reply. If the template cannot

@@ -4,12 +4,12 @@
 
 bool constraint_open(ConstraintCache *cache, const Settings *s, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err) {
-    ConstraintSpec spec = own->kind ? *own : s->constraint;
+    ConstraintSpec spec = own->kind || own->calls.tools.len ? *own : s->constraint;
     spec.any_order = s->constraint.any_order;
     spec.extra_properties = s->constraint.extra_properties;
 
     *out = NULL;
-    if (s->ignore_eos && spec.kind)
+    if (s->ignore_eos && (spec.kind || spec.calls.tools.len))
         return error_set(err, EXIT_USAGE,
                          "expected either --ignore-eos or a constraint, which ends its text");
     return constraint_compile(cache, &spec, out, err);
@@ -47,32 +47,42 @@ static void note_samplers(const Pipeline *p, const SampleOptions *o, Buffer *not
 
 // Tool calls.
 
-static ConstraintSpec calls_spec(const AnswerInput *in, const CallForm *form) {
-    return (ConstraintSpec){
-        .kind = CONSTRAINT_CALLS,
-        .calls = {in->offer.tools, in->offer.only, form->key, form->is_list},
-        .extra_properties = in->settings->constraint.extra_properties,
-    };
+// The calls of the offered tools in the template's forms, or in that of Llama 3.1 without any.
+static CallSpec calls_spec(const Pipeline *p, const AnswerInput *in) {
+    const Template *tpl = &p->tpl;
+    CallSpec calls = {.tools = in->offer.tools,
+                      .only = in->offer.only,
+                      .closer = "",
+                      .key = "parameters",
+                      .is_single = in->offer.is_single};
+
+    calls.n_openers = tpl->n_call_forms;
+    for (int i = 0; i < tpl->n_call_forms; i++) calls.openers[i] = tpl->call_forms[i]->opener;
+    if (!tpl->n_call_forms) return calls;
+
+    calls.closer = tpl->call_forms[0]->closer;
+    calls.key = tpl->call_forms[0]->key;
+    calls.is_list = tpl->call_forms[0]->is_list;
+    return calls;
 }
 
 // Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
 static CompiledConstraint *constrain_calls(const Pipeline *p, const AnswerInput *in,
                                            AnswerSpec *spec) {
-    const CallForm *form = p->tpl.call_forms[0];
+    ConstraintSpec source = {.calls = calls_spec(p, in),
+                             .extra_properties = in->settings->constraint.extra_properties};
     CompiledConstraint *constraint = NULL;
     Error err;
 
-    spec->n_openers = p->tpl.n_call_forms;
-    for (int i = 0; i < spec->n_openers; i++)
-        spec->openers[i] = str_of(p->tpl.call_forms[i]->opener);
+    spec->n_openers = source.calls.n_openers;
+    for (int i = 0; i < spec->n_openers; i++) spec->openers[i] = str_of(source.calls.openers[i]);
+    spec->is_last = !*source.calls.closer || in->offer.is_single;
 
-    bool ok = form || error_set(&err, EXIT_USAGE, "unknown form of the template");
-    if (form && !in->offer.is_banned) {
-        ConstraintSpec source = calls_spec(in, form);
+    bool ok = spec->n_openers || error_set(&err, EXIT_USAGE, "unknown form of the template");
+    if (ok && !in->offer.is_banned) {
+        source.calls.is_opened = true;
         ok = constraint_compile(p->constraints, &source, &constraint, &err);
         if (!ok) spec->n_openers = 0;
-        spec->closer = str_of(form->closer);
-        spec->has_more = !form->is_list && !*form->closer;
     }
 
     if (!ok && !generate_interrupted) {
@@ -97,12 +107,39 @@ static AnswerSpec reasoning_spec(const AnswerInput *in) {
     return spec;
 }
 
-// Sets *out to the constraint of the answer as a whole; NULL: none.
+// True if the answer may be a call of an offered tool.
+static bool may_call(const AnswerInput *in) {
+    return str_contains(in->offer.tools, "{") && !in->offer.is_banned; // tools_check() has seen it
+}
+
+// Sets *out to the constraint of the answer as a whole; NULL: none. With tools, the answer is a
+// call or, unless the offer is forced, what the constraint allows.
 static bool constrain_whole(const Pipeline *p, const AnswerInput *in, CompiledConstraint **out,
                             Error *err) {
-    static const CallForm forced = {.key = "parameters"};
-    ConstraintSpec source = in->constraint;
-    if (in->offer.is_forced) source = calls_spec(in, &forced);
+    ConstraintSpec source = in->constraint.kind ? in->constraint : in->settings->constraint;
+    bool has_form = p->tpl.n_call_forms;
+
+    if (in->offer.is_forced && !str_contains(in->offer.tools, "{"))
+        return error_set(err, EXIT_RUNTIME, "tool_choice: the request has no tools");
+
+    if (in->offer.is_forced) {
+        if (source.kind)
+            note_once(p, "the answer is a call, which the constraint does not concern", NULL);
+        if (!has_form)
+            note_once(p,
+                      "the form of the template's calls is unknown; a forced call is "
+                      "{\"name\": ..., \"parameters\": ...}",
+                      NULL);
+        source = (ConstraintSpec){.calls = calls_spec(p, in)};
+    } else if (source.kind && may_call(in)) {
+        if (!has_form)
+            return error_set(err, EXIT_USAGE,
+                             "tools cannot be combined with a constraint, because the form of the "
+                             "calls of chat template %s is unknown; leave out one of the two, or "
+                             "use \"tool_choice\": \"none\"",
+                             p->tpl.name);
+        source.calls = calls_spec(p, in);
+    }
     return constraint_open(p->constraints, in->settings, &source, out, err);
 }
 
@@ -116,7 +153,7 @@ bool answer_open(const Pipeline *p, const AnswerInput *in, Request *r, AnswerSta
     // The constraint of the request or of its settings or, without one, of the offered tools.
     if (!constrain_whole(p, in, &constraint, err)) return false;
     bool is_whole = constraint;
-    bool has_tools = str_contains(in->offer.tools, "{"); // tools_check() has seen the array
+    bool has_tools = str_contains(in->offer.tools, "{");
     if (!is_whole && has_tools) constraint = constrain_calls(p, in, &spec);
     if (constraint) note_constraint(p, constraint, in->notes);
     if (!constraint && !spec.n_openers && !spec.budget) return true;

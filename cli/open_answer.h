@@ -20,9 +20,10 @@ typedef struct {
     Buffer *notes;      // receives what is not enforced; may be NULL
 } AnswerInput;
 
-// Sets the constraint of a request: a call if the offer is forced, or else the constraint of the
-// input. Without a constraint, the calls of the offered tools are constrained in the form of the
-// template, or excluded. *out is NULL if any answer is allowed.
+// Sets the constraint of a request. The answer is a call of an offered tool in the form of the
+// template or, unless the offer is forced, what the constraint of the input allows. Without a
+// constraint, calls in a free answer are constrained, or excluded. *out is NULL if any answer is
+// allowed.
 //
 // Prints notes: where the constraint begins, what a JSON Schema has that is ignored, calls or
 // arguments that are not enforced. False with err as constraint_open().

@@ -5,6 +5,7 @@
 
 #include "constrain/constraint_spec.h"
 #include "constrain/grammar.h"
+#include "tokenizer.h"
 
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 
@@ -19,17 +20,25 @@ enum {
     SCHEMA_CLOSED = 2,
     SCHEMA_OBJECT = 4 // the text is an object
 };
-Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
-// Adds the texts of a schema to a grammar, whose is_ordered is that of all schemas. Returns their
-// value, or NONE with err.
-int grammar_add_schema(Grammar *g, const Json *schema, unsigned modes, Buffer *unknown, Error *err);
-Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);
+// except: a schema whose values are excluded; NULL: none.
+Grammar *grammar_schema(const Json *schema, const Json *except, unsigned modes, Buffer *unknown,
+                        Error *err);
+Grammar *grammar_schema_text(Str text, const Json *except, unsigned modes, Buffer *unknown,
+                             Error *err);
+// Adds the texts of a schema to a grammar. Returns their value, or NONE with err.
+int grammar_add_schema(Grammar *g, const Json *schema, const Json *except, unsigned modes,
+                       Buffer *unknown, Error *err);
 // The texts of the rule `root` of a GBNF grammar. Errors name line, column and rule.
 Grammar *grammar_gbnf(Str text, Error *err);
 // The texts that a regular expression (regex.h) matches from beginning to end.
 Grammar *grammar_regex(Str pattern, Error *err);
 // Exactly the n texts of a list.
 Grammar *grammar_choices(const Str *choices, int n, Error *err);
-// Calls of tools. The name comes before the arguments, in any mode. A tool whose schema cannot be
-// compiled has any JSON object as its arguments, and a problem names it.
-Grammar *grammar_calls(const CallSpec *spec, unsigned modes, ConstraintNotes *notes, Error *err);
+
+// Adds calls of tools to the alternatives of a grammar's root; g->root NONE: it has no other. The
+// name comes before the arguments, in any mode. A tool whose schema cannot be compiled has any JSON
+// object as its arguments, and a problem names it. t: the control tokens of tags; may be NULL.
+bool grammar_add_calls(Grammar *g, const CallSpec *spec, const Tokenizer *t, unsigned modes,
+                       ConstraintNotes *notes, Error *err);
+// Appends a JSON Schema of the objects that a reader takes for calls without a tag.
+void calls_put_shape(const CallSpec *spec, Buffer *out);

@@ -16,6 +16,7 @@ struct CompiledConstraint {
 
 struct ConstraintCache {
     const Tokenizer *tokenizer;
+    Arena controls;             // the texts of control tokens
     TokenTable *tokens;         // built for the first constraint
     CompiledConstraint *newest; // the most recently requested
 };
@@ -28,14 +29,29 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     return c;
 }
 
+// The text of a control token among those of all tokens.
+static Str mark_control(Arena *arena, Str name) {
+    char *marked = arena_alloc(arena, 1, name.len + 1);
+    *marked = *CONTROL_MARK;
+    memcpy(marked + 1, name.data, name.len);
+    return (Str){marked, name.len + 1};
+}
+
 static const TokenTable *find_tokens(ConstraintCache *cache) {
     const Tokenizer *t = cache->tokenizer;
     int n = tokenizer_n_vocab(t);
     if (cache->tokens) return cache->tokens;
+
+    // A byte token with the byte of CONTROL_MARK is part of no text.
     Str *pieces = xalloc((size_t)n, sizeof *pieces);
-    for (int id = 0; id < n; id++)
-        if (!tokenizer_is_control(t, id) && !tokenizer_is_stop(t, id))
-            pieces[id] = tokenizer_piece(t, id, false);
+    for (int id = 0; id < n; id++) {
+        Str piece = tokenizer_piece(t, id, false);
+        if (tokenizer_is_stop(t, id)) continue;
+        if (tokenizer_is_control(t, id))
+            pieces[id] = mark_control(&cache->controls, tokenizer_piece(t, id, true));
+        else if (!memchr(piece.data, *CONTROL_MARK, piece.len))
+            pieces[id] = piece;
+    }
     cache->tokens = token_table_new(pieces, n);
     free(pieces);
     return cache->tokens;
@@ -44,7 +60,15 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
 // Appends the cache key of a constraint: its kind, its modes, and its source. Specs with equal keys
 // have equal sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
+    const CallSpec *calls = &s->calls;
     buffer_printf(key, "%d%d%d ", (int)s->kind, s->any_order, s->extra_properties);
+    if (calls->tools.len) {
+        buffer_printf(key, "%d%d%d %s %s ", calls->is_list, calls->is_single, calls->is_opened,
+                      calls->key, calls->closer);
+        for (int i = 0; i < calls->n_openers; i++) json_quote(key, str_of(calls->openers[i]));
+        if (calls->only.data) json_quote(key, calls->only);
+        json_quote(key, calls->tools);
+    }
 
     switch (s->kind) {
     case CONSTRAINT_NONE: break;
@@ -57,32 +81,47 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     case CONSTRAINT_CHOICES:
         for (int i = 0; i < s->choices.n; i++) json_quote(key, s->choices.at[i]);
         break;
-    case CONSTRAINT_CALLS:
-        buffer_printf(key, "%d %s ", s->calls.is_list, s->calls.key);
-        if (s->calls.only.data) json_quote(key, s->calls.only);
-        buffer_put(key, s->calls.tools);
-        break;
     }
 }
 
-static Grammar *compile(const ConstraintSpec *s, ConstraintNotes *notes, Error *err) {
-    unsigned modes =
-        (s->any_order ? 0u : SCHEMA_ORDERED) | (s->extra_properties ? 0u : SCHEMA_CLOSED);
-    Buffer unknown = {0};
-    Grammar *g = NULL;
-
+// The grammar of a spec without its calls. except: values that a schema must not allow, or NULL.
+static Grammar *compile_source(const ConstraintSpec *s, const Json *except, unsigned modes,
+                               Buffer *unknown, Error *err) {
     switch (s->kind) {
     case CONSTRAINT_NONE: break;
-    case CONSTRAINT_SCHEMA: g = grammar_schema(s->schema, modes, &unknown, err); break;
-    case CONSTRAINT_SCHEMA_TEXT: g = grammar_schema_text(s->text, modes, &unknown, err); break;
-    case CONSTRAINT_GRAMMAR: g = grammar_gbnf(s->text, err); break;
-    case CONSTRAINT_REGEX: g = grammar_regex(s->text, err); break;
-    case CONSTRAINT_CHOICES: g = grammar_choices(s->choices.at, s->choices.n, err); break;
-    case CONSTRAINT_CALLS: g = grammar_calls(&s->calls, modes, notes, err); break;
+    case CONSTRAINT_SCHEMA: return grammar_schema(s->schema, except, modes, unknown, err);
+    case CONSTRAINT_SCHEMA_TEXT: return grammar_schema_text(s->text, except, modes, unknown, err);
+    case CONSTRAINT_GRAMMAR: return grammar_gbnf(s->text, err);
+    case CONSTRAINT_REGEX: return grammar_regex(s->text, err);
+    case CONSTRAINT_CHOICES: return grammar_choices(s->choices.at, s->choices.n, err);
+    }
+    Grammar *g = xalloc(1, sizeof *g);
+    g->root = NONE;
+    return g;
+}
+
+// The texts of the source and, as a second alternative, calls. An object of the source that a
+// reader would take for a call is excluded: what begins as a call is one.
+static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintNotes *notes,
+                        Error *err) {
+    unsigned modes =
+        (s->any_order ? 0u : SCHEMA_ORDERED) | (s->extra_properties ? 0u : SCHEMA_CLOSED);
+    Buffer unknown = {0}, shape = {0};
+    JsonDoc except = {0};
+
+    calls_put_shape(&s->calls, &shape);
+    if (shape.len && !json_parse(&except, shape.data, shape.len, err)) return NULL;
+
+    Grammar *g = compile_source(s, except.root, modes, &unknown, err);
+    if (unknown.len) buffer_printf(&notes->ignored, "JSON Schema: ignored: %s", unknown.data);
+    if (g && s->calls.tools.len && !grammar_add_calls(g, &s->calls, t, modes, notes, err)) {
+        grammar_free(g);
+        g = NULL;
     }
 
-    if (unknown.len) buffer_printf(&notes->ignored, "JSON Schema: ignored: %s", unknown.data);
     buffer_free(&unknown);
+    buffer_free(&shape);
+    json_free(&except);
     return g;
 }
 
@@ -142,7 +181,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         buffer_free(&key);
     } else {
         double start = now_sec();
-        Grammar *grammar = compile(s, &notes, err);
+        Grammar *grammar = compile(s, cache->tokenizer, &notes, err);
         if (!grammar) {
             buffer_free(&key);
             notes_free(&notes);
@@ -166,7 +205,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
 bool constraint_compile(ConstraintCache *cache, const ConstraintSpec *spec,
                         CompiledConstraint **out, Error *err) {
     *out = NULL;
-    if (spec->kind == CONSTRAINT_NONE) return true;
+    if (spec->kind == CONSTRAINT_NONE && !spec->calls.tools.len) return true;
 
     CompiledConstraint *found = find_compiled(cache, spec, err);
     if (!found) return false;

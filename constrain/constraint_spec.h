@@ -9,20 +9,28 @@ typedef enum {
     CONSTRAINT_SCHEMA_TEXT,
     CONSTRAINT_GRAMMAR,
     CONSTRAINT_REGEX,
-    CONSTRAINT_CHOICES,
-    CONSTRAINT_CALLS
+    CONSTRAINT_CHOICES
 } ConstraintKind;
 
-// Calls of tools: a text is {"name": NAME, KEY: ARGUMENTS} or, with is_list, an array of such
-// objects.
+enum { MAX_OPENERS = 2 }; // of calls
+
+// Calls of tools: a text is OPENER CALL CLOSER, where CALL is {"name": NAME, KEY: ARGUMENTS} or,
+// with is_list, an array of such objects. Several may follow each other; without a closer, only the
+// first has an opener. An opener that begins with a brace is the beginning of CALL.
 typedef struct {
-    Str tools;       // a JSON array of {"function": {"name": NAME, "parameters": SCHEMA}}, or empty
-    Str only;        // the only tool that can be called; data NULL: any
-    const char *key; // name of the arguments
+    Str tools; // a JSON array of {"function": {"name": NAME, "parameters": SCHEMA}}; empty: no
+               // calls
+    Str only;  // the only tool that can be called; data NULL: any
+    const char *openers[MAX_OPENERS]; // (n_openers)
+    int n_openers;
+    const char *closer, *key; // key: name of the arguments
     bool is_list;
+    bool is_single; // at most one call
+    bool is_opened; // the text begins after an opener; with a closer, it has one call
 } CallSpec;
 
-// The requested constraint.
+// The requested constraint. With tools in `calls`, a text may also be calls; with kind NONE it
+// must.
 typedef struct {
     ConstraintKind kind;
     union {
@@ -31,9 +39,9 @@ typedef struct {
         struct {
             const Str *at; // (n)
             int n;
-        } choices;      // CHOICES
-        CallSpec calls; // CALLS
+        } choices; // CHOICES
     };
+    CallSpec calls;
     bool any_order;        // properties come in any order; otherwise in the schema's
     bool extra_properties; // objects may have properties that the schema does not describe
 } ConstraintSpec;

@@ -3,6 +3,7 @@
 // A grammar describes values that refer to each other. A value has alternatives. An alternative is
 // a text (a DFA: numbers, words, regular expressions and GBNF), a string, an object or an array;
 // objects and arrays refer to values again. All references are indices into the lists of Grammar.
+// The alternatives of the root may also be sequences of values with tags: calls of tools (calls.c).
 // For example, {"type":"array","items":{"type":["null","string"]}} becomes
 //
 //     value 1: definition 2                    value 2: definition 0 | definition 1
@@ -13,6 +14,10 @@
 
 enum { NONE = -1 };
 #define NO_LIMIT UINT32_MAX
+
+// Precedes the text of a control token among the texts of tokens (mask.h) and in a tag. No UTF-8
+// text has this byte, so no string can contain a control token.
+#define CONTROL_MARK "\xff"
 
 // A list of strings as a trie over code points, stored breadth first: the children of a node are
 // consecutive and sorted by code point.
@@ -61,6 +66,7 @@ typedef struct {
     int n_other;
     uint32_t min, max;   // properties
     uint32_t n_required; // listed properties that must be present
+    bool is_ordered;     // properties come in the schema's order
 } ObjectDef;
 
 typedef struct {
@@ -68,7 +74,12 @@ typedef struct {
     uint32_t min, max;    // items
 } ArrayDef;
 
-typedef enum { DEF_TEXT, DEF_STRING, DEF_OBJECT, DEF_ARRAY } DefKind;
+// Values one after another. A sequence is an alternative of the root, or of a part of a sequence.
+typedef struct {
+    int *parts, n; // (n) at least two values, of which no text is empty
+} SequenceDef;
+
+typedef enum { DEF_TEXT, DEF_STRING, DEF_OBJECT, DEF_ARRAY, DEF_SEQUENCE, DEF_TAG } DefKind;
 typedef struct {
     DefKind kind;
     union {
@@ -76,6 +87,8 @@ typedef struct {
         StringDef string;
         ObjectDef object;
         ArrayDef array;
+        SequenceDef sequence;
+        Str tag; // not empty; CONTROL_MARK precedes the text of a control token
     };
 } Def;
 
@@ -90,9 +103,8 @@ typedef struct Grammar {
     ValueDef *values;
     TrieNode *tries;
     int n_defs, n_values, n_tries;
-    int root;        // value of the whole text
-    bool is_ordered; // properties come in the schema's order
-    Arena arena;     // lists of the definitions
+    int root;    // value of the whole text
+    Arena arena; // lists of the definitions
 } Grammar;
 
 // The size of a grammar at some time.

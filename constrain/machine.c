@@ -23,7 +23,8 @@ typedef enum {
     AT_NEXT,   // after a comma
     AT_INDENT, // in the indentation of a line
     AT_AFTER,  // after a value in a container
-    AT_CLOSE   // before } or ], at the end of the indentation
+    AT_CLOSE,  // before } or ], at the end of the indentation
+    IN_TAG     // in a tag
 } StateKind;
 
 // The white space styles of json.dumps: compact separators, the default, and indent=2. A state has
@@ -42,7 +43,7 @@ typedef struct {
         int32_t value; // AT_VALUE, AT_COLON, AT_SPACE: the value that follows
         struct {
             int32_t def, state; // DFA and its state
-        } text;                 // IN_TEXT
+        } text;                 // IN_TEXT; IN_TAG: the tag, and the number of bytes read
         struct {
             int32_t def, state; // string, and the state of its DFA
             uint32_t count;     // characters so far
@@ -218,15 +219,64 @@ static void step_text(Machine *m, State s, int b) {
     if (s.text.state) put(m, s);
 }
 
+// Sequences and tags.
+
+static State part_new(Stack stack, int value) {
+    State s = state_new(AT_VALUE, stack, COMPACT | SPACED | INDENTED);
+    s.value = value;
+    return s;
+}
+
+// Adds the states before the alternatives of a value that are sequences or tags.
+static void follow_value(Machine *m, State s) {
+    const ValueDef *v = &m->grammar->values[s.value];
+    for (int i = 0; i < v->n_alts; i++) {
+        const Def *alt = &m->grammar->defs[v->alts[i]];
+        if (alt->kind == DEF_SEQUENCE) {
+            Stack stack = stack_push(&m->stacks, s.stack, FRAME_SEQUENCE, v->alts[i], 1);
+            put(m, part_new(stack, alt->sequence.parts[0]));
+        } else if (alt->kind == DEF_TAG) {
+            State tag = text_new(s.stack, s.style, v->alts[i], 0);
+            tag.kind = IN_TAG;
+            put(m, tag);
+        }
+    }
+}
+
+// Adds the states after a part of a sequence. The last part needs no frame.
+static void end_part(Machine *m, State s, const StackFrame *f) {
+    const SequenceDef *sequence = &m->grammar->defs[f->def].sequence;
+    int next = sequence->parts[f->state];
+    uint32_t n;
+
+    if (f->state + 1 < sequence->n) {
+        put(m, part_new(stack_next_part(&m->stacks, s.stack), next));
+        return;
+    }
+    const Stack *below = stack_set(&m->stacks, s.stack.below, &n);
+    for (uint32_t i = 0; i < n; i++) put(m, part_new(below[i], next));
+}
+
+static void step_tag(Machine *m, State s, int b) {
+    Str tag = m->grammar->defs[s.text.def].tag;
+    if ((unsigned char)tag.data[s.text.state++] != b) return;
+    if ((size_t)s.text.state < tag.len)
+        put(m, s);
+    else
+        end_value(m, s);
+}
+
 // Values.
 
-// Adds the state after a value, or those after the end of a rule's text.
+// Adds the state after a value, or those after the end of a rule's text or of a part.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     uint32_t n;
 
     if (f->kind == FRAME_ROOT) {
         put(m, state_new(AT_END, (Stack){0}, 0));
+    } else if (f->kind == FRAME_SEQUENCE) {
+        end_part(m, s, f);
     } else if (f->kind != FRAME_RULE) {
         put(m, state_new(AT_AFTER, s.stack, s.style));
     } else if (s.stack.below != SET_OPEN) { // the caller's DFA passes a rule that has read nothing
@@ -456,6 +506,7 @@ static void step_state(Machine *m, State s, int b) {
     case AT_CLOSE:
         if (b == closing_of(top(m, &s))) close_container(m, s);
         break;
+    case IN_TAG: step_tag(m, s, b); break;
     }
 }
 
@@ -530,6 +581,7 @@ static uint32_t end_step(Machine *m) {
     for (int i = 0; i < m->out.n; i++) {
         State s = *(const State *)intern_key(&m->out, i);
         if (s.kind == IN_TEXT && !s.partial) follow_text(m, s);
+        if (s.kind == AT_VALUE) follow_value(m, s);
     }
 
     State *out = (State *)(void *)m->out.arena;
@@ -547,10 +599,40 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)->next[byte] = next;
 }
 
+int machine_count_next(Machine *m, uint32_t config, int *byte) {
+    int n = 0;
+    for (int b = 0; b < 256 && n < 2; b++)
+        if (machine_step(m, config, b) != DEAD) {
+            n++;
+            *byte = b;
+        }
+    return n;
+}
+
 bool machine_is_end(const Machine *m, uint32_t config) {
     uint32_t n;
     const State *s = config_states(m, config, &n); // AT_END comes first: all its bytes are 0
     return n && s->kind == AT_END;
+}
+
+Str machine_tag(Machine *m, uint32_t config) {
+    uint32_t n;
+    Str rest = {0};
+    const State *states = config_states(m, config, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (states[i].kind != IN_TAG) continue;
+        Str tag = m->grammar->defs[states[i].text.def].tag;
+        size_t at = (size_t)states[i].text.state;
+        rest = (Str){tag.data + at, tag.len - at};
+    }
+
+    // Each of its bytes is the only one that fits.
+    for (size_t i = 0; i < rest.len; i++) {
+        int byte;
+        if (machine_count_next(m, config, &byte) != 1) return (Str){0};
+        config = machine_step(m, config, byte);
+    }
+    return rest;
 }
 
 bool machine_is_partial(const Machine *m, uint32_t config) {
@@ -578,8 +660,7 @@ void machine_free(Machine *m) {
 
 uint32_t machine_start(Machine *m) {
     const ValueDef *root = &m->grammar->values[m->grammar->root];
-    State s = state_new(AT_VALUE, (Stack){0}, COMPACT | SPACED | INDENTED);
-    s.value = m->grammar->root;
+    State s = part_new((Stack){0}, m->grammar->root);
     put(m, s);
 
     // A text may be empty or begin with a call.

@@ -11,11 +11,14 @@
 //
 //     AT_VALUE --- " ------------> IN_STRING, IN_LISTED --- " ----.
 //        |------- text of a DFA -> IN_TEXT (calls push a frame) --|
+//        |------- text of a tag -> IN_TAG ------------------------|
 //        |                                                        v
 //        |                                                 end of the value
 //        |                                                   |    |    `-- no frame: AT_END
-//        |                                                   |    `-- of a call: the caller's
-//        IN_TEXT
+//        |                                                   |    |-- of a part of a sequence:
+//        |                                                   |    |   AT_VALUE of the next part
+//        |                                                   |    `-- of a call: IN_TEXT of the
+//        |                                                   |        caller
 //        `-- { [ --> AT_OPEN ------ } ] ------------------>  |
 //                       |            .----- } ] --------->   |
 //                       |            |                       |
@@ -55,8 +58,13 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)->next[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
+// The number of different bytes that can come next, but at most 2; *byte is one of them.
+int machine_count_next(Machine *m, uint32_t config, int *byte);
 // True if the text may end here. False for DEAD.
 bool machine_is_end(const Machine *m, uint32_t config);
+// The rest of a tag that comes next, if nothing else can; otherwise empty. Its CONTROL_MARK, if it
+// has one, is included.
+Str machine_tag(Machine *m, uint32_t config);
 // True if the text ends in the middle of a character. False for DEAD.
 bool machine_is_partial(const Machine *m, uint32_t config);
 

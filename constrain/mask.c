@@ -548,21 +548,12 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
 
-// The number of different bytes that can come next, but at most 2; *byte is one of them.
-static int count_next(Machine *machine, uint32_t config, int *byte) {
-    int n = 0;
-    for (int b = 0; b < 256 && n < 2; b++)
-        if (machine_step(machine, config, b) != DEAD) {
-            n++;
-            *byte = b;
-        }
-    return n;
-}
-
 bool matcher_is_done(Matcher *m) {
     int byte;
-    return matcher_is_end(m) && count_next(m->tables->machine, m->config, &byte) == 0;
+    return matcher_is_end(m) && machine_count_next(m->tables->machine, m->config, &byte) == 0;
 }
+
+Str matcher_tag(const Matcher *m) { return machine_tag(m->tables->machine, m->config); }
 
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
@@ -581,7 +572,8 @@ void matcher_forced(const Matcher *m, Buffer *out) {
     int byte;
     begin_work(m);
     for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
-        if (count_next(machine, config, &byte) != 1) break;
+        if (machine_count_next(machine, config, &byte) != 1) break;
+        if (machine_tag(machine, config).len) break;
         buffer_append(out, &(char){(char)byte}, 1);
         config = machine_step(machine, config, byte);
         if (!spend(m->tables, config)) break;

@@ -34,7 +34,10 @@ bool matcher_is_done(Matcher *m);
 // Appends bytes to the text, up to the first byte that does not fit. Returns the number of bytes
 // appended.
 size_t matcher_accept(Matcher *m, Str bytes);
-// Appends to `out` the bytes that must come next, up to the first byte that has an alternative or
-// to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit of a
-// mask.
+// The rest of a tag (see Def.tag) that must come next, or empty. It is a text of its own: a control
+// token, or text that the tokenizer may have a special token for.
+Str matcher_tag(const Matcher *m);
+// Appends to `out` the bytes that must come next, up to the first byte that has an alternative, to
+// a tag or to the end of a text; at most a few thousand. Fewer on an interrupt or beyond the limit
+// of a mask.
 void matcher_forced(const Matcher *m, Buffer *out);

@@ -189,30 +189,33 @@ static const Json object_type = {.kind = JSON_STRING, .string = {"object", 6}, .
 static const Json any_object = {.kind = JSON_OBJECT, .child = &object_type, .n_items = 1};
 
 // Compiles all values of the schema. Compiling a value may add more. Returns the value of the root.
-static int compile_values(SchemaCompiler *c, unsigned modes) {
-    SchemaAssertion assertions[2] = {{ASSERT_SCHEMA, c->root}, {ASSERT_SCHEMA, &any_object}};
-    bool is_object = modes & SCHEMA_OBJECT;
-    if (is_object) schema_index(c, &any_object, &any_object);
+static int compile_values(SchemaCompiler *c, const Json *except, unsigned modes) {
+    SchemaAssertion assertions[3] = {{ASSERT_SCHEMA, c->root}};
+    int n = 1;
+    if (modes & SCHEMA_OBJECT) assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, &any_object};
+    if (except) assertions[n++] = (SchemaAssertion){ASSERT_NOT, except};
+    for (int i = 1; i < n; i++) schema_index(c, assertions[i].json, assertions[i].json);
 
     c->never = grammar_add_value(c->grammar);
     intern_add(&c->values, "none", 1, NULL);
     if (c->failed) return c->never;
 
-    int root = schema_value(c, assertions, is_object ? 2 : 1);
+    int root = schema_value(c, assertions, n);
     for (int value = c->never + 1; value < c->grammar->n_values && !c->failed; value++)
         schema_compile_value(c, value);
     return root;
 }
 
-int grammar_add_schema(Grammar *g, const Json *schema, unsigned modes, Buffer *unknown,
-                       Error *err) {
+int grammar_add_schema(Grammar *g, const Json *schema, const Json *except, unsigned modes,
+                       Buffer *unknown, Error *err) {
     SchemaCompiler c;
     GrammarMark begin = grammar_mark(g);
     schema_open(&c, g, schema, err);
+    c.is_ordered = modes & SCHEMA_ORDERED;
     c.is_closed = modes & SCHEMA_CLOSED;
     c.unknown = unknown;
 
-    int root = compile_values(&c, modes);
+    int root = compile_values(&c, except, modes);
     c.target.place = NULL;
     if (!c.failed && !grammar_finish(g, begin, root, &c.languages.budget))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
@@ -224,21 +227,22 @@ int grammar_add_schema(Grammar *g, const Json *schema, unsigned modes, Buffer *u
     return NONE;
 }
 
-Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
+Grammar *grammar_schema(const Json *schema, const Json *except, unsigned modes, Buffer *unknown,
+                        Error *err) {
     Grammar *g = xalloc(1, sizeof *g);
-    g->is_ordered = modes & SCHEMA_ORDERED;
-    g->root = grammar_add_schema(g, schema, modes, unknown, err);
+    g->root = grammar_add_schema(g, schema, except, modes, unknown, err);
     if (g->root != NONE) return g;
     grammar_free(g);
     return NULL;
 }
 
-Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err) {
+Grammar *grammar_schema_text(Str text, const Json *except, unsigned modes, Buffer *unknown,
+                             Error *err) {
     JsonDoc doc = {0};
     Error why;
     Grammar *g = NULL;
     if (json_parse(&doc, text.data, text.len, &why))
-        g = grammar_schema(doc.root, modes, unknown, err);
+        g = grammar_schema(doc.root, except, modes, unknown, err);
     else
         error_set(err, EXIT_USAGE, "JSON Schema: %s", why.text);
     json_free(&doc);

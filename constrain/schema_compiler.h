@@ -100,7 +100,7 @@ typedef struct {
 struct SchemaCompiler {
     const Json *root;               // the whole schema
     int draft;                      // 4, 6, 7, 2019 or 2020
-    bool is_closed;                 // see SCHEMA_CLOSED in constrain.h
+    bool is_ordered, is_closed;     // see SCHEMA_ORDERED and SCHEMA_CLOSED in constrain.h
     const SchemaPart *const *parts; // ends with NULL
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
     SchemaIndex index;

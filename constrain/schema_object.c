@@ -235,6 +235,7 @@ static void sort_properties(PropertyList *l) {
 
 // Adds the alternative of an object with the properties of a sorted list, which is freed.
 static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
+    o.is_ordered = c->is_ordered;
     schema_add_alt(c, grammar_add_object(c->grammar, o, l->at, l->n));
     free(l->at);
 }

@@ -51,13 +51,18 @@ Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state) {
     f->kind = kind;
     f->def = def;
     f->state = state;
-    f->depth = stack_top(t, s)->depth + (kind != FRAME_RULE);
+    f->depth = stack_top(t, s)->depth + (kind >= FRAME_OBJECT);
     if (kind == FRAME_OBJECT) f->missing = t->grammar->defs[def].object.n_required;
 
     Stack pushed = intern_draft(t, SET_OPEN);
     StackPush push = {pushed.frame, s};
     buffer_append(&t->pushes, &push, sizeof push);
     return pushed;
+}
+
+Stack stack_next_part(StackTable *t, Stack s) {
+    draft_copy(t, stack_top(t, s))->state++;
+    return intern_draft(t, s.below);
 }
 
 Stack stack_add_item(StackTable *t, Stack s) {
@@ -78,8 +83,7 @@ Stack stack_add_property(StackTable *t, Stack s, int name) {
         f->missing -= o->properties[name].is_required;
     }
 
-    if (t->grammar->is_ordered)
-        f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
+    if (o->is_ordered) f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
 
     return intern_draft(t, s.below);
 }
@@ -172,12 +176,12 @@ bool frame_allows_name(const StackTable *t, const StackFrame *f, int name) {
     const ObjectDef *o = &g->defs[f->def].object;
     const PropertyDef *p = &o->properties[name];
     return g->values[p->value].is_possible && !is_seen(f, name) &&
-           (p->is_required || has_room(f, o)) && (!g->is_ordered || fits_order(g, f, o, p));
+           (p->is_required || has_room(f, o)) && (!o->is_ordered || fits_order(g, f, o, p));
 }
 
 bool frame_allows_other(const StackTable *t, const StackFrame *f) {
     const ObjectDef *o = &t->grammar->defs[f->def].object;
-    return o->other != NONE && has_room(f, o) && (!t->grammar->is_ordered || f->missing == 0);
+    return o->other != NONE && has_room(f, o) && (!o->is_ordered || f->missing == 0);
 }
 
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, bool has_other) {

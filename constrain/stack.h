@@ -1,6 +1,6 @@
 // Stacks of the machine. A stack has one frame for each object and array that is open at the
-// current place of the text, and one for each grammar rule that continues when the current rule
-// ends.
+// current place of the text, and one for each grammar rule or sequence that continues when the
+// current rule or part ends.
 //
 // A text can have several readings, whose number may grow exponentially with the depth. Their
 // stacks are therefore shared in a graph (Tomita 1985): a stack of the machine is a top frame and
@@ -30,12 +30,12 @@
 
 #include "constrain/grammar.h"
 
-typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_OBJECT, FRAME_ARRAY } FrameKind;
+typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_SEQUENCE, FRAME_OBJECT, FRAME_ARRAY } FrameKind;
 
 typedef struct {
     FrameKind kind;
-    int32_t def;       // RULE: index of the DFA; OBJECT, ARRAY: index of the definition
-    int32_t state;     // RULE: state of the DFA after the call
+    int32_t def;       // RULE: index of the DFA; others: index of the definition
+    int32_t state;     // RULE: state of the DFA after the call; SEQUENCE: number of the next part
     uint32_t count;    // properties or items so far, including the current one
     uint32_t depth;    // open containers up to and including this one
     uint32_t missing;  // required properties that are missing
@@ -66,8 +66,10 @@ static inline const StackFrame *stack_top(const StackTable *t, Stack s) {
 // The stacks (n) of a set. Valid until a set is added.
 const Stack *stack_set(const StackTable *t, uint32_t set, uint32_t *n);
 
-// Pushes a frame. `state` is the rule's state after the call, or 0 for an object or array.
+// Pushes a frame. `state` is StackFrame.state, or 0 for an object or array.
 Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state);
+// Goes to the next part in the top frame, a sequence.
+Stack stack_next_part(StackTable *t, Stack s);
 // Counts one more item in the top frame, an array.
 Stack stack_add_item(StackTable *t, Stack s);
 // Adds a property to the top frame, an object. name NONE: an unlisted name.

@@ -9,7 +9,8 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t) { return NULL; }
 bool constraint_compile(ConstraintCache *cache, const ConstraintSpec *spec,
                         CompiledConstraint **out, Error *err) {
     *out = NULL;
-    return spec->kind == CONSTRAINT_NONE ||
+    bool is_none = spec->kind == CONSTRAINT_NONE && !spec->calls.tools.len;
+    return is_none ||
            error_set(err, EXIT_USAGE,
                      "this build has no constrained generation (built with WITHOUT=constrain)");
 }
@@ -30,4 +31,5 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) { return NULL; }
 bool matcher_is_end(const Matcher *m) { return true; }
 bool matcher_is_done(Matcher *m) { return true; }
 size_t matcher_accept(Matcher *m, Str bytes) { return 0; }
+Str matcher_tag(const Matcher *m) { return (Str){0}; }
 void matcher_forced(const Matcher *m, Buffer *out) {}

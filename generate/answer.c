@@ -15,7 +15,6 @@ typedef enum {
     PHASE_FREE,      // in a free answer otherwise
     PHASE_SPACE,     // before constrained text; up to two characters of white space may follow
     PHASE_TEXT,      // in constrained text: the answer, or a call
-    PHASE_NEXT,      // after a call; white space, another call or the end may follow
     PHASE_END        // nothing can follow
 } Phase;
 
@@ -26,6 +25,8 @@ struct AnswerState {
     CompiledConstraint *constraint; // NULL: none
     Matcher *matcher;               // of the constrained text; NULL without a constraint
     bool drops_space;               // the next constrained token's leading space is not text
+    bool is_other;                  // the tail of PHASE_START is not constrained text
+    bool has_tag;                   // the constrained text has control tokens
     Str start;                      // the beginning of the answer, in the prompt
     Phase phase, first_phase;       // now, and where the text began
     int fence;                      // of the free answer, see fence_read()
@@ -59,12 +60,12 @@ bool answer_may_think(const AnswerState *a) { return a->first_phase <= PHASE_REA
 
 bool answer_is_complete(const AnswerState *a) {
     if (a->phase == PHASE_TEXT) return matcher_is_end(a->matcher);
-    return a->phase == PHASE_END || (is_free(a) && a->phase != PHASE_SPACE);
+    return a->phase == PHASE_END || is_free(a);
 }
 
 bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
     if (a->has_misbegun) return false;
-    if (answer_may_think(a) || is_free(a)) return !is_whole || answer_is_complete(a);
+    if (answer_may_think(a) || is_free(a) || a->has_tag) return !is_whole || answer_is_complete(a);
     Matcher *m = constraint_begin(a->constraint);
     bool is_match = matcher_accept(m, a->start) == a->start.len &&
                     matcher_accept(m, text) == text.len && (!is_whole || matcher_is_end(m));
@@ -130,34 +131,52 @@ static size_t find_call(const AnswerState *a, Str answer) {
     return SIZE_MAX;
 }
 
-// The matcher of a call that begins with `text`, after white space; NULL if no call does.
+// The matcher of a call that begins with `text`, after its opener; NULL if no call does.
 static Matcher *begin_call(const AnswerState *a, Str text) {
     if (!a->constraint) return NULL;
     Matcher *m = constraint_begin(a->constraint);
-    size_t n = count_space(text, MAX_SPACE);
-    if (n + matcher_accept(m, (Str){text.data + n, text.len - n}) == text.len) return m;
+    if (matcher_accept(m, text) == text.len) return m;
     matcher_free(m);
     return NULL;
 }
 
 // True if a token may come next before constrained text: as part of <think>, or as white space
-// after </think> or around a call. Calls in a row may have semicolons between them.
+// after </think>.
 static bool may_precede(const AnswerState *a, int id) {
     Str piece = tokenizer_piece(a->tokenizer, id, a->phase == PHASE_START);
     if (a->phase == PHASE_START)
         return piece.len && piece.len <= N_OPEN - a->tail.len &&
                !memcmp(piece.data, think_open + a->tail.len, piece.len);
 
-    bool is_separator = a->phase == PHASE_NEXT && str_begins_with(piece, ";") && !a->tail.len;
-    if (is_separator) piece = (Str){piece.data + 1, piece.len - 1};
     return a->tail.len < MAX_SPACE && count_space(piece, MAX_SPACE) == piece.len &&
            !tokenizer_is_control(a->tokenizer, id);
 }
 
 // True where constrained text may begin.
 static bool awaits_text(const AnswerState *a) {
-    return a->phase == PHASE_SPACE || a->phase == PHASE_NEXT ||
-           (a->phase == PHASE_START && !is_free(a));
+    return a->phase == PHASE_SPACE || (a->phase == PHASE_START && !is_free(a));
+}
+
+// The text of a token in constrained text, kept in `buffer` if need be. A control token, which has
+// no text, fits only a tag.
+static Str constrained_piece(const AnswerState *a, int id, bool *drops_space, Buffer *buffer) {
+    Str piece = tokenizer_piece_in_text(a->tokenizer, id, false, drops_space);
+    bool is_stop = tokenizer_is_stop(a->tokenizer, id);
+    if (is_stop || !tokenizer_is_control(a->tokenizer, id)) return piece;
+
+    buffer->len = 0;
+    buffer_puts(buffer, CONTROL_MARK);
+    buffer_put(buffer, tokenizer_piece(a->tokenizer, id, true));
+    return buffer_str(buffer);
+}
+
+// Appends a token to constrained text. False if it does not fit.
+static bool read_text(const AnswerState *a, Matcher *m, int token, bool *drops_space) {
+    Buffer buffer = {0};
+    Str piece = constrained_piece(a, token, drops_space, &buffer);
+    bool fits = matcher_accept(m, piece) == piece.len;
+    buffer_free(&buffer);
+    return fits;
 }
 
 // Masks.
@@ -210,7 +229,7 @@ static void mask_free_answer(const AnswerState *a, float *logits) {
 
 static bool mask_constrained(const AnswerState *a, float *logits) {
     const Tokenizer *t = a->tokenizer;
-    bool is_text = a->phase != PHASE_START || !a->tail.len; // may begin, but not within <think>
+    bool is_text = a->phase != PHASE_START || !a->is_other; // may begin, or have begun like <think>
     bool is_before = awaits_text(a), is_end = answer_is_complete(a);
     const uint64_t *mask = matcher_mask(a->matcher, a->drops_space);
     if (!mask) return false;
@@ -249,16 +268,13 @@ static void read_free(AnswerState *a) {
     size_t at = find_call(a, answer);
 
     if (at != SIZE_MAX) {
-        Str rest = {answer.data + at, answer.len - at};
-        size_t n_space = count_space(rest, MAX_SPACE);
-        Matcher *m = begin_call(a, rest);
-        a->phase = PHASE_FREE;
+        Matcher *m = begin_call(a, (Str){answer.data + at, answer.len - at});
+        a->phase = m ? PHASE_TEXT : PHASE_FREE;
         if (m) {
             matcher_free(a->matcher);
             a->matcher = m;
-            a->phase = n_space < rest.len ? PHASE_TEXT : PHASE_SPACE;
         }
-        keep_tail(a, m ? n_space : 0);
+        keep_tail(a, 0);
         return;
     }
 
@@ -279,6 +295,12 @@ static void begin_answer(AnswerState *a, Phase free_phase) {
     if (is_free(a)) read_free(a);
 }
 
+// Begins the constrained text anew.
+static void begin_text(AnswerState *a) {
+    matcher_free(a->matcher);
+    a->matcher = constraint_begin(a->constraint);
+}
+
 // Examines the tail before <think> is complete.
 static void read_start(AnswerState *a) {
     Str text = buffer_str(&a->tail);
@@ -286,6 +308,7 @@ static void read_start(AnswerState *a) {
     if (n == SIZE_MAX) begin_answer(a, PHASE_BARE);
     if (n != N_OPEN) return;
     a->phase = PHASE_REASONING;
+    if (!is_free(a)) begin_text(a);
     keep_tail(a, text.len - find_end(text, (Str){">", 1}));
 }
 
@@ -308,17 +331,7 @@ static bool is_over_budget(const AnswerState *a) {
 // Continues after constrained text that is complete.
 static void end_text(AnswerState *a) {
     a->tail.len = 0;
-    a->phase = PHASE_END;
-    if (!is_free(a)) return;
-
-    if (a->spec.closer.len) {
-        a->phase = PHASE_FREE;
-        feed_text(a, a->spec.closer, true);
-    } else if (a->spec.has_more) {
-        a->phase = PHASE_NEXT;
-        matcher_free(a->matcher);
-        a->matcher = constraint_begin(a->constraint);
-    }
+    a->phase = is_free(a) && !a->spec.is_last ? PHASE_FREE : PHASE_END;
 }
 
 // Moves on where no token is needed: at the end of the budget, and after complete text.
@@ -339,9 +352,13 @@ static bool accept_token(void *arg, int token) {
     if (awaits_text(a) && !may_precede(a, token)) a->phase = PHASE_TEXT;
     a->last_token = token;
 
+    // Text that has begun like <think> may still be constrained text.
+    bool may_be_text = a->phase == PHASE_START && !is_free(a) && !a->is_other;
+    if (may_be_text) a->is_other = !read_text(a, a->matcher, token, &(bool){false});
+
     if (a->phase == PHASE_TEXT) {
-        Str piece = tokenizer_piece_in_text(a->tokenizer, token, false, &a->drops_space);
-        ok = matcher_accept(a->matcher, piece) == piece.len;
+        a->has_tag |= tokenizer_is_control(a->tokenizer, token);
+        ok = read_text(a, a->matcher, token, &a->drops_space);
     } else {
         Str piece = tokenizer_piece(a->tokenizer, token, true);
         for (size_t i = 0; i < piece.len; i++) a->is_fenced = fence_read(&a->fence, piece.data[i]);
@@ -356,6 +373,30 @@ static bool accept_token(void *arg, int token) {
     return ok;
 }
 
+// Constrained text is followed by a copy of the matcher; other text has no forbidden drafts.
+static int count_fitting(void *arg, const int *drafts, int n) {
+    const AnswerState *a = arg;
+    if (a->phase != PHASE_TEXT) return n;
+
+    Matcher *m = matcher_copy(a->matcher);
+    bool drops_space = a->drops_space;
+    int n_fitting = 0;
+    while (n_fitting < n && !tokenizer_is_stop(a->tokenizer, drafts[n_fitting]) &&
+           read_text(a, m, drafts[n_fitting], &drops_space))
+        n_fitting++;
+    matcher_free(m);
+    return n_fitting;
+}
+
+// Appends the ids of a tag that must come next. It may be a special token.
+static void encode_tag(const AnswerState *a, Str tag, Ids *out) {
+    Buffer text = {0};
+    for (size_t i = 0; i < tag.len; i++)
+        if (tag.data[i] != *CONTROL_MARK) buffer_append(&text, tag.data + i, 1);
+    continuation_encode(a->tokenizer, a->last_token, buffer_str(&text), true, out);
+    buffer_free(&text);
+}
+
 static int force_tokens(void *arg, int *out) {
     AnswerState *a = arg;
     Buffer text = {0};
@@ -368,30 +409,19 @@ static int force_tokens(void *arg, int *out) {
     if (n || a->phase != PHASE_TEXT || a->drops_space) return n;
 
     // Constrained text without an alternative.
-    matcher_forced(a->matcher, &text);
+    Str tag = matcher_tag(a->matcher);
+    if (tag.len)
+        encode_tag(a, tag, &ids);
+    else
+        matcher_forced(a->matcher, &text);
     if (text.len > 1)
         continuation_encode_open(a->tokenizer, a->last_token, buffer_str(&text), &ids);
-    for (; n < GENERATE_LOOKAHEAD && n < ids.len; n++) out[n] = ids.data[n];
+    int n_fitting = tag.len ? count_fitting(a, ids.data, ids.len) : ids.len;
+    for (; n < GENERATE_LOOKAHEAD && n < n_fitting; n++) out[n] = ids.data[n];
 
     free(ids.data);
     buffer_free(&text);
     return n;
-}
-
-// Constrained text is followed by a copy of the matcher; other text has no forbidden drafts.
-static int count_fitting(void *arg, const int *drafts, int n) {
-    const AnswerState *a = arg;
-    if (a->phase != PHASE_TEXT) return n;
-
-    Matcher *m = matcher_copy(a->matcher);
-    bool drops_space = a->drops_space;
-    int n_fitting = 0;
-    for (; n_fitting < n; n_fitting++) {
-        Str piece = tokenizer_piece_in_text(a->tokenizer, drafts[n_fitting], false, &drops_space);
-        if (!piece.len || matcher_accept(m, piece) < piece.len) break;
-    }
-    matcher_free(m);
-    return n_fitting;
 }
 
 // Ends the reasoning where the model would end the text without an answer.

@@ -2,9 +2,9 @@
 // generate.h with one automaton.
 //
 // Reasoning is <think>...</think>, with or without a budget of tokens. The answer after it is
-// either constrained as a whole, or it is free, and the constraint applies to the tool calls that
-// the model opens in it. Constraints are optional (constrain/constraint.h); reasoning and budgets
-// are not.
+// either constrained as a whole, where calls of tools may be an alternative of the constraint, or
+// it is free, and the constraint applies to the tool calls that the model opens in it. Constraints
+// are optional (constrain/constraint.h); reasoning and budgets are not.
 //
 // The phases (Phase in answer.c). "Fed" is text that is appended without asking the model.
 //
@@ -20,11 +20,10 @@
 //     BARE <------------------ BLANK       a free answer; without a budget, BARE comes immediately
 //       `-- no call without a tag can begin --> FREE
 //
-//     BLANK, BARE, FREE -- opener --> SPACE --> TEXT       a call in a free answer
-//                                                |
-//         FREE <-- the closer is fed ------------|
-//         NEXT <-- further calls may follow -----|  and back to TEXT with the next call
-//         END  <-- otherwise --------------------'
+//     BLANK, BARE, FREE -- opener --> TEXT                 calls in a free answer
+//                                      |
+//         FREE <-- nothing can follow -|
+//         END  <-- the same, is_last --'
 //
 // In a free answer, no call opens inside a Markdown code block.
 //
@@ -33,8 +32,6 @@
 
 #include "constrain/constraint.h"
 #include "generate/generate.h"
-
-enum { MAX_OPENERS = 2 };
 
 typedef struct {
     bool may_think; // <think>...</think> may come first
@@ -48,13 +45,11 @@ typedef struct {
 
     // Tool calls in a free answer (n_openers > 0). Each text in `openers` opens one; an opener that
     // begins with a brace is the beginning of the call itself, at the beginning of the answer. Then
-    // the constraint applies until the call is complete, and `closer` is fed. If has_more is set,
-    // only further calls can follow, which need no opener. Without a constraint, no call can be
-    // opened.
+    // the constraint applies until its text is complete. With is_last, the answer ends there.
+    // Without a constraint, no call can be opened.
     Str openers[MAX_OPENERS];
     int n_openers;
-    Str closer;
-    bool has_more;
+    bool is_last;
 } AnswerSpec;
 
 // True if a prompt ends with <think>, so that the text begins inside the reasoning.
@@ -63,7 +58,7 @@ bool answer_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n);
 typedef struct AnswerState AnswerState;
 
 // Begins the answer to a request and sets its constraint. The prompt and the token limit must be
-// set before. The message, openers and closer must outlive the state. `constraint` may be NULL; the
+// set before. The message and openers must outlive the state. `constraint` may be NULL; the
 // state takes the caller's reference.
 AnswerState *answer_new(const Tokenizer *t, const AnswerSpec *spec, CompiledConstraint *constraint,
                         Request *r);

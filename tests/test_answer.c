@@ -206,8 +206,9 @@ static void budgets(void) {
 // and continues in another way is excluded, all other tokens are free.
 static void tool_calls(void) {
     if (!has_constraints()) return;
-    AnswerSpec spec = {.openers = {{"<t", 2}}, .n_openers = 1, .closer = str_of("!</t>")};
-    TestAnswer *c = begin_answer(false, "h[0-9]b", spec, (Request){0});
+    static const char call[] = "[ \\n]{0,2}h[0-9]b!</t>";
+    AnswerSpec spec = {.openers = {{"<t", 2}}, .n_openers = 1};
+    TestAnswer *c = begin_answer(false, call, spec, (Request){0});
     int eos = tokenizer_eos(c->tokenizer), the = token_of(c, "the"), th = token_of(c, "th");
     CHECK(allows(c, eos) && allows(c, the) && allows(c, th), "a free answer");
     accept_bytes(c, "h2 the <");
@@ -218,8 +219,7 @@ static void tool_calls(void) {
     CHECK(!allows(c, eos) && !answer_is_complete(c->state), "an open call");
     accept_bytes(c, "\nh1");
     check_next(c, "b", "h1 ");
-    accept_bytes(c, "b");
-    check_fed(c, "!</t>");
+    accept_bytes(c, "b!</t>");
     CHECK(allows(c, eos) && allows(c, the) && answer_is_complete(c->state), "a closed call");
     accept_bytes(c, "and <");
     CHECK(!allows(c, the), "a second call");
@@ -227,22 +227,22 @@ static void tool_calls(void) {
     check_next(c, "07", "hb ");
 
     // No call in a code block.
-    begin_answer(false, "h[0-9]b", spec, (Request){0});
+    begin_answer(false, call, spec, (Request){0});
     accept_bytes(c, "a:\n```\n<t");
     check_next(c, "ah<", "");
     accept_bytes(c, "a\n```\n<t");
     check_next(c, "h", "a<");
 
     // Calls without a tag, only at the beginning, several in a row.
-    static const char bare[] = "\\{t[0-9]b";
-    spec = (AnswerSpec){.openers = {{"{t", 2}}, .n_openers = 1, .has_more = true};
+    static const char bare[] = "\\{t[0-9]b(; \\{t[0-9]b)*";
+    spec = (AnswerSpec){.openers = {{"{t", 2}}, .n_openers = 1, .is_last = true};
     begin_answer(false, bare, spec, (Request){0});
     accept_bytes(c, "\n{t1");
     check_next(c, "b", "a");
     accept_bytes(c, "b");
     check_fed(c, "");
     CHECK(allows(c, eos), "the end after a call");
-    check_next(c, "{; \n", "at");
+    check_next(c, ";", "{at \n");
     accept_bytes(c, "; {t");
     check_next(c, "1", "b{");
     begin_answer(false, bare, spec, (Request){0});

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Answers: reasoning and its budgets, also without constraints; where a constraint begins; known forms of tool calls."""
+"""Answers: reasoning and its budgets, also without constraints; where a constraint begins; tool calls, also beside a format."""
 import json
 import random
 import re
 
 from terminal import Terminal
 from cli import PROGRAM, check, in_ci, main, requires, run_batch, same, some, test
+from schema_check import is_valid
 
 
 @test
@@ -203,6 +204,89 @@ def tool_sets(cli):
     request["body"].update(messages=[{"role": "user", "content": "x"}], continue_final_message=False)
     out, _ = cli.run("batch", "-q", "--template", "llama3.1", "-i", "-", stdin=json.dumps(request).encode(), code=(0, 6))
     check(json.loads(out)["note"].startswith("tool bad: "), out)
+
+
+HERMES = ("{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.role ~ ': ' ~ (m.content or '') }}{% for c in m.tool_calls %}"
+          "{{ '<tool_call>\\n' ~ {'name': c.function.name, 'arguments': c.function.arguments}|tojson ~ '\\n</tool_call>' }}"
+          "{% endfor %}{{ '\\n' }}{% endfor %}{{ 'assistant: ' if add_generation_prompt }}")
+
+
+def draw_schema(rng, names):
+    """A closed object schema of one or two properties."""
+    kinds = ({"type": "integer", "minimum": -9, "maximum": 99}, {"enum": ["Paris", "Rome", 'the "sea"']}, {"type": "boolean"},
+             {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "maxItems": 3},
+             {"type": "string", "maxLength": 12}, {"type": "object", "properties": {"to": {"type": "null"}}, "additionalProperties": False})
+    drawn = rng.sample(names, rng.randint(1, 2))
+    return {"type": "object", "properties": {name: rng.choice(kinds) for name in drawn}, "required": drawn[:1],
+            "additionalProperties": False}
+
+
+def draw_dialogue(rng, i, closers, openers):
+    """A request with rounds of calls, tools and a format; half of them raise the probability of a call."""
+    tools = [{"type": "function", "function": dict({"name": name}, **({} if rng.random() < 0.2 else
+              {"parameters": draw_schema(rng, ["city", "day", "name"])}))} for name in rng.sample(["weather", "now", "find", "ask"], 3)]
+    formats = {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": draw_schema(rng, ["name", "once", "degrees"])}}
+    messages = [{"role": "user", "content": "Weather in Paris?"}]
+    for _ in range(rng.randint(0, 3)):
+        call = {"id": "call00001", "type": "function", "function": {"name": tools[0]["function"]["name"], "arguments": "{}"}}
+        messages += [{"role": "assistant", "content": None, "tool_calls": [call]},
+                     {"role": "tool", "tool_call_id": "call00001", "content": "20"},
+                     {"role": "assistant", "content": '{"degrees": 20}'}, {"role": "user", "content": "And now?"}]
+    request = {"id": i, "messages": messages, "tools": tools, "response_format": rng.choice((formats[0],) + formats[1:] * 3),
+               "seed": i, "temperature": 1, "max_tokens": 500}
+    request.update(rng.choice(({}, {}, {}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"tool_choice": "required"},
+                               {"tool_choice": {"type": "function", "function": {"name": tools[1]["function"]["name"]}}})))
+    request.update(rng.choice(({}, {"parallel_tool_calls": True}, {"parallel_tool_calls": False})))
+    request["logit_bias"] = dict(closers, **(openers if rng.random() < 0.5 else {}))
+    return request
+
+
+def check_dialogue(request, answer):
+    """True for calls, which are as the request says; otherwise the text has the format. Answers that were cut count as neither."""
+    choice, calls = request.get("tool_choice", "auto"), answer.get("tool_calls", [])
+    tools = {t["function"]["name"]: t["function"].get("parameters", {"properties": {}, "additionalProperties": False}) for t in request["tools"]}
+    schema = request["response_format"].get("json_schema", {}).get("schema", {"type": "object"})
+    if answer.get("incomplete"):
+        return None
+    for call in calls:
+        name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+        check(choice != "none" and is_valid(tools[name], arguments), request, answer)
+        check(isinstance(choice, str) or name == choice["function"]["name"], request, answer)
+    if calls:
+        check(answer["text"] == "" and (len(calls) == 1 or request.get("parallel_tool_calls", True)), request, answer)
+        return True
+    check(choice in ("auto", "none") and is_valid(schema, json.loads(answer["text"])), request, answer)
+    return False
+
+
+@test
+def tools_beside_format(cli):
+    """With tools and a format, an answer is a valid call or has the format, as tool_choice and parallel_tool_calls say."""
+    requires("constrain")
+    cli.model = None
+    rng = random.Random(63)
+    token = {c: cli.run("tokenize", "--ids", "x" + c)[0].split()[-1].decode() for c in '<["]'}
+    closers = {token['"']: 3, token["]"]: 3}
+    templates = (("llama3.1", {}), ("mistral", {token["["]: 6}), (cli.write("h.jinja", [HERMES]), {token["<"]: 6}),
+                 (cli.write("q.jinja", [HERMES + "{{ '<think>\\n\\n</think>\\n\\n' if enable_thinking is false }}"]), {token["<"]: 6}))
+    for template, openers in templates:
+        records = [draw_dialogue(rng, i, closers, openers) for i in range(in_ci(75, 12))]
+        answers = run_batch(cli, records, "--template", template, "--no-think", code=(0, 6))
+        kinds = [check_dialogue(r, answers[r["id"]]) for r in records]
+        check(kinds.count(True) and kinds.count(False), template, kinds)
+        print("   %s: %d with calls, %d with the format, %d cut" % (template[-20:], kinds.count(True), kinds.count(False), kinds.count(None)))
+
+    # Without a known form there are no calls in a constrained answer; a forced one has Llama's form, and a note says so.
+    unknown = cli.write("u.jinja", [HERMES.replace("tool_call>", "call>")])
+    request = draw_dialogue(rng, 0, closers, {})
+    for choice, words in ("auto", "the calls of chat template"), ("none", None), ("required", None):
+        record = dict(request, tool_choice=choice, max_tokens=900)
+        answer = run_batch(cli, [record], "--template", unknown, code=5 if words else (0, 6))[0]
+        check(words in answer["error"]["message"] if words else check_dialogue(record, answer) in (None, choice == "required"), answer)
+    tools = cli.write("tools.json", [request["tools"]])
+    cli.refuses(2, "tools cannot be combined with a constraint", "run", "--template", unknown, "--tools", tools, "--regex", "a", "x")
+    _, err = cli.run("batch", "--template", unknown, "-i", "-", stdin=json.dumps(record).encode(), code=(0, 6))
+    check('a forced call is {"name"' in err and "which the constraint does not concern" in err, err)
 
 
 @test

@@ -152,7 +152,7 @@ static bool accepts(const Grammar *g, Str text) {
 
 static Grammar *schema_of(const char *text, unsigned modes) {
     Error err;
-    Grammar *g = grammar_schema_text(str_of(text), modes, NULL, &err);
+    Grammar *g = grammar_schema_text(str_of(text), NULL, modes, NULL, &err);
     CHECK(g, "%s: %s", text, err.text);
     return g;
 }
@@ -203,8 +203,8 @@ static Grammar *case_grammar(const Case *c, unsigned modes, Error *err) {
     if (!strcmp(c->kind, "regex")) return grammar_regex(c->source->string, err);
     if (!strcmp(c->kind, "grammar")) return grammar_gbnf(c->source->string, err);
     bool is_text = c->source->kind == JSON_STRING;
-    return is_text ? grammar_schema_text(c->source->string, modes, NULL, err)
-                   : grammar_schema(c->source, modes, NULL, err);
+    return is_text ? grammar_schema_text(c->source->string, NULL, modes, NULL, err)
+                   : grammar_schema(c->source, NULL, modes, NULL, err);
 }
 
 static unsigned case_modes(const Case *c) {
@@ -312,7 +312,7 @@ static void check_wrong_values(const Case *c) {
             json_end_array(&w);
             json_end_object(&w);
 
-            Grammar *g = grammar_schema_text(buffer_str(&text), 0, NULL, &err);
+            Grammar *g = grammar_schema_text(buffer_str(&text), NULL, 0, NULL, &err);
             CHECK(!g && err.code == EXIT_USAGE, "%.*s: %s", SHOWN(buffer_str(&text)),
                   g ? "not refused" : err.text);
             grammar_free(g);
@@ -389,8 +389,8 @@ static void format_lengths(void) {
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
-    Grammar *g = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), 0,
-                                     &unknown, &err);
+    Grammar *g = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), NULL,
+                                     0, &unknown, &err);
     CHECK(g && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s",
           unknown.len ? unknown.data : "");
     grammar_free(g);
@@ -484,6 +484,111 @@ static void masks(void) {
     grammar_free(g);
 }
 
+// The grammar of a schema (NULL: none) or calls.
+static Grammar *compile_calls(const char *schema, const CallSpec *spec, unsigned modes,
+                              ConstraintNotes *notes, Error *err) {
+    Buffer shape = {0};
+    JsonDoc except = {0};
+    Grammar *g = xalloc(1, sizeof *g);
+    g->root = NONE;
+    calls_put_shape(spec, &shape);
+    if (shape.len && !json_parse(&except, shape.data, shape.len, err)) die_error(err);
+    if (schema) {
+        grammar_free(g);
+        g = grammar_schema_text(str_of(schema), except.root, modes, NULL, err);
+    }
+    if (g && !grammar_add_calls(g, spec, NULL, modes, notes, err)) {
+        grammar_free(g);
+        g = NULL;
+    }
+    buffer_free(&shape);
+    json_free(&except);
+    return g;
+}
+
+// A schema or calls in the forms of templates. Tags are read from a schema's own texts.
+static void schema_or_calls(void) {
+    static const char tools[] = "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"b\","
+                                "\"parameters\":{\"properties\":{\"x\":{\"type\":\"null\"}}}}}]";
+    static const char any[] = "{\"type\":\"object\"}", list[] = "{\"type\":\"array\"}";
+    static const CallSpec
+        bare = {.openers = {"{\"name\"", "<|p|>"}, .n_openers = 2, .closer = "", .key = "p"},
+        tagged = {.openers = {"<t>"}, .n_openers = 1, .closer = "\n</t>", .key = "p"},
+        listed = {.openers = {"[T]"}, .n_openers = 1, .closer = "", .key = "p", .is_list = true};
+    static const struct {
+        const char *schema;
+        const CallSpec *form;
+        const char *text;
+        int accepted; // 2: not if is_single
+    } cases[] = {
+        {any, &bare, "{\"name\":\"a\",\"p\":{}}", 1},
+        {any, &bare, "{\"name\":\"b\",\"p\":{\"x\":null}}; {\"name\":\"a\",\"p\":{}}", 2},
+        {any, &bare, "{\"name\":\"a\",\"p\":{}}\n", 2},
+        {any, &bare, "<|p|>{\"name\":\"a\",\"p\":{}};{\"name\":\"a\",\"p\":{}}", 2},
+        {any, &bare, "<|p|>{\"name\":\"a\",\"p\":{}};<|p|>{\"name\":\"a\",\"p\":{}}", 0},
+        {any, &bare, "{\"name\":\"b\",\"p\":{\"x\":1}}", 0}, // neither a call nor another object
+        {any, &bare, "{\"p\":{},\"name\":\"b\"}", 0},
+        {any, &bare, "{\"name\":\"c\",\"p\":{\"x\":1}}", 1},
+        {any, &bare, "{\"name\":\"b\",\"p\":1}", 1},
+        {any, &bare, "{\"name\":\"c\"}; {\"name\":\"a\",\"p\":{}}", 0},
+        {list, &bare, "[{\"name\":\"b\",\"p\":{\"x\":1}}]", 1},
+        {any, &tagged, "{\"name\":\"b\",\"p\":{\"x\":1}}", 1},
+        {any, &tagged, "<t>\n{\"name\":\"a\",\"p\":{}}\n</t>", 1},
+        {any, &tagged, "<t>{\"name\":\"a\",\"p\":{}}\n</t>", 1},
+        {any, &tagged, "<t>{\"name\":\"a\",\"p\":{}}</t>", 0},
+        {any, &tagged, "<t>   {\"name\":\"a\",\"p\":{}}\n</t>", 0},
+        {any, &tagged, "<t>\n{\"name\":\"a\",\"p\":{}}\n</t>\n<t>\n{\"name\":\"a\",\"p\":{}}\n</t>",
+         2},
+        {any, &tagged, "<t>\n{\"name\":\"a\",\"p\":{}}\n</t>\n{}", 0},
+        {NULL, &tagged, "{}", 0},
+        {NULL, &tagged, "<t>{\n  \"name\": \"a\",\n  \"p\": {}\n}\n</t>", 1},
+        {list, &listed, "[1]", 1},
+        {list, &listed, "[T][{\"name\":\"a\",\"p\":{}}]", 1},
+        {list, &listed, "[T] [{\"name\": \"a\", \"p\": {}}, {\"name\": \"a\", \"p\": {}}]", 2},
+        {list, &listed, "[T][]", 0},
+        {list, &listed, "[T][{\"name\":\"a\",\"p\":{}}][]", 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int is_single = 0; is_single < 2; is_single++) {
+            ConstraintNotes notes = {0};
+            Error err;
+            CallSpec spec = *cases[i].form;
+            spec.tools = str_of(tools);
+            spec.is_single = is_single;
+            Grammar *g = compile_calls(cases[i].schema, &spec, 0, &notes, &err);
+            CHECK(g, "%s", err.text);
+            bool is_accepted = cases[i].accepted && !(cases[i].accepted == 2 && is_single);
+            CHECK(g && accepts(g, str_of(cases[i].text)) == is_accepted, "%s", cases[i].text);
+            for (int k = 0; g && k < 2; k++) check_random_text(g, "schema or calls", &mask_seed);
+            grammar_free(g);
+        }
+
+    // Behind an opener, a closer ends the text.
+    CallSpec spec = tagged;
+    spec.tools = str_of(tools);
+    spec.is_opened = true;
+    ConstraintNotes notes = {0};
+    Error err;
+    Grammar *g = compile_calls(NULL, &spec, 0, &notes, &err);
+    CHECK(accepts(g, str_of("\n{\"name\":\"a\",\"p\":{}}\n</t>")), "behind an opener");
+    CHECK(!accepts(g, str_of("{\"name\":\"a\",\"p\":{}}\n</t>\n")), "text behind a closer");
+
+    // The closer is a text of its own.
+    Matcher *m = matcher_new(g, small_tokens(), NULL);
+    Buffer forced = {0};
+    matcher_accept(m, str_of("{\"name\":\"a\""));
+    CHECK(!matcher_tag(m).len, "a tag before the end");
+    matcher_accept(m, str_of(",\"p\":"));
+    matcher_forced(m, &forced);
+    CHECK(str_eq(buffer_str(&forced), str_of("{}}")), "%s", forced.data);
+    matcher_accept(m, str_of("{}}\n"));
+    CHECK(str_eq(matcher_tag(m), str_of("</t>")), "the rest of a tag");
+    matcher_free(m);
+    buffer_free(&forced);
+    grammar_free(g);
+}
+
 // Calls of tools. Each schema is a document of its own, with its own references and draft. A tool
 // whose schema is invalid or fits no object has any object as its arguments.
 static void tool_calls(void) {
@@ -499,12 +604,14 @@ static void tool_calls(void) {
         "\"$schema\":\"http://json-schema.org/draft-04/schema#\"}}},"
         "{\"function\":{\"name\":\"bad\",\"parameters\":{\"properties\":{\"x\":{\"contains\":{}}}}}"
         "},"
-        "{\"function\":{\"name\":\"none\",\"parameters\":{\"type\":\"string\"}}}]";
+        "{\"function\":{\"name\":\"none\",\"parameters\":{\"type\":\"string\"}}},"
+        "{\"function\":{\"name\":\"now\",\"parameters\":null}}]";
     static const struct {
         const char *text;
         bool is_accepted;
     } cases[] = {
-        {"{\"name\":\"n\\\"\",\"parameters\":{\"x\":[]}}", true},
+        {"{\"name\":\"n\\\"\",\"parameters\":{}}", true},
+        {"{\"name\":\"n\\\"\",\"parameters\":{\"x\":[]}}", false},
         {"{\"name\": \"a\", \"parameters\": {\"x\": null}}", true},
         {"{\"name\":\"a\",\"parameters\":{\"x\":1}}", false},
         {"{\"name\":\"a\",\"parameters\":{}}", false},
@@ -519,13 +626,15 @@ static void tool_calls(void) {
         {"{\"name\":\"bad\",\"parameters\":[]}", false},
         {"{\"name\":\"none\",\"parameters\":{}}", true},
         {"{\"name\":\"none\",\"parameters\":\"\"}", false},
+        {"{\"name\":\"now\",\"parameters\":{}}", true},
+        {"{\"name\":\"now\",\"parameters\":{\"x\":1}}", false}, // no \"parameters\"
         {"{\"name\":\"c\",\"parameters\":{}}", false},
     };
     ConstraintNotes notes = {0};
     Error err;
-    CallSpec spec = {.tools = str_of(tools), .key = "parameters"};
+    CallSpec spec = {.tools = str_of(tools), .closer = "", .key = "parameters", .is_single = true};
 
-    Grammar *g = grammar_calls(&spec, SCHEMA_CLOSED, &notes, &err);
+    Grammar *g = compile_calls(NULL, &spec, SCHEMA_CLOSED, &notes, &err);
     CHECK(g, "%s", err.text);
     for (size_t i = 0; g && i < sizeof cases / sizeof *cases; i++)
         CHECK(accepts(g, str_of(cases[i].text)) == cases[i].is_accepted, "%s", cases[i].text);
@@ -543,8 +652,12 @@ static void tool_calls(void) {
           "%s", notes.problems.data);
 
     // An array of calls of one tool.
-    spec = (CallSpec){str_of(tools), str_of("b"), "arguments", true};
-    g = grammar_calls(&spec, 0, &notes, &err);
+    spec = (CallSpec){.tools = str_of(tools),
+                      .only = str_of("b"),
+                      .closer = "",
+                      .key = "arguments",
+                      .is_list = true};
+    g = compile_calls(NULL, &spec, 0, &notes, &err);
     CHECK(g && accepts(g, str_of("[{\"name\":\"b\",\"arguments\":{}},{\"name\":\"b\","
                                  "\"arguments\":{\"z\":1}}]")),
           "a list of calls is refused");
@@ -553,9 +666,7 @@ static void tool_calls(void) {
     grammar_free(g);
 
     spec.only = str_of("c");
-    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "tool c");
-    spec.tools = (Str){0};
-    CHECK(!grammar_calls(&spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "no tools");
+    CHECK(!compile_calls(NULL, &spec, 0, &notes, &err) && err.code == EXIT_RUNTIME, "tool c");
     buffer_free(&notes.ignored);
     buffer_free(&notes.problems);
 }
@@ -620,7 +731,7 @@ static void limits(void) {
     signals_install(&interrupted);
     interrupted = 1;
     CHECK(!matcher_mask(small, false), "the mask ignores an interrupt");
-    CHECK(!grammar_schema_text(str_of("{\"type\":\"object\"}"), 0, NULL, &err),
+    CHECK(!grammar_schema_text(str_of("{\"type\":\"object\"}"), NULL, 0, NULL, &err),
           "the compiler ignores an interrupt");
     interrupted = 0;
     mask = matcher_mask(small, false);
@@ -786,6 +897,7 @@ void test_constrain(void) {
     test_case("constrain_wrong_values", wrong_values);
     test_case("constrain_unknown_keywords", unknown_keywords);
     test_case("constrain_tool_calls", tool_calls);
+    test_case("constrain_schema_or_calls", schema_or_calls);
     test_case("constrain_masks", masks);
     test_case("constrain_random_masks", random_masks);
     test_case("constrain_many_readings", many_readings);

@@ -41,6 +41,7 @@ typedef struct {
     Buffer text; // JSON array of the tools of the request, or of the command line
     bool is_offered;
     bool is_forced; // the answer is a call of one of them
+    bool is_single; // it has at most one call
     Str forced;     // that one, while the request is parsed; data NULL: any
 } RequestTools;
 

@@ -320,6 +320,8 @@ static bool parse_flag(Record *r, const Json *v, Error *err) {
         r->stream.is_on = v->boolean;
     else if (str_is(v->key, "continue_final_message"))
         r->start.is_given = v->boolean;
+    else if (str_is(v->key, "parallel_tool_calls"))
+        r->tools.is_single = !v->boolean;
     else
         settings_think(&r->settings, v->boolean);
     return true;
@@ -367,7 +369,6 @@ typedef struct {
 static const Field fields[] = {
     // clang-format off
     READ("id model user store metadata service_tier stream_options", NULL),
-    READ("parallel_tool_calls", NULL),
     READ("prompt messages tools tool_choice", parse_elsewhere),
 
     READ("stop dry_sequence_breakers", parse_strings),
@@ -382,7 +383,8 @@ static const Field fields[] = {
     READ("structured_outputs", parse_structured_outputs),
     READ("format", parse_format),
     READ("chat_template_kwargs", parse_template_kwargs),
-    READ("stop_loops ordered_properties continue_final_message think enable_thinking stream", parse_flag),
+    READ("stop_loops ordered_properties continue_final_message parallel_tool_calls think "
+         "enable_thinking stream", parse_flag),
 
     // Constraints under other names.
     REFUSED(NOTHING, "functions", "write \"tools\""),
@@ -566,8 +568,7 @@ static bool check_outside(const Record *r, const Json *root, Error *err) {
 
 // Prompts
 
-// Requires a call of any tool, or of the tool that `choice` names. The call has the JSON form of
-// Llama 3.1, which reply_parse() accepts for every template with tools.
+// Requires a call of any tool, or of the tool that `choice` names.
 static bool force_tool_call(Record *r, const Json *choice, Error *err) {
     const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
 
@@ -576,8 +577,7 @@ static bool force_tool_call(Record *r, const Json *choice, Error *err) {
                                "\"auto\", \"none\", \"required\" or a function's name", choice);
     r->tools.is_forced = true;
     if (wanted) r->tools.forced = wanted->string;
-    return !r->spec.kind ||
-           error_set(err, EXIT_RUNTIME, "tool_choice: cannot be combined with another constraint");
+    return true;
 }
 
 // Sets r->tools.text: the tools of the request, or of the command line.
@@ -589,7 +589,7 @@ static bool parse_tools(Record *r, const Json *body, Error *err) {
     if (tools && !tools_check(tools, &p->tpl, err)) return false;
     if (!is_free && !force_tool_call(r, choice, err)) return false;
     if (tools && tools->n_items)
-        json_write_value(&(JsonWriter){.out = &r->tools.text}, NULL, tools, NULL);
+        tools_put(tools, &r->tools.text);
     else if (!tools && p->tools.data)
         buffer_put(&r->tools.text, p->tools);
     r->tools.is_offered = r->tools.text.len && !is_none;
@@ -782,7 +782,11 @@ static bool make_constraint(Record *r, Error *err) {
     AnswerInput in = {
         .settings = &r->settings,
         .constraint = r->spec,
-        .offer = {buffer_str(&tools->text), tools->is_forced, !tools->is_offered, tools->forced},
+        .offer = {.tools = buffer_str(&tools->text),
+                  .is_forced = tools->is_forced,
+                  .is_banned = !tools->is_offered,
+                  .is_single = tools->is_single,
+                  .only = tools->forced},
         .has_reasoning = r->pipeline->tpl.has_reasoning && !r->is_plain,
         .notes = &r->answer.notes,
     };

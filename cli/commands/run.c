@@ -117,7 +117,7 @@ static bool make_request(Run *run, Error *err) {
 
     int n_positions = r->max_tokens >= 0 ? run->ids.len : r->max_context;
     AnswerInput in = {.settings = &p->settings,
-                      .offer = {.tools = p->tools},
+                      .offer = {.tools = is_raw ? (Str){0} : p->tools},
                       .has_reasoning = p->tpl.has_reasoning && !is_raw};
     return kv_memory_check(&p->model, (size_t)n_positions, err) &&
            answer_open(p, &in, r, &run->answer, err);

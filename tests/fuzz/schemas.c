@@ -217,7 +217,7 @@ void fuzz_schemas(const uint8_t *data, size_t n) {
     production_put(&p, *data & 4 ? root : "@");
     fuzz_show(buffer_str(&p.text));
     HOLDS(json_parse(&doc, p.text.data, p.text.len, &err));
-    Grammar *g = grammar_schema(doc.root, *data & 3, NULL, &err);
+    Grammar *g = grammar_schema(doc.root, NULL, *data & 3, NULL, &err);
     HOLDS(g || (err.code == EXIT_USAGE && *err.text));
     if (!g) fuzz_show(str_of(err.text));
     Walk w = {.state = 1};

@@ -325,11 +325,11 @@ void fuzz_constrain(const uint8_t *data, size_t n) {
     Str source = {(const char *)data + !!n, end ? (size_t)(end - data) - 1 : n - !!n};
     Error err = {0};
     int kind = n ? *data % 4 : 0;
-    Grammar *c = kind == 0 ? grammar_regex(source, &err)
-                 : kind == 1
-                     ? grammar_gbnf(source, &err)
-                     : grammar_schema_text(source, kind == 3 ? SCHEMA_ORDERED | SCHEMA_CLOSED : 0,
-                                           NULL, &err);
+    Grammar *c = kind == 0   ? grammar_regex(source, &err)
+                 : kind == 1 ? grammar_gbnf(source, &err)
+                             : grammar_schema_text(source, NULL,
+                                                   kind == 3 ? SCHEMA_ORDERED | SCHEMA_CLOSED : 0,
+                                                   NULL, &err);
     HOLDS(c || (err.code == EXIT_USAGE && *err.text));
     if (c && end) check_masks(c, end + 1, n - source.len - 2);
     grammar_free(c);
