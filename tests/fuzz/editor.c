@@ -72,9 +72,10 @@ static bool screen_write(int fd, const void *data, size_t n) {
     return true;
 }
 
-static void candidates(Str before, Buffer *out) {
+static size_t candidates(Str before, Buffer *out) {
     if (before.len && before.data[before.len - 1] == 'a') buffer_puts(out, "a\x1b[2J\nab\n");
     if (before.len && before.data[before.len - 1] == 'o') buffer_puts(out, "one\n");
+    return before.len > 0;
 }
 
 // The first byte chooses the size of the window and options.
