@@ -127,7 +127,7 @@ def tool_calls(tmp):
             with open(template, "w") as f:
                 f.write(CALLS % ("<tool_call>\\n", "\\n</tool_call>"))
         text = opener + call_text % key + closer
-        records = [dict(ask, id="forced", tool_choice="required"), dict(ask, id="free", regex="[a-z]{5}")]
+        records = [dict(ask, id="forced", tool_choice="required", parallel_tool_calls=False), dict(ask, id="free", regex="[a-z]{5}")]
         for i, begun in enumerate((text, "Well: " + text, "a < b", opener[:5] + " x", '{"name": "g"', text[:-4])):
             # The text is generated, token by token.
             records.append(dict(ask, id="text %d" % i, choices=[begun, begun + "."], seed=i))
