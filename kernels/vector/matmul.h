@@ -136,6 +136,19 @@ enum { GEMM_TILE_TOKENS = 6 };
         }                                                                                          \
     }
 
+// Int8 activations of a chunk of tokens and a block of columns are contiguous, and come from L2 or
+// L3. A tile prefetches those of the next tile, from `at` on, into L1: this function the share of
+// one group of columns. Returns the address of the next share. With 8,192 columns and 512 tokens,
+// Q4_K takes 0.81 and Q6_K 0.77 of the time without it on AVX-512, 0.92 and 0.91 on AVX2 (Zen 5, L3
+// shared with other programs, 2026-11-28).
+INLINE const char *prefetch_activations(const char *at, int group) {
+    const int bytes_per_32 = 32 + 5 * 4; // values, scale, initial values and sums
+    const int n_lines = div_up(GEMM_TILE_TOKENS * bytes_per_32 * group / 32, 64);
+#pragma GCC unroll 5
+    for (int i = 0; i < n_lines; i++) __builtin_prefetch(at + 64 * i, 0, 3);
+    return at + 64 * n_lines;
+}
+
 // DEFINE_ROWS_AS defines NAME, a MatmulKernel.rows, as function(&matmul, last). DEFINE_ROWS, which
 // is an X of the lists of types in kernels/backends.h, defines KIND_name as function(&matmul,
 // type).

@@ -291,6 +291,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     const int n_prefetch = s->n_prefetch;
     const bool is_first = s->k == 0;
     float *sums = m->sums[token] + r;
+    const char *next_x = (const char *)(x + nt);
     __m256 sum[GEMM_TILE_TOKENS][2];
 
 #pragma GCC unroll 6
@@ -301,6 +302,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         GroupDot d[GEMM_TILE_TOKENS][2];
         prefetch_lines(prefetch, n_prefetch);
+        next_x = prefetch_activations(next_x, group);
 
         // Multiply four columns of 16 rows by the same columns of each token.
 #pragma GCC unroll 8

@@ -672,6 +672,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     const VnniActivations *x = (const VnniActivations *)step->x + token;
     const int n_cols = round_up(step->n_cols, SUPERBLOCK), n_prefetch = step->n_prefetch;
     float(*sums)[PANEL_ROWS] = m->sums[r / PANEL_ROWS] + token;
+    const char *next_x = (const char *)(x + nt);
     __m512 sum[2][GEMM_TILE_TOKENS];
 
 #pragma GCC unroll 6
@@ -682,6 +683,7 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     for (int k = 0; k < n_cols; k += 32)
         for (int h = 0; h < 32 / group; h++) {
             prefetch_lines(step->prefetch, n_prefetch);
+            next_x = prefetch_activations(next_x, group);
             gemm_group(sum, panel, x, k + 16 * h, k / 32, h, nt, group, has_min);
         }
 
