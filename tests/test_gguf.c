@@ -388,7 +388,7 @@ static const struct {
     {bad_type, 4, "w: type: unknown tensor type Q4_2 (use Q4_1) in a file of type MXFP4_MOE"},
     {bad_type, 31, "w: type: unknown tensor type Q4_0_4_4 (use Q4_0) in"},
     {bad_type, 38, "w: type: unknown tensor type IQ4_NL_8_8 (use IQ4_NL) in"},
-    {bad_type, 43, "w: type: unknown tensor type 43 in"},
+    {bad_type, 43, "byte 78: w: type: unknown tensor type 43 in"},
     {bad_type, 139, "w: type: unknown tensor type 139 (ik_llama.cpp only; use"},
     {bad_offset, UINT64_MAX, "w: offset: expected a multiple of 32"},
     {bad_offset, UINT64_MAX - 31, "w: offset: 64 bytes at"},
