@@ -10,15 +10,19 @@
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 
 // The JSON texts that satisfy a schema of drafts 4 to 2020-12 (see docs/constraints.md), with the
-// white space of Python's json.dumps: compact, default, or indent=2. A keyword is either enforced
-// in full or an error. Annotations and unknown keywords have no effect. The places of unknown
-// keywords and formats are appended to `unknown` (may be NULL).
+// white space of Python's json.dumps: compact, default, or indent=2. A keyword is enforced in full
+// or, with SCHEMA_CHECKED, listed in Grammar.unenforced, or an error. Annotations and unknown
+// keywords have no effect. The places of unknown keywords and formats are appended to `unknown`
+// (may be NULL).
 enum {
     SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
     // An object whose schema has "properties" has only properties that the schema describes, see
     // is_closed() in schema_object.c.
     SCHEMA_CLOSED = 2,
-    SCHEMA_OBJECT = 4 // the text is an object
+    SCHEMA_OBJECT = 4, // the text is an object
+    // The grammar may also have texts that violate keywords of which it cannot enforce all. A
+    // validator (constraint.h) finds them.
+    SCHEMA_CHECKED = 8
 };
 // except: a schema whose values are excluded; NULL: none.
 Grammar *grammar_schema(const Json *schema, const Json *except, unsigned modes, Buffer *unknown,

@@ -1,5 +1,6 @@
 // See formats.h.
 #include "constrain/formats.h"
+#include "constrain/regex.h"
 
 // Dates and times of RFC 3339; leap seconds only at 23:59:60 UTC.
 #define DATE                                                                                       \
@@ -107,6 +108,11 @@ const Format *format_find(Str name) {
         TEXT("uri-template", TEMPLATE, NULL, UINT32_MAX, MAX_URI),
         TEXT("json-pointer", POINTER, NULL, UINT32_MAX, MAX_URI),
         TEXT("relative-json-pointer", RELATIVE_POINTER, NULL, UINT32_MAX, MAX_URI),
+        {.name = "regex",
+         .pattern = REGEX_ANY,
+         .max_length = UINT32_MAX,
+         .max_generated = UINT32_MAX,
+         .is_valid = regex_is_valid},
         INTEGER("int8", -128.0, 127.0),
         INTEGER("int16", -32768.0, 32767.0),
         INTEGER("int32", -2147483648.0, 2147483647.0),

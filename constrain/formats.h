@@ -13,6 +13,7 @@ typedef struct {
     const char *generated;  // of the texts that are generated, if they are fewer; or NULL
     uint32_t max_length;    // characters; UINT32_MAX: the RFC has no limit
     uint32_t max_generated; // characters of a generated text, so that it ends
+    bool (*is_valid)(Str);  // checks what the pattern allows; NULL: nothing more
     Json bounds[2];         // of an integer
 } Format;
 

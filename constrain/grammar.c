@@ -21,6 +21,7 @@ void grammar_free(Grammar *g) {
     free(g->values);
     free(g->tries);
     arena_free(&g->arena);
+    buffer_free(&g->unenforced);
     free(g);
 }
 

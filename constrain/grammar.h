@@ -103,8 +103,9 @@ typedef struct Grammar {
     ValueDef *values;
     TrieNode *tries;
     int n_defs, n_values, n_tries;
-    int root;    // value of the whole text
-    Arena arena; // lists of the definitions
+    int root;          // value of the whole text
+    Arena arena;       // lists of the definitions
+    Buffer unenforced; // places of keywords that only a check of the whole text enforces
 } Grammar;
 
 // The size of a grammar at some time.

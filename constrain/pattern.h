@@ -65,6 +65,7 @@ struct PatternReader {
     Str text;
     size_t at;
     int depth;          // open groups
+    bool is_refused;    // the failure is a construct that is valid, but not supported
     bool dot_all;       // a dot matches line terminators, too (flag s)
     bool is_multiline;  // ^ and $ match at the beginning and end of every line (flag m)
     PatternNode *nodes; // from 1 on

@@ -10,6 +10,12 @@ static bool looks_at(const PatternReader *r, const char *s) {
     return str_begins_with(pattern_rest(r), s);
 }
 
+// Fails because of a construct that is not supported.
+static bool refuse(PatternReader *r, const char *why) {
+    r->is_refused = true;
+    return pattern_fail_here(r, why);
+}
+
 // Characters and classes.
 
 // Reads the property after \p into a set.
@@ -19,7 +25,7 @@ static bool read_property(PatternReader *r, CharSet *s) {
     bool has_name = end != SIZE_MAX && *rest.data == '{';
     uint32_t wanted = has_name ? unicode_categories((Str){rest.data + 1, end - 1}) : 0;
     if (!wanted)
-        return pattern_fail_here(
+        return refuse(
             r, "\\p supports only general categories, such as {L} or {Lu}; use a class [...]");
 
     for (UnicodeRun run = {0}; unicode_next_run(&run);)
@@ -93,10 +99,8 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
         return read_class(r, s, c);
     }
 
-    if ((c == 'b' && !in_class) || c == 'B')
-        return pattern_fail_here(r, "\\b and \\B are not supported");
-    if ((c >= '1' && c <= '9') || c == 'k')
-        return pattern_fail_here(r, "back references are not supported");
+    if ((c == 'b' && !in_class) || c == 'B') return refuse(r, "\\b and \\B are not supported");
+    if ((c >= '1' && c <= '9') || c == 'k') return refuse(r, "back references are not supported");
 
     size_t n = escape_length(pattern_rest(r), code);
     if (!n) return pattern_fail_here(r, "unknown escape");
@@ -157,6 +161,7 @@ static int make_lookbehind(PatternReader *r, int group, size_t begin) {
     const PatternNode *branch = &r->nodes[r->nodes[group].child];
     const PatternNode *item = &r->nodes[branch->child];
     bool is_set = !branch->next && branch->child && item->kind == PATTERN_SET && !item->next;
+    r->is_refused = !is_set;
     if (!is_set)
         return pattern_fail(r, begin, "look-behind is supported only for one character or class");
     return pattern_add(r, PATTERN_AFTER, item->arg);
@@ -176,7 +181,7 @@ static bool read_flags(PatternReader *r) {
     }
     if (pattern_peek(r) == ':' || (pattern_peek(r) == ')' && begin == 0)) return true;
     r->at = begin + 1;
-    return pattern_fail_here(r, "of the flags, only s and m are supported; write [aA] for (?i)a");
+    return refuse(r, "of the flags, only s and m are supported; write [aA] for (?i)a");
 }
 
 // Reads a group with flags after its opening parenthesis.
@@ -207,7 +212,7 @@ static int read_group(PatternReader *r) {
     } else if (is_behind) {
         r->at += 3;
     } else if (looks_at(r, "?<!")) {
-        return pattern_fail_here(r, "negative look-behind is not supported");
+        return refuse(r, "negative look-behind is not supported");
     } else if (looks_at(r, "?<")) {
         size_t end = str_find(pattern_rest(r), str_of(">"));
         if (end == SIZE_MAX)
@@ -271,6 +276,15 @@ static int parse(PatternReader *r) {
     return root && r->at < r->text.len
                ? pattern_fail_here(r, "unexpected ); write \\) for the character")
                : root;
+}
+
+bool regex_is_valid(Str text) {
+    Error err;
+    Budget budget = {0, &err};
+    PatternReader r = {.syntax = &regex_syntax, .text = text, .nfa = {.budget = &budget}};
+    bool is_valid = parse(&r) || r.is_refused;
+    pattern_free(&r);
+    return is_valid;
 }
 
 size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
@@ -386,8 +400,8 @@ static bool compile_rest(PatternReader *r, PatternRest rest, NfaEdgeKind place, 
 }
 
 // Adds a look-ahead and what follows it at a place of the text.
-static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, NfaEdgeKind place,
-                       PatternEnd end) {
+static bool emit_ahead_at(PatternReader *r, int ahead, PatternRest rest, int from,
+                          NfaEdgeKind place, PatternEnd end) {
     const PatternNode *p = &r->nodes[ahead];
     PatternRest inside = {p->child, NULL};
     Dfa follows = {0}, wanted = {0}, both = {0};
@@ -402,6 +416,26 @@ static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, 
     dfa_free(&wanted);
     dfa_free(&both);
     return ok;
+}
+
+// Adds a look-ahead and what follows it. A ^ in them holds only at the beginning of the text.
+static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, PatternEnd end) {
+    bool has_begin = r->nodes[ahead].has_begin || rest_has_begin(r, &rest);
+    if (!has_begin) return emit_ahead_at(r, ahead, rest, from, NFA_EMPTY, end);
+    return emit_ahead_at(r, ahead, rest, from, NFA_BEGIN, end) &&
+           emit_ahead_at(r, ahead, rest, from, NFA_LATER, end);
+}
+
+// Adds a repetition that contains a look-ahead, and what follows it.
+static bool emit_optional(PatternReader *r, int repeat, PatternRest rest, int from,
+                          PatternEnd end) {
+    const PatternNode *p = &r->nodes[repeat];
+    if (p->max != 1) {
+        pattern_emit(r, repeat, from); // fails
+        return false;
+    }
+    bool ok = p->min || emit_rest(r, rest, from, end);
+    return ok && emit_rest(r, (PatternRest){p->child, &rest}, from, end);
 }
 
 // Adds the states that read the rest of an expression after state `from`, up to its end.
@@ -425,23 +459,12 @@ static bool emit_rest(PatternReader *r, PatternRest rest, int from, PatternEnd e
 
     switch (p->kind) {
     case PATTERN_SEQUENCE: return emit_rest(r, inside, from, end);
-    case PATTERN_CHOICE:
+    case PATTERN_REPEAT: return emit_optional(r, k, after, from, end);
+    case PATTERN_LOOKAHEAD: return emit_ahead(r, k, after, from, end);
+    default: // a choice
         for (int b = p->child; b && ok; b = nodes[b].next)
             ok = emit_rest(r, (PatternRest){nodes[b].child, &after}, from, end);
         return ok;
-    case PATTERN_LOOKAHEAD:
-        // A ^ behind this place holds only at the beginning of the text.
-        if (!nodes[p->child].has_begin && !rest_has_begin(r, &after))
-            return emit_ahead(r, k, after, from, NFA_EMPTY, end);
-        return emit_ahead(r, k, after, from, NFA_BEGIN, end) &&
-               emit_ahead(r, k, after, from, NFA_LATER, end);
-    default: // a repetition
-        if (p->max != 1) {
-            pattern_emit(r, k, from); // fails
-            return false;
-        }
-        if (p->min == 0) ok = emit_rest(r, after, from, end);
-        return ok && emit_rest(r, inside, from, end);
     }
 }
 

@@ -23,6 +23,8 @@ typedef enum {
 // Compiles a pattern. False with err (exit 2: character and reason), also if the automaton would be
 // too large.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out);
+// True if a text is a regular expression, as far as it consists of constructs that are supported.
+bool regex_is_valid(Str text);
 // Appends a literal text as an alternative to a pattern.
 void regex_put_literal(Buffer *pattern, Str text);
 // For a pattern ^X{n,m}$ in which X is one character or class: returns the length of ^X and sets

@@ -2,11 +2,34 @@
 #include "constrain/constrain.h"
 #include "constrain/schema_keywords.h"
 
+// unevaluatedItems and unevaluatedProperties apply to what no other keyword of the schema
+// evaluates.
+
+static bool check_unevaluated(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    bool *marks = xalloc((size_t)value->n_items + 1, sizeof *marks);
+    bool ok = true;
+    schema_mark_others(c, u, value, marks);
+
+    int i = 0;
+    for (const Json *k = value->child; k && ok; k = k->next)
+        if (!marks[i++]) ok = schema_holds(c, u->value, k);
+    free(marks);
+    return ok;
+}
+
+static void mark_unevaluated(SchemaCompiler *c, const KeywordUse *u, const Json *value,
+                             bool *marks) {
+    (void)c;
+    (void)u;
+    for (int i = 0; i < value->n_items; i++) marks[i] = true;
+}
+
 static const SchemaKeyword other_keywords[] = {
     {"$dynamicRef $recursiveRef", .is_unsupported = true},
-    {"contains", .is_unsupported = true, .first = 6},
-    {"minContains maxContains unevaluatedItems unevaluatedProperties dependentSchemas",
-     .is_unsupported = true, .first = 2019},
+    {"unevaluatedItems", TYPE_ARRAY, VALUE_SCHEMA, .check = check_unevaluated,
+     .mark = mark_unevaluated, .is_unenforced = true, .first = 2019},
+    {"unevaluatedProperties", TYPE_OBJECT, VALUE_SCHEMA, .check = check_unevaluated,
+     .mark = mark_unevaluated, .is_unenforced = true, .first = 2019},
     {"extends disallow divisibleBy", .is_unsupported = true, .last = 4},
     // implemented by "if"
     {"then else", .value = VALUE_SCHEMA, .is_annotation = true, .first = 7},
@@ -214,6 +237,7 @@ int grammar_add_schema(Grammar *g, const Json *schema, const Json *except, unsig
     c.is_ordered = modes & SCHEMA_ORDERED;
     c.is_closed = modes & SCHEMA_CLOSED;
     c.unknown = unknown;
+    if (modes & SCHEMA_CHECKED) c.unenforced = &g->unenforced;
 
     int root = compile_values(&c, except, modes);
     c.target.place = NULL;

@@ -29,7 +29,7 @@ static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     if (u->value->kind == JSON_ARRAY)
         split_items(c, f, u, ASSERT_NOT);
     else if (!schema_is_trivial(c, u->value))
-        schema_refuse_negation(c, u);
+        schema_leave_negation(c, f, u);
 }
 
 static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -44,9 +44,17 @@ static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
-// "uniqueItems" is supported only for arrays with at most one item, and for listed values.
+static void mark_items(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {
+    const Json *rest;
+    const Json *prefix = prefix_of(c, u->schema, &rest);
+    int n = prefix ? prefix->n_items : 0;
+    for (int i = 0; i < value->n_items; i++) marks[i] |= i < n || rest;
+}
+
+// "uniqueItems" is enforced only for arrays with at most one item, and for listed values.
 static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if (u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1)
+    bool has_effect = u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1;
+    if (has_effect && !schema_leave(c, u))
         schema_fail(c, u->schema, "uniqueItems",
                     "not supported for more than one item; set it to false");
     else
@@ -61,11 +69,55 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     return true;
 }
 
+// Contains.
+
+// The bounds of the number of items that "contains" describes.
+static CountRange find_contained(SchemaCompiler *c, const Json *schema) {
+    const Json *min = c->draft >= 2019 ? json_get(schema, "minContains") : NULL;
+    const Json *max = c->draft >= 2019 ? json_get(schema, "maxContains") : NULL;
+    CountRange range = {1, NO_LIMIT};
+    if (min) range.min = min->number < 4e9 ? (uint32_t)min->number : NO_LIMIT;
+    if (max && max->number < 4e9) range.max = (uint32_t)max->number;
+    return range;
+}
+
+// Only the number of items is enforced.
+static void assert_contains(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    CountRange range = find_contained(c, u->schema);
+    if (range.min > f->items.min) f->items.min = range.min;
+}
+
+static bool check_contains(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    CountRange range = find_contained(c, u->schema);
+    uint32_t n = 0;
+    for (const Json *item = value->child; item; item = item->next)
+        n += schema_holds(c, u->value, item);
+    return n >= range.min && n <= range.max;
+}
+
+static void mark_contained(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {
+    for (const Json *item = value->child; item && c->draft >= 2020; item = item->next)
+        *marks++ |= schema_holds(c, u->value, item);
+}
+
+// A bound of "contains" always holds by itself, so its negation has no branch.
+static void negate_contains_bound(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    (void)c;
+    (void)f;
+    (void)u;
+}
+
 static const SchemaKeyword keywords[] = {
-    {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items},
+    {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items,
+     .mark = mark_items},
     {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, NULL, negate_items, .check = check_items,
-     .first = 2020},
-    {"additionalItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, negate_items, .check = check_items},
+     .mark = mark_items, .first = 2020},
+    {"additionalItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, negate_items, .check = check_items,
+     .mark = mark_items},
+    {"contains", TYPE_ARRAY, VALUE_SCHEMA, assert_contains, NULL, .check = check_contains,
+     .mark = mark_contained, .is_unenforced = true, .is_opaque = true, .first = 6},
+    {"minContains maxContains", TYPE_ARRAY, VALUE_COUNT, NULL, negate_contains_bound,
+     .first = 2019},
     {"minItems", TYPE_ARRAY, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxItems", TYPE_ARRAY, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},

@@ -55,6 +55,20 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
     return holds && !c->failed;
 }
 
+void schema_mark_others(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {
+    unsigned type = schema_type_of(c, value);
+    KeywordUse other = {.schema = u->schema};
+    while (schema_next(c, &other) && !c->failed)
+        if (other.keyword && other.keyword != u->keyword && other.keyword->mark &&
+            other.keyword->types & type)
+            other.keyword->mark(c, &other, value, marks);
+}
+
+void schema_mark(SchemaCompiler *c, const Json *schema, const Json *value, bool *marks) {
+    if (schema->kind == JSON_OBJECT && schema_holds(c, schema, value))
+        schema_mark_others(c, &(KeywordUse){.schema = schema}, value, marks);
+}
+
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
     if (a.kind == ASSERT_EQUAL) return json_is_equal(c, a.json, value);
     if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(c, a.json, value);

@@ -78,14 +78,32 @@ bool schema_too_complex(SchemaCompiler *c, int limit, const char *unit) {
                        limit, unit, c->is_closed ? ", or --extra-properties" : "");
 }
 
-void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
+// Appends the place of a keyword to a list (may be NULL), unless the list has it.
+static void put_place(SchemaCompiler *c, Buffer *list, const Json *schema, Str keyword) {
     enum { MAX_LENGTH = 4000 };
-    if (!c->unknown || c->unknown->len > MAX_LENGTH) return;
-    Buffer path = {0};
-    buffer_puts(&path, c->unknown->len ? ", #" : "#");
-    if (schema_put_pointer(&path, c->root, schema))
-        buffer_printf(c->unknown, "%s/%.*s", path.data, SHOWN(keyword));
-    buffer_free(&path);
+    if (!list || list->len > MAX_LENGTH) return;
+    Buffer place = {0};
+    buffer_puts(&place, "#");
+    bool is_inside = schema_put_pointer(&place, c->root, schema);
+    buffer_printf(&place, "/%.*s,", SHOWN(keyword));
+
+    // Places are separated by commas. The last one has none.
+    if (list->len) buffer_puts(list, ",");
+    bool is_listed = list->len && str_contains(buffer_str(list), place.data);
+    if (list->len) list->len--;
+    if (is_inside && !is_listed)
+        buffer_printf(list, "%s%.*s", list->len ? ", " : "", (int)place.len - 1, place.data);
+    buffer_free(&place);
+}
+
+void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
+    put_place(c, c->unknown, schema, keyword);
+}
+
+bool schema_leave(SchemaCompiler *c, const KeywordUse *u) {
+    if (!c->unenforced || !u->keyword->check) return false;
+    put_place(c, c->unenforced, u->schema, u->value->key);
+    return true;
 }
 
 // Keywords.

@@ -104,8 +104,9 @@ struct SchemaCompiler {
     const SchemaPart *const *parts; // ends with NULL
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
     SchemaIndex index;
-    Buffer *unknown; // receives the places of unknown keywords; may be NULL
-    Arena arena;     // memory that is freed when the compilation ends
+    Buffer *unknown;    // receives the places of unknown keywords; may be NULL
+    Buffer *unenforced; // receives the places of keywords that are not enforced; NULL: they fail
+    Arena arena;        // memory that is freed when the compilation ends
 
     Error *err;
     bool failed; // the first failure is in err
@@ -165,6 +166,9 @@ struct SchemaKeyword {
     SchemaSplit *negate;
     // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
+    // Sets a flag for each item or member that the keyword evaluates, if the value satisfies it
+    // ("unevaluatedItems", "unevaluatedProperties"). NULL: none.
+    void (*mark)(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks);
     // Instead of `assert`, for a keyword that leaves a choice: expands its branches, see
     // conjunction_postpone().
     SchemaSplit *split;
@@ -172,6 +176,7 @@ struct SchemaKeyword {
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     bool is_annotation;        // it has no effect by itself
     bool is_unsupported;       // its presence is an error
+    bool is_unenforced;        // it is only checked, see schema_leave()
     bool is_opaque;            // a failure is its own, not that of a schema inside it
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // the keyword is an upper bound; the bound itself is excluded
@@ -213,6 +218,9 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
 // Fails, because a keyword is not supported. The message is "KEYWORD is not supported", with
 // `where` (such as " under \"not\"", or "") after the keyword.
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
+// Leaves a keyword to a check of the finished text: the grammar has texts that violate it. False if
+// this is not allowed; the caller fails.
+bool schema_leave(SchemaCompiler *c, const KeywordUse *u);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);
 bool schema_too_complex(SchemaCompiler *c, int limit, const char *unit); // fails

@@ -150,11 +150,14 @@ void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     schema_expand(c, f);
 }
 
-bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
-    return schema_fail(c, u->schema, NULL,
-                       "\"%.*s\" under \"not\" or in a \"oneOf\" whose branches overlap is not "
-                       "supported; use \"anyOf\"",
-                       SHOWN(u->value->key));
+void schema_leave_negation(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if (schema_leave(c, u))
+        schema_expand(c, f);
+    else
+        schema_fail(c, u->schema, NULL,
+                    "\"%.*s\" under \"not\" or in a \"oneOf\" whose branches overlap is not "
+                    "supported; use \"anyOf\"",
+                    SHOWN(u->value->key));
 }
 
 // Expands one branch for each keyword of the schema, in which this keyword does not hold.
@@ -168,8 +171,19 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
         if (part.keyword->negate)
             part.keyword->negate(c, branch, &part);
         else
-            schema_refuse_negation(c, &part);
+            schema_leave_negation(c, branch, &part);
     }
+}
+
+static void assert_keyword(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    const SchemaKeyword *keyword = u->keyword;
+    bool is_left = keyword->is_unenforced && schema_leave(c, u);
+    if (keyword->is_unsupported || (keyword->is_unenforced && !is_left))
+        schema_refuse(c, u, "");
+    else if (keyword->split)
+        conjunction_postpone(c, f, u, keyword->split);
+    else if (keyword->assert)
+        keyword->assert(c, f, u);
 }
 
 static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
@@ -182,14 +196,10 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
 
     while (schema_next(c, &u) && !c->failed) {
-        if (!u.keyword)
+        if (u.keyword)
+            assert_keyword(c, f, &u);
+        else
             schema_note_unknown(c, schema, u.value->key);
-        else if (u.keyword->is_unsupported)
-            schema_refuse(c, &u, "");
-        else if (u.keyword->split)
-            conjunction_postpone(c, f, &u, u.keyword->split);
-        else if (u.keyword->assert)
-            u.keyword->assert(c, f, &u);
     }
 }
 

@@ -95,8 +95,9 @@ void schema_expand(SchemaCompiler *c, Conjunction f);
 void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, const Json *json);
 // See SchemaKeyword.negate.
 void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-// Fails, because the keyword cannot be negated.
-bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
+// For a keyword that cannot be negated: expands the conjunction without it if it can be left to a
+// check, or else fails.
+void schema_leave_negation(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 
 // Bounds on the number of characters, items or properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);

@@ -32,7 +32,7 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
 // As string_regex(), for the value of "pattern" or a name in "patternProperties".
 int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 
-// items, prefixItems, additionalItems, minItems, maxItems, uniqueItems
+// items, prefixItems, additionalItems, contains, minItems, maxItems, uniqueItems
 extern const SchemaPart array_part;
 
 // properties, patternProperties, additionalProperties, required, propertyNames, minProperties,

@@ -193,7 +193,7 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 static bool may_describe(SchemaCompiler *c, const Json *schema, AssertionKind kind) {
     static const char describing[] =
         "properties patternProperties required $ref allOf anyOf oneOf if dependencies "
-        "dependentRequired";
+        "dependentRequired dependentSchemas";
     KeywordUse u = {.schema = schema};
     bool is_found = false;
     bool is_object = c->is_closed && find_types(c, schema) & TYPE_OBJECT;
@@ -264,6 +264,12 @@ static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return str_is(u->value->key, "oneOf") ? n_fit == 1 : n_fit > 0;
 }
 
+static void mark_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {
+    int n;
+    for (const Json *s = find_parts(c, u, &n); n > 0; n--, s = s->next)
+        schema_mark(c, s, value, marks);
+}
+
 // If, then, else.
 
 // Expands the branch in which the condition holds, and the branch in which it does not. In the
@@ -301,21 +307,28 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
     return !consequence || schema_holds(c, consequence, value);
 }
 
+static void mark_if(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {
+    const Json *consequence =
+        json_get(u->schema, schema_holds(c, u->value, value) ? "then" : "else");
+    schema_mark(c, u->value, value, marks);
+    if (consequence) schema_mark(c, consequence, value, marks);
+}
+
 static const SchemaKeyword keywords[] = {
     {"$ref", TYPE_ANY, VALUE_STRING, assert_all_of, negate_all_of, .check = check_parts,
-     .find_types = find_part_types},
+     .mark = mark_parts, .find_types = find_part_types},
     {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, schema_negate, .check = check_type,
      .find_types = find_named_types},
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
-     .find_types = find_part_types},
+     .mark = mark_parts, .find_types = find_part_types},
     {"anyOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_any_of, .check = check_parts,
-     .split = split_choice, .find_types = find_part_types, .is_opaque = true},
+     .mark = mark_parts, .split = split_choice, .find_types = find_part_types, .is_opaque = true},
     {"oneOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_one_of, .check = check_parts,
-     .split = split_choice, .find_types = find_part_types, .is_opaque = true},
+     .mark = mark_parts, .split = split_choice, .find_types = find_part_types, .is_opaque = true},
     {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, schema_negate, .check = check_not,
      .is_opaque = true},
-    {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
-     .first = 7},
+    {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .mark = mark_if,
+     .split = split_if, .first = 7},
     {.names = NULL},
 };
 

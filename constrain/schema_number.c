@@ -141,7 +141,11 @@ static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_MULTIPLE) {
             DfaOp op = a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT;
-            dfa = language_combine(l, dfa, op, number_multiples(l, a->json));
+            KeywordUse u = {.schema = a->schema, .value = a->json};
+            u.keyword = schema_keyword(c, a->json->key);
+            int multiples = number_multiples(l, a->json);
+            if (multiples < 0 && schema_leave(c, &u)) continue;
+            dfa = language_combine(l, dfa, op, multiples);
             schema_language(c, a->schema, "multipleOf", dfa);
         }
 

@@ -80,7 +80,7 @@ static bool find_property_schemas(SchemaCompiler *c, const Json *schema, const P
 static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if (u->value->kind == JSON_BOOL && u->value->boolean) return;
     if (!str_is(u->value->key, "properties")) {
-        schema_refuse_negation(c, u);
+        schema_leave_negation(c, f, u);
         return;
     }
 
@@ -105,6 +105,15 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
     }
     buffer_free(&applied);
     return ok;
+}
+
+static void mark_properties(SchemaCompiler *c, const KeywordUse *u, const Json *value,
+                            bool *marks) {
+    Buffer applied = {0};
+    for (const Json *m = value->child; m; m = m->next, marks++)
+        *marks |= find_property_schemas(c, u->schema, &(PropertyName){.name = m->key},
+                                        ASSERT_SCHEMA, &applied);
+    buffer_free(&applied);
 }
 
 // Required, propertyNames.
@@ -184,11 +193,18 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
     return true;
 }
 
+static void mark_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value,
+                              bool *marks) {
+    for (const Json *d = u->value->child; d; d = d->next)
+        if (d->kind != JSON_ARRAY && schema_member(c, value, d->key))
+            schema_mark(c, d, value, marks);
+}
+
 static const SchemaKeyword keywords[] = {
     {"properties patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
-     .check = check_properties},
+     .check = check_properties, .mark = mark_properties},
     {"additionalProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, negate_properties,
-     .check = check_properties},
+     .check = check_properties, .mark = mark_properties},
     {"required", TYPE_OBJECT, VALUE_NAMES, assert_required, negate_required,
      .check = check_required},
     {"minProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
@@ -197,7 +213,9 @@ static const SchemaKeyword keywords[] = {
     {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
      .is_opaque = true, .first = 6},
     {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
-     .check = check_dependencies},
+     .check = check_dependencies, .mark = mark_dependencies},
+    {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
+     .check = check_dependencies, .mark = mark_dependencies, .first = 2019},
     {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
      .check = check_dependencies, .first = 2019},
     {.names = NULL},
@@ -259,6 +277,14 @@ static void list_names(const Conjunction *f, PropertyList *l) {
     }
 }
 
+// True for a keyword that says which other properties an object may have.
+static bool opens_object(SchemaCompiler *c, const Json *keyword) {
+    if (!schema_keyword(c, keyword->key)) return false;
+    bool is_false = keyword->kind == JSON_BOOL && !keyword->boolean;
+    return str_is_one_of(keyword->key, "additionalProperties patternProperties") ||
+           (str_is(keyword->key, "unevaluatedProperties") && !is_false);
+}
+
 // True if an object may have only properties that the schemas of the conjunction describe. This is
 // so if one of them lists properties, and no schema of the place has a keyword for other names. The
 // schemas of allOf, anyOf, oneOf, $ref, "then" and others are part of the conjunction. Their
@@ -271,7 +297,7 @@ static bool is_closed(SchemaCompiler *c, const Conjunction *f) {
         SchemaAssertion a = c->target.assertions[i];
         const Json *k = a.kind == ASSERT_SCHEMA ? a.json->child : NULL;
         for (; k; k = k->next)
-            if (str_is_one_of(k->key, "additionalProperties patternProperties")) return false;
+            if (opens_object(c, k)) return false;
     }
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next)
@@ -435,6 +461,22 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, int allowed
     o->other = grammar_add_dfa(c->grammar, d);
 }
 
+// Unlisted names may repeat, so only the first of them counts for certain (see grammar_finish). If
+// more are needed, leaves "minProperties" to a check.
+static void lower_minimum(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
+                          const PropertyList *l) {
+    uint32_t n_certain = 1;
+    for (int i = 0; i < l->n; i++) n_certain += l->at[i].is_required;
+    if (o->min <= n_certain) return;
+
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) {
+        const Json *min = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "minProperties") : NULL;
+        KeywordUse u = {.schema = a->schema, .value = min};
+        if (min) u.keyword = schema_keyword(c, min->key);
+        if (min && min->number > n_certain && schema_leave(c, &u)) o->min = n_certain;
+    }
+}
+
 static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
@@ -447,6 +489,7 @@ static void emit_objects(SchemaCompiler *c, const Conjunction *f) {
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
         l.at[i].value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
     if (!c->failed) add_other_names(c, f, allowed, &o, &l);
+    if (o.other != NONE) lower_minimum(c, f, &o, &l);
     add_object(c, o, &l);
 }
 

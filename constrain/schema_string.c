@@ -66,6 +66,8 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 
 static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     const Format *format = format_find(u->value->string);
+    if (format->is_valid && !schema_leave(c, u)) schema_refuse(c, u, ": \"regex\"");
+    if (format->is_valid) return;
     if (format->pattern)
         assert_language(c, f, u);
     else
@@ -84,6 +86,7 @@ static void negate_format(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 static bool check_format(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     const Format *format = format_find(u->value->string);
     if ((value->kind == JSON_STRING) != (format->pattern != NULL)) return true;
+    if (format->is_valid) return format->is_valid(value->string);
     return format->pattern ? check_language(c, u, value) : number_check_format(c, format, value);
 }
 

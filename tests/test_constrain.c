@@ -8,10 +8,11 @@
 //     reason; or
 //     "says": the pattern of the error for an invalid source.
 // A schema also holds for the texts that it "accepts", and does not hold for those that it
-// "refuses". It holds for texts in "valid", but does not generate them. "mode" is the mode in which
-// a schema is compiled: "ordered" or "closed"; otherwise properties have any order, and objects are
-// open. In a row with "keywords", each of "wrong_values" must be refused as the value of each
-// keyword.
+// "refuses". It holds for texts in "valid", but does not generate them. It does not hold for texts
+// in "unenforced", which its grammar has. "mode" is the mode in which a schema is compiled:
+// "ordered", "closed", "checked" or "closed checked"; otherwise properties have any order, and
+// objects are open. In a row with "keywords", each of "wrong_values" must be refused as the value
+// of each keyword.
 #include "base/files.h"
 #include "base/json.h"
 #include "base/signals.h"
@@ -211,6 +212,8 @@ static unsigned case_modes(const Case *c) {
     const Json *mode = json_get(c->row, "mode");
     if (!mode) return 0;
     if (json_is(mode, "ordered")) return SCHEMA_ORDERED;
+    if (json_is(mode, "checked")) return SCHEMA_CHECKED;
+    if (json_is(mode, "closed checked")) return SCHEMA_CLOSED | SCHEMA_CHECKED;
     CHECK(json_is(mode, "closed"), "%.*s: unknown mode", SHOWN(c->line));
     return SCHEMA_CLOSED;
 }
@@ -251,6 +254,9 @@ static void check_texts(const Case *c) {
     int n = check_list(c, g, v, "accepts", true, true);
     n += check_list(c, g, v, "valid", false, true);
     n += check_list(c, g, v, "refuses", false, false);
+    int n_unenforced = check_list(c, g, v, "unenforced", true, false);
+    CHECK(!n_unenforced || g->unenforced.len, "%.*s: no note", SHOWN(c->line));
+    n += n_unenforced;
     CHECK(n > 0, "%.*s: no texts", SHOWN(c->line));
     if (v) validator_free(v);
     grammar_free(g);
