@@ -45,6 +45,30 @@ static void note_samplers(const Pipeline *p, const SampleOptions *o, Buffer *not
     buffer_free(&text);
 }
 
+void choices_note(const Pipeline *p, const Str *choices, int n) {
+    InternTable seen = {0}, repeated = {0};
+    Buffer text = {0};
+    for (int i = 0; i < n; i++) {
+        bool is_new, is_first = false;
+        intern_add(&seen, choices[i].data, choices[i].len, &is_new);
+        if (!is_new) intern_add(&repeated, choices[i].data, choices[i].len, &is_first);
+        if (!is_first) continue;
+        buffer_puts(&text, text.len ? ", " : "choices that come more than once: ");
+        json_quote(&text, choices[i]);
+    }
+
+    if (seen.n == 1) {
+        text.len = 0;
+        buffer_puts(&text, "the only choice is ");
+        json_quote(&text, *choices);
+    }
+    if (text.len) note_once(p, text.data, NULL);
+
+    intern_free(&seen);
+    intern_free(&repeated);
+    buffer_free(&text);
+}
+
 // Tool calls.
 
 // The calls of the offered tools in the template's forms, or in that of Llama 3.1 without any.
@@ -140,6 +164,7 @@ static bool constrain_whole(const Pipeline *p, const AnswerInput *in, CompiledCo
                              p->tpl.name);
         source.calls = calls_spec(p, in);
     }
+    if (source.kind == CONSTRAINT_CHOICES) choices_note(p, source.choices.at, source.choices.n);
     return constraint_open(p->constraints, in->settings, &source, out, err);
 }
 

@@ -11,6 +11,9 @@
 bool constraint_open(ConstraintCache *cache, const Settings *s, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err);
 
+// Notes that a list of choices (n) has one, or some more than once.
+void choices_note(const Pipeline *p, const Str *choices, int n);
+
 // What an answer depends on, besides its request.
 typedef struct {
     const Settings *settings;

@@ -198,8 +198,8 @@ const Option option_table[] = {
      "generate text of a GBNF grammar: a file, or text with ::=", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(ANSWER, text.regex, "RE"),
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
-    {{"--choices"}, COMMON(CMD_RUN) | CMD_BATCH, STRING(ANSWER, text.choices, "A,B,..."),
-     "generate one of these texts", MODULE_CONSTRAIN},
+    {{"--choices"}, COMMON(CMD_RUN) | CMD_BATCH, TEXT(ANSWER, text.choices, "A,B,..."),
+     "generate one of these texts, or of the lines of @FILE", MODULE_CONSTRAIN},
     // The first four replace values of the model file (rope_params_override); 0 or NULL keeps a
     // value. The options from --dim on belong to the command rope.
     GROUP("Rotary embedding"),
@@ -238,7 +238,8 @@ const Option option_table[] = {
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
     {{"--shard"}, REQUESTS, STRING(NEUTRAL, batch.shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
-    {{"--choices"}, COMMON(CMD_SCORE), STRING(ANSWER, score.choices, "A,B,..."), "continuations to score, or JSON array"},
+    {{"--choices"}, COMMON(CMD_SCORE), TEXT(ANSWER, score.choices, "A,B,..."),
+     "continuations to score, JSON array, or @FILE: one per line"},
     {{"--perplexity"}, COMMON(CMD_SCORE), INPUT(NEUTRAL, score.perplexity),
      "perplexity of a text (or of .jsonl with {\"text\"})"},
     {{"--rerank"}, COMMON(CMD_SCORE), STRING(ANSWER, score.rerank, "QUERY"),

@@ -63,8 +63,8 @@ typedef struct {
     int n_biases;
     const char *stop_token_ids;
     const char *template_kwargs;       // a JSON object of template variables
-    const char *json_schema, *grammar; // a text, or '@' and a file
-    const char *regex, *choices;
+    const char *json_schema, *grammar, *choices; // a text, or '@' and a file
+    const char *regex;
 } TextArgs;
 
 typedef struct {

@@ -11,9 +11,34 @@ const char *text_resolve(const char *value) {
     Buffer text = {0};
     Error err;
     if (!value || *value != '@') return value;
+    if (value[1] == '@') return value + 1;
     if (!file_read_text(value + 1, &text, &err)) die_error(&err);
     file_register_input(value + 1);
     return text.data;
+}
+
+const char *choices_resolve(const char *value) {
+    Buffer array = {0};
+    Str rest = str_of(text_resolve(value));
+    if (*value != '@' || value[1] == '@' || rest.data[strspn(rest.data, " \t\r\n")] == '[')
+        return rest.data;
+
+    // One choice per line.
+    while (rest.len && strchr("\r\n", rest.data[rest.len - 1])) rest.len--;
+    if (!rest.len)
+        die(EXIT_USAGE, "--choices: %s: the file is empty; write one per line", value + 1);
+    JsonWriter w = {.out = &array};
+    json_begin_array(&w, NULL);
+    for (int line = 1; rest.len; line++) {
+        const char *end = memchr(rest.data, '\n', rest.len);
+        Str choice = {rest.data, end ? (size_t)(end - rest.data) : rest.len};
+        rest = end ? (Str){end + 1, rest.len - choice.len - 1} : (Str){"", 0};
+        if (str_ends_with(choice, "\r")) choice.len--;
+        if (!choice.len) die(EXIT_USAGE, "--choices: %s: line %d is empty", value + 1, line);
+        json_write_string(&w, NULL, choice);
+    }
+    json_end_array(&w);
+    return array.data;
 }
 
 bool settings_set_variables(Settings *s, const Json *variables, Error *err) {
@@ -52,13 +77,14 @@ static void use_variables(Settings *s, const char *text) {
 // --json-schema, --grammar, --regex or --choices.
 static void use_constraint(ConstraintSpec *spec, const TextArgs *args) {
     static JsonDoc choices;
+    const char *listed = args->choices ? choices_resolve(args->choices) : NULL;
     const struct {
         ConstraintKind kind;
         const char *text;
     } sources[] = {{CONSTRAINT_SCHEMA_TEXT, text_resolve(args->json_schema)},
                    {CONSTRAINT_GRAMMAR, text_resolve(args->grammar)},
                    {CONSTRAINT_REGEX, args->regex},
-                   {CONSTRAINT_CHOICES, args->choices}};
+                   {CONSTRAINT_CHOICES, listed}};
     Error err;
 
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
@@ -71,7 +97,7 @@ static void use_constraint(ConstraintSpec *spec, const TextArgs *args) {
     }
 
     if (spec->kind != CONSTRAINT_CHOICES) return;
-    spec->choices.at = json_list(&choices, args->choices, &spec->choices.n, &err);
+    spec->choices.at = json_list(&choices, listed, &spec->choices.n, &err);
     if (!spec->choices.at) die(err.code, "--choices: %s", err.text);
 }
 

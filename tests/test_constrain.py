@@ -568,6 +568,32 @@ def generated_formats(cli):
 
 
 @test
+def choice_files(cli):
+    """--choices reads a file of lines or a JSON array, in run and score; repeated and single choices are named."""
+    files = {name: cli.write(name, [text]) for name, text in (
+        ("lines", "yes\nno, thanks\r\nyes\n@home"), ("array", ' ["a,b", "c"]\n'), ("one", "maybe\n"), ("gap", "a\n\nb"))}
+    open(cli.path_of("none"), "w").close()
+    long = cli.write("long", ["\n".join("choice %d" % i for i in range(3000))])
+    for value, expected, note in (("@" + files["lines"], ["yes", "no, thanks", "@home"], 'choices that come more than once: "yes"'),
+                                  ("@" + files["array"], ["a,b", "c"], ""), ("@@x,@y", ["@x", "@y"], ""),
+                                  ("@" + files["one"], ["maybe"], 'the only choice is "maybe"'),
+                                  ("@" + long, ["choice %d" % i for i in range(3000)], "")):
+        out, err = cli.run("run", "--raw", "--temp", 3, "--choices", value, "Once")
+        check(out.decode()[:-1] in expected and note in err and (note or "choice is" not in err), value, out, err)
+        if len(expected) > 9:
+            continue
+        out, err = cli.run("score", "--raw", "--json", "--choices", value, "Once")
+        same(sorted(set(c["text"] for c in json.loads(out)["choices"])), sorted(expected))
+        check(note in err and (note or "more than once" not in err), err)
+    for name, why in ("gap", "line 2 is empty"), ("none", "the file is empty"), ("missing", "No such file"):
+        for command in "run", "score":
+            cli.refuses(1 if name == "missing" else 2, why, command, "--choices", "@" + cli.path_of(name), "x")
+    request = json.dumps({"prompt": "x", "choices": ["a", "b", "a"], "max_tokens": 1})
+    _, err = cli.run("batch", "-i", "-", stdin=request.encode())
+    check('choices that come more than once: "a"' in err, err)
+
+
+@test
 def other_constraints(cli):
     """Choices, regular expressions and grammars, and conflicts of options."""
     grammar = 'root ::= word (" " word){2}\nword ::= [a-z]{1,6}'

@@ -4,6 +4,7 @@
 #include "cli/commands/score_record.h"
 #include "cli/output.h"
 #include "cli/prompt.h"
+#include "cli/resolve.h"
 
 // Prints the answer to score --choices.
 static void print_choices(const Record *r) {
@@ -39,6 +40,7 @@ static int score_requests(const Options *o) {
     if (!o->batch.input) options.batch.input = o->prompt.file;
 
     if (o->score.choices) {
+        options.score.choices = choices_resolve(o->score.choices);
         prompt_read(o, &prompt);
         prompt_check(o, &prompt);
         only = buffer_str(&prompt);

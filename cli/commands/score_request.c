@@ -2,6 +2,7 @@
 // Order: encoding of an item, items of each kind, fields, records.
 #include "cli/commands/score_record.h"
 #include "base/unicode.h"
+#include "cli/open_answer.h"
 #include "cli/request.h"
 
 enum { MAX_ITEMS = 1024 }; // of a request
@@ -302,6 +303,7 @@ static bool parse_command_line(Record *r, Str prompt, Error *err) {
     Str *items = json_list(&doc, r->pipeline->options->score.choices, &n, &why);
     if (!items) return error_set(err, why.code, "--choices: %s", why.text);
 
+    choices_note(r->pipeline, items, n);
     bool ok = parse_context(r, &request, &context, err) && set_choices(r, &context, items, n, err);
 
     free(context.ids.data);
