@@ -138,7 +138,9 @@ static int add_json(Grammar *g, const CallSpec *spec, unsigned modes, Constraint
     }
     json_free(&doc);
 
-    if (n == 0) error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+    if (n == 0)
+        error_set(err, EXIT_RUNTIME, "tool_choice: the request has no tool \"%.*s\"",
+                  SHOWN(spec->only));
     if (n == 0 || arguments == NONE) return NONE;
     if (!spec->is_list) return calls;
 

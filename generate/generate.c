@@ -168,6 +168,19 @@ static void end_text(Sequence *s) {
 
 // Tokens.
 
+// Sets the error of a text whose mask takes too long.
+static void fail_readings(Sequence *s) {
+    enum { MAX_SHOWN = 40 }; // bytes
+    Str end = buffer_str(&s->text);
+    while (end.len > MAX_SHOWN || (end.len && (*end.data & 0xc0) == 0x80))
+        end = (Str){end.data + 1, end.len - 1};
+    error_set(&s->error, EXIT_INCOMPLETE,
+              "the constraint has too many readings of the text behind \"%.*s\"; there, let "
+              "alternatives of a schema (anyOf, oneOf, patternProperties) or rules of a grammar "
+              "begin differently",
+              SHOWN(end));
+}
+
 // Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
 // if no token can be sampled.
 static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
@@ -180,8 +193,7 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
     if (c || !may_stop || r->ignore_eos || unspelled.len) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
         if (c && !c->mask(c->arg, g->masked)) {
-            error_set(&s->error, EXIT_INCOMPLETE,
-                      "the text has too many readings; make the constraint less ambiguous");
+            fail_readings(s);
             return -1;
         }
         if (!may_stop || r->ignore_eos) stops_mask(&r->stops, g->tokenizer, may_stop, g->masked);

@@ -150,7 +150,8 @@ static bool parse_stop_ids(Record *r, const Json *v, Error *err) {
 }
 
 static bool parse_n(Record *r, const Json *v, Error *err) {
-    if (!is_integer(v, 1, MAX_CHOICES)) return field_mismatch(err, v, "an integer from 1 to 64");
+    if (!is_integer(v, 1, MAX_CHOICES))
+        return field_mismatch(err, v, "an integer from 1 to 64 (for more, repeat the request)");
     r->n_per_prompt = (int)v->number;
     return true;
 }
@@ -265,7 +266,9 @@ static bool parse_response_format(Record *r, const Json *v, Error *err) {
 
     if (json_is(type, "text")) return check_members(v, "type", err);
     if (!json_is(type, "json_object") && !json_is(type, "json_schema"))
-        return record_mismatch(err, "response_format", "text, json_object or json_schema", type);
+        return record_mismatch(err, "response_format",
+                               "{\"type\": \"text\", \"json_object\" or \"json_schema\", ...}",
+                               type ? type : v);
     if (!check_members(v, members, err) ||
         (object && !check_members(object, "name description schema strict", err)))
         return false;
@@ -574,7 +577,9 @@ static bool force_tool_call(Record *r, const Json *choice, Error *err) {
 
     if (!wanted && !json_is(choice, "required"))
         return record_mismatch(err, "tool_choice",
-                               "\"auto\", \"none\", \"required\" or a function's name", choice);
+                               "\"auto\", \"none\", \"required\" or {\"type\": \"function\", "
+                               "\"function\": {\"name\": ...}}",
+                               choice);
     r->tools.is_forced = true;
     if (wanted) r->tools.forced = wanted->string;
     return true;
