@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/signals.h"
 #include "cli/wrap.h"
+#include "generate/generate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,8 @@
 static const char STDOUT_NAME[] = "standard output";
 
 static bool has_progress; // a progress line is on the screen
+
+static bool is_lost; // see output_is_lost()
 
 static int stdout_flags; // before output_prepare()
 static void restore_stdout(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
@@ -158,9 +161,15 @@ const char *printable(Str s) {
 
 static void write_failed(const char *path) {
     if (errno == EPIPE) exit(EXIT_OK); // the reader is gone, as in `llama31 ... | head`
-    if (errno == EIO && signals_are_held()) return; // the terminal hung up: SIGHUP follows
-    die_file(path);
+    if (errno != EIO || !signals_are_held()) die_file(path);
+
+    // The terminal is gone. What the answer has so far is kept; SIGHUP follows, unless it is
+    // ignored.
+    is_lost = true;
+    generate_interrupted = 1;
 }
+
+bool output_is_lost(void) { return is_lost; }
 
 void output_write(int fd, const char *path, const void *data, size_t n) {
     if (!write_all(fd, data, n)) write_failed(path);

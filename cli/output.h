@@ -44,6 +44,8 @@ void progress_end(void);
 // Writes all bytes to a descriptor. A closed pipe ends the program quietly (exit 0), any other
 // error with a message (exit 1).
 void output_write(int fd, const char *path, const void *data, size_t n);
+// True if the terminal went away while signals were held. The text that is being generated ends.
+bool output_is_lost(void);
 // Flushes stdio's stdout. Errors are handled in the same way.
 void stdout_flush(void);
 // Writes text to stdout, escaped if that is a terminal.

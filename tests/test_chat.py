@@ -705,6 +705,21 @@ def signals_keep_the_shown_answer():
 
 
 @test
+def lost_terminal():
+    """A terminal that goes away ends the answer, also if SIGHUP is ignored (nohup): the part that was shown is kept, exit 1."""
+    session = path("lost.jsonl")
+    command = command_line(BUILT_IN, ["--ignore-eos", "-n", "-1", "-q", "--session", session])
+    t = Terminal(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"] + command, env=ENV)
+    assert t.wait(lambda: t.raw.endswith(PROMPT)), t.text()
+    t.send("Once upon a time\r")
+    assert t.wait(lambda: len(t.text()) > 400), t.text()
+    os.close(t.fd)
+    same(os.waitstatus_to_exitcode(os.waitpid(t.pid, 0)[1]), 1)
+    same([m["role"] for m in transcript("lost.jsonl")], ["user", "assistant"])
+    assert 100 < len(transcript("lost.jsonl")[1]["content"]) < 9000
+
+
+@test
 def pipe_skips_blank_lines():
     out, _ = piped(BUILT_IN, ["Once upon a time", "", "  \r", "The end"], "-n", "2", "-q", "--json")
     assert len(out.splitlines()) == 2, out

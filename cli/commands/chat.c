@@ -116,9 +116,9 @@ static bool handle_line(Chat *c, EditorResult result, const Buffer *text, bool i
     return true;
 }
 
-// True if no further line of a pipe is read.
+// True if no further line is read.
 static bool is_over(const Chat *c) {
-    return chat_is_stuck(c) || (generate_interrupted && !c->is_terminal);
+    return chat_is_stuck(c) || output_is_lost() || (generate_interrupted && !c->is_terminal);
 }
 
 // Saves what is not saved yet. Returns the exit code.
@@ -130,8 +130,9 @@ static int close_chat(Chat *c) {
 
     if (c->is_terminal) c->exit_code = EXIT_OK; // the user has seen the errors
     if (c->is_unsaved) warn("%s: the last messages are not saved", c->path);
-    if (c->is_unsaved && c->options->chat.session_file) c->exit_code = EXIT_RUNTIME;
-    return generate_interrupted ? EXIT_INTERRUPTED : c->exit_code;
+    bool is_lost = c->is_unsaved && c->options->chat.session_file;
+    if (is_lost || output_is_lost()) c->exit_code = EXIT_RUNTIME;
+    return generate_interrupted && !output_is_lost() ? EXIT_INTERRUPTED : c->exit_code;
 }
 
 int command_chat(const Options *o) {
