@@ -779,10 +779,10 @@ def commands():
     assert "3 messages" in err and "no message" in err, err
 
     # Commands that fail.
-    out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")],
+    out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set tepm", "/file " + path("absent"), "/save " + path("absent/x")],
                      code=1)
     same(out, "")
-    for text in ("there is no message to answer", "there is no message to edit", "expected OPTION VALUE",
+    for text in ("there is no message to answer", "there is no message to edit", "did you mean --temp",
                  "absent: No such file", "absent/x: No such file"):
         assert text in err, (text, err)
 
@@ -999,7 +999,7 @@ def tinyllama_answers():
 @test
 def refused_commands():
     """An invalid command changes nothing. With --json, its error is an object on stdout."""
-    wrong = {"/set temp": "expected OPTION VALUE", "/set temp x": '--temp: expected a number, found "x"',
+    wrong = {"/set n 5 tokens": '-n: expected a whole number, found "5 tokens"', "/set temp x": '--temp: expected a number, found "x"',
              "/set nope 1": "unknown option --nope", "/set - 5": "unknown option -", "/file /none": "/none: No such file",
              "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to go back to",
              "/edit x": "no message to edit", "/regen": "no message to answer", "/tool": "unknown command"}
@@ -1009,6 +1009,8 @@ def refused_commands():
     same(len(errors), len(wrong))
     for (line, says), error in zip(wrong.items(), errors):
         assert says in error and error in err, (line, error, err)
+    _, err = piped(BUILT_IN, ["/set temp", "/set temp=0.25", "/temp", "/set top_k = 7 ", "/top_k", "/n", "/set parameter seed"], "-q")
+    same(err.splitlines(), ["temp 0.8", "temp 0.25", "top-k 7", "n-predict default", "seed 1"])
     out, err = piped(BUILT_IN, ["/set seed 5", "hi", "/set -s 5", "/regen", "/bye", "not read"], "--json", "-n", "9")
     first, second = [json.loads(line) for line in out.splitlines()]
     same((first["seed"], first["content"]), (second["seed"], second["content"]))

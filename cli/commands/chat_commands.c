@@ -18,22 +18,25 @@
 
 static const char SET[] = "/set ";
 
-// Prints the options of /set, or those that differ from the defaults, as "temp 0.8, top-k 40, ...".
-// The parameters of DRY are left out while it is off.
-static void show_settings(const Chat *c, bool is_all) {
+typedef enum { SETTINGS_CHANGED, SETTINGS_ALL, SETTINGS_ONE } ShownSettings;
+
+// Prints the options of /set, one of them, or those that differ from the defaults, as "temp 0.8,
+// top-k 40, ...". The parameters of DRY are left out while it is off.
+static void show_settings(const Chat *c, ShownSettings which, const Option *one) {
     Buffer settings = {0}, shown = {0};
     OptionWalk walk = option_walk(CMD_SET, c->options, &c->settings, NULL);
 
     while (option_walk_next(&walk)) {
         bool is_dry = str_begins_with(str_of(walk.name), "--dry-");
-        if (is_dry && c->settings.sample.dry.multiplier == 0) continue;
-        if (!is_all && !option_walk_has_changed(&walk)) continue;
+        if (which == SETTINGS_ONE && walk.row - 1 != one) continue;
+        if (which != SETTINGS_ONE && is_dry && c->settings.sample.dry.multiplier == 0) continue;
+        if (which == SETTINGS_CHANGED && !option_walk_has_changed(&walk)) continue;
 
         const char *value = strcmp(walk.value, "null") ? walk.value : "default";
         buffer_printf(&settings, "%s%s %s", settings.len ? ", " : "", walk.name + 2, value);
     }
 
-    buffer_puts(&shown, is_all ? "" : "options   ");
+    buffer_puts(&shown, which == SETTINGS_CHANGED ? "options   " : "");
     put_wrapped(&shown, buffer_str(&settings), ", ", shown.len, terminal_columns(STDERR_FILENO));
     note(NULL, "%s", shown.data);
 
@@ -41,26 +44,32 @@ static void show_settings(const Chat *c, bool is_all) {
     buffer_free(&shown);
 }
 
-// "temp" or "--temp" is the option --temp, "n" is -n. Writes this name; NULL with err if there is
-// no such option of /set.
-static const Option *find_setting(const Chat *c, const char *name, char option[42], Error *err) {
-    const char *bare = name + strspn(name, "-");
-    snprintf(option, 42, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
+// "temp" or "--temp" is the option --temp, "top_k" is --top-k, "n" is -n. Writes this name; NULL
+// with err if there is no such option of /set.
+static const Option *find_setting(const Chat *c, Str name, char option[42], Error *err) {
+    while (str_begins_with(name, "-")) name = (Str){name.data + 1, name.len - 1};
+    snprintf(option, 42, "%s%.*s", name.len > 1 ? "--" : "-", (int)name.len, name.data);
+    for (char *at = option; (at = strchr(at, '_'));) *at = '-';
     return option_find(c->options, CMD_SET, option, err);
 }
 
+// NAME VALUE, NAME=VALUE, or NAME alone, which prints the value.
 static void command_set(Chat *c, const char *text) {
-    char name[40], value[40], option[42];
+    char option[42];
     Error err;
     if (str_begins_with(str_of(text), "parameter ")) text += strlen("parameter "); // as in ollama
-    int n = sscanf(text, " %39s %39s", name, value);
 
-    if (n < 1) show_settings(c, true);
-    if (n == 1)
-        chat_error(c, EXIT_RUNTIME,
-                   "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
-    if (n < 2) return;
+    Str rest = content_strip(str_of(text));
+    size_t n = strcspn(rest.data, " \t=");
+    Str name = {rest.data, n < rest.len ? n : rest.len};
+    rest = content_strip((Str){rest.data + name.len, rest.len - name.len});
+    if (str_begins_with(rest, "=")) rest = content_strip((Str){rest.data + 1, rest.len - 1});
+    if (!name.len) {
+        show_settings(c, SETTINGS_ALL, NULL);
+        return;
+    }
 
+    Str value = str_copy(rest);
     const Option *found = find_setting(c, name, option, &err);
     if (!found && option_find(c->options, CMD_CHAT, option, NULL)) {
         chat_error(c, EXIT_RUNTIME, "/set: %s cannot change within a chat; /set lists the others",
@@ -68,11 +77,14 @@ static void command_set(Chat *c, const char *text) {
     } else if (!found) {
         const char *why = strstr(err.text, "unknown"); // up to the hint for the command line
         chat_error(c, EXIT_RUNTIME, "/set: %.*s(/set lists them)", (int)strcspn(why, "("), why);
-    } else if (!setting_set(&c->settings, found, option, value, &err)) {
+    } else if (!value.len) {
+        show_settings(c, SETTINGS_ONE, found);
+    } else if (!setting_set(&c->settings, found, option, value.data, &err)) {
         chat_error(c, EXIT_RUNTIME, "/set: %s", err.text);
     } else if (!strcmp(option, "--seed") || !strcmp(option, "-s")) {
         c->n_answers = 0;
     }
+    free((char *)value.data);
 }
 
 static void command_show(Chat *c, const char *text) {
@@ -81,7 +93,7 @@ static void command_show(Chat *c, const char *text) {
     note(NULL, "template  %s", c->pipeline.tpl.name);
     note(NULL, "context   %d of %d positions, %s", c->session->n_tokens, c->pipeline.ctx,
          count_of(d->n, "message"));
-    show_settings(c, false);
+    show_settings(c, SETTINGS_CHANGED, NULL);
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system    %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
 }
@@ -450,7 +462,8 @@ bool chat_command(Chat *c, const char *text) {
         if (!strcmp(word, aliases[i][0])) snprintf(word, sizeof word, "%s", aliases[i][1]);
 
     // The name of an option, as in "/temp 0.7", sets it.
-    if (find_setting(c, word + 1, option, NULL)) {
+    Str name = {text + 1, strcspn(text + 1, " \t=")};
+    if (find_setting(c, name, option, NULL)) {
         command_set(c, text + 1);
         return true;
     }
