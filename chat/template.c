@@ -222,16 +222,25 @@ static bool mentions(const Template *tpl, const char *word) {
            str_contains(jinja_source(tpl->with_tools), word);
 }
 
+static bool set_today(Template *tpl, Error *err) {
+    const char *epoch = getenv("SOURCE_DATE_EPOCH");
+    bool is_fixed = epoch && *epoch;
+    int64_t sec = is_fixed ? 0 : (int64_t)time(NULL);
+    bool is_number = !is_fixed || parse_i64(epoch, &sec);
+    time_t now = (time_t)sec;
+    const struct tm *today = is_fixed ? gmtime(&now) : localtime(&now);
+    if (is_fixed && !(is_number && today))
+        return error_set(err, EXIT_USAGE,
+                         "SOURCE_DATE_EPOCH: expected seconds since 1970, found \"%s\"", epoch);
+    tpl->today = today ? *today : (struct tm){.tm_mday = 1};
+    return true;
+}
+
 bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err) {
     Str source = gguf_get_text(g, "tokenizer.chat_template");
-    const char *epoch = getenv("SOURCE_DATE_EPOCH");
-    int64_t sec;
 
     *tpl = (Template){0};
-    time_t now = epoch && parse_i64(epoch, &sec) ? (time_t)sec : time(NULL);
-    const struct tm *today = epoch ? gmtime(&now) : localtime(&now);
-    tpl->today = today ? *today : (struct tm){.tm_mday = 1};
-
+    if (!set_today(tpl, err)) return false;
     if (!name && !source.len) name = template_for_vocabulary(g, t);
     if (!(name ? open_named(tpl, name, err) : open_from_model(tpl, g, source, err))) return false;
 

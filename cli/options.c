@@ -313,7 +313,11 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
             if (!strcmp(row->names[k], name)) return row;
             if (strlen(row->names[k]) > 2) similar[n++] = row->names[k]; // not a single letter
         }
-    if (err)
+    bool is_text = strchr(name, ' ') && (command & (CMD_RUN | CMD_SCORE | CMD_TOKENIZE));
+    if (err && is_text)
+        error_set(err, EXIT_USAGE, "%s: unknown option \"%.40s\"; a text: -p TEXT", o->command,
+                  name);
+    else if (err)
         error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s --all lists them)",
                   o->command, name, did_you_mean(name, similar, sizeof *similar, n), o->command);
     return NULL;

@@ -82,6 +82,11 @@ void progress_end(void) {
     has_progress = false;
 }
 
+void progress_interrupt(void) {
+    if (isatty(STDERR_FILENO)) fputs("\n", stderr);
+    has_progress = false;
+}
+
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double share,
                       double start_sec) {
     enum { MIN_TOKENS = 32 }; // a shorter prefill takes a second or two at most

@@ -40,6 +40,8 @@ void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double share,
                       double start_sec);
 void progress_end(void);
+// Ends the progress line after an interrupt: on a terminal, what follows begins below its ^C.
+void progress_interrupt(void);
 
 // Writes all bytes to a descriptor. A closed pipe ends the program quietly (exit 0), any other
 // error with a message (exit 1).

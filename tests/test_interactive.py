@@ -299,6 +299,22 @@ def history_and_search(tmp):
 
 
 @test
+def unusable_history(tmp):
+    """A history that is a pipe, a device or cannot be opened is refused. /dev/null keeps none."""
+    os.mkfifo(os.path.join(tmp, "fifo"))
+    os.symlink("loop", os.path.join(tmp, "loop"))
+    for path, says in (("fifo", "a file, found a pipe"), ("/dev/zero", "a file, found a device"), (".", "a file, found a directory"),
+                       ("loop", "symbolic links"), ("none/history", "No such file")):
+        path = os.path.join(tmp, path)
+        t = Terminal([PROGRAM, "chat", "-t", "1"], 24, 80, environment(tmp, LLAMA31_HISTORY=path))
+        same(t.status(), 2, path)
+        check("LLAMA31_HISTORY: " in t.text() and says in " ".join(t.text().split()), path, t.text())
+    t = chat(tmp, LLAMA31_HISTORY="/dev/null")
+    t.send("/exit\r")
+    same(t.status(), 0)
+
+
+@test
 def completion(tmp):
     """Tab completes commands, options of /set and file names. If there are several completions, it lists them in order."""
     os.mkdir(os.path.join(tmp, "notes"))
@@ -387,6 +403,21 @@ def interrupted_batch(tmp):
     err = p.stderr.read()
     same(p.wait(60), 130)
     check("4 unfinished answers" in err and "--resume" in err, err)
+
+
+@test
+def interrupted_terminal(tmp):
+    """Ctrl-C of batch on a terminal begins a new line, also with -q."""
+    name = os.path.join(tmp, "in")
+    with open(name, "w") as f:
+        f.write('{"prompt":"Once","max_tokens":4000,"ignore_eos":true,"stop_loops":false}\n' * 8)
+    for i, args in enumerate(([], ["-q"])):
+        out = os.path.join(tmp, "out%d" % i)
+        t = Terminal([PROGRAM, "batch", "-t", "1", "-i", name, "-o", out, "--parallel", "4", *args], 24, 80, environment(tmp))
+        check(t.wait(lambda: os.path.exists(out) if args else " left" in t.text()), t.text())
+        t.send("\x03")
+        same((t.status(), t.column), (130, 0))
+        check(b"^C\r\n" in t.raw and (args or "^C\n0 records" in t.text()), t.raw)
 
 
 @test

@@ -582,6 +582,7 @@ int batch_run(const Options *o, const BatchTask *task) {
     Journal *journal = &b->output.journal;
     if (journal->fd != STDOUT_FILENO && !journal_close(journal, &err)) die_error(&err);
 
+    if (generate_interrupted) progress_interrupt();
     show_progress(b, true);
     if (o->batch.is_check)
         batch_check_print(b);

@@ -27,7 +27,7 @@ static void chat_open(Chat *c, const Options *o) {
     generator_open(&c->pipeline, &c->generator, o->model.chunk ? o->model.chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
 
-    c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
+    c->editor = editor_open(chat_history(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
     if (c->is_terminal && o->prompt.is_jsonl)
         die(EXIT_USAGE, "--jsonl: standard input is a terminal");

@@ -53,6 +53,9 @@ typedef struct {
 // Prints the error of a line, a turn or a command; with --json also as {"error": ...} on stdout,
 // where a program expects a line. The code of the first one is the exit status of a pipe.
 void chat_error(Chat *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+// The file of the input history of a terminal, or NULL. One that cannot be written is an error if
+// $LLAMA31_HISTORY names it, otherwise a warning.
+const char *chat_history(const Options *o);
 // Chooses the file of the dialogue and, with --session or --continue, opens it and resumes the
 // dialogue. An error ends the program.
 void chat_open_file(Chat *c);

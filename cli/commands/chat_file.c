@@ -7,7 +7,9 @@
 #include "cli/output.h"
 #include "cli/privileges.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // The file of --session, or the n-th file of last chats: the first one, or one of a chat that was
@@ -17,6 +19,30 @@ static char *file_path(const Options *o, int n) {
     snprintf(suffix, sizeof suffix, n > 1 ? ".last-chat-%d" : ".last-chat", n);
     return o->chat.session_file ? text_format("%s", o->chat.session_file)
                                 : history_beside(o, suffix);
+}
+
+// Fills err if a path is no file that can be written, except the null device.
+static bool check_history(const char *path, Error *err) {
+    struct stat st, null;
+    bool exists = stat(path, &st) == 0;
+    bool is_null = exists && stat("/dev/null", &null) == 0 && st.st_rdev == null.st_rdev;
+    if (exists && !S_ISREG(st.st_mode))
+        return is_null || error_set(err, EXIT_USAGE, "%s: expected a file, found a %s", path,
+                                    file_kind(st.st_mode));
+
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return error_file(err, path);
+    close(fd);
+    return true;
+}
+
+const char *chat_history(const Options *o) {
+    const char *path = isatty(STDIN_FILENO) ? history_path(o) : NULL;
+    Error err;
+    if (!path || check_history(path, &err)) return path;
+    if (getenv("LLAMA31_HISTORY")) die(EXIT_USAGE, "LLAMA31_HISTORY: %s", err.text);
+    warn("%s; the input is not kept", err.text);
+    return NULL;
 }
 
 // Saving
@@ -198,8 +224,8 @@ static SavedChat choose_saved(const Options *o) {
     return chosen;
 }
 
-// Opens the file and resumes a dialogue of it. If another chat has locked a file of last chats, this
-// one begins its own file with a copy.
+// Opens the file and resumes a dialogue of it. If another chat has locked a file of last chats,
+// this one begins its own file with a copy.
 static bool resume(Chat *c, SavedChat chosen, Error *err) {
     const Options *o = c->options;
     Dialogue *d = &c->dialogue;
