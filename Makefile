@@ -134,7 +134,7 @@ $(BUILD)/demo: $(FIRST) $(BUILD)/run.o
 	$(call report,LD,$@)
 	$(link)
 demo: $(BUILD)/demo
-	$(BUILD)/demo run --temp 0.7 -n 200 --seed 18 "Once upon a time"
+	$(BUILD)/demo run --deterministic --temp 0.7 -n 200 --seed 18 "Once upon a time"
 	@echo; echo 'Building ./llama31 with the kernels of all CPUs:'
 	@$(MAKE) --no-print-directory all
 	@echo
@@ -180,16 +180,16 @@ format:
 SHARE    = $(DESTDIR)$(PREFIX)/share
 INSTALLED = bin/llama31 share/man/man1/llama31.1 share/bash-completion/completions/llama31 \
             share/zsh/site-functions/_llama31 share/fish/vendor_completions.d/llama31.fish
-install:
+FOLDERS   = doc/llama31/docs/rope doc/llama31/docs/pictures doc/llama31/stories llama31/scripts/lib
+install: # readable for everybody, whatever the umask of the caller
 	@[ -x llama31 ] || { echo 'make install: no ./llama31; run make first'; exit 1; }
-	for file in $(INSTALLED); do mkdir -p "$(DESTDIR)$(PREFIX)/$${file%/*}" || exit 1; done
+	umask 022; for file in $(INSTALLED); do mkdir -p "$(DESTDIR)$(PREFIX)/$${file%/*}" || exit 1; done
 	install -m 755 llama31 "$(DESTDIR)$(PREFIX)/bin/llama31"
-	./llama31 help --man > "$(SHARE)/man/man1/llama31.1"
-	./llama31 help --completion bash > "$(SHARE)/bash-completion/completions/llama31"
-	./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
-	./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
-	for folder in docs docs/rope docs/pictures stories; do mkdir -p "$(SHARE)/doc/llama31/$$folder" || exit 1; done
-	mkdir -p "$(SHARE)/llama31/scripts/lib"
+	umask 022; ./llama31 help --man > "$(SHARE)/man/man1/llama31.1"
+	umask 022; ./llama31 help --completion bash > "$(SHARE)/bash-completion/completions/llama31"
+	umask 022; ./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
+	umask 022; ./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
+	umask 022; mkdir -p $(FOLDERS:%="$(SHARE)/%")
 	install -m 644 README.md CHANGELOG.md CONTRIBUTING.md LICENSE "$(SHARE)/doc/llama31"
 	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
 	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"

@@ -12,14 +12,17 @@
 # Environment:
 #   LLAMA_BENCH=FILE        llama-bench; llama-batched-bench and llama-completion next to it serve bN and start
 #   LLAMA31_PEER=DIRECTORY  or: where `npm install node-llama-cpp` was run
-#   LLAMA31_PROGRAM=FILE    default ./llama31 of this directory
+#   LLAMA31_PROGRAM=FILE    default: of this source tree or installation, or in PATH
 #
 # Prints medians and the median of the ratios of each turn, which depends less on other load. A ratio above 1 means that
 # llama31 is faster.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
-program=${LLAMA31_PROGRAM:-$here/../llama31}
+program=${LLAMA31_PROGRAM:-}
+for path in "$here/../llama31" "$here/../../../bin/llama31" "$(command -v llama31)"; do
+    if [ -z "$program" ] && [ -x "$path" ]; then program=$path; fi
+done
 model=${LLAMA31_MODEL:-}
 threads=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 turns=5 n=32 tests=p512,d0,b8,start json=0 quiet=0
@@ -89,7 +92,7 @@ else
 fi
 [ -n "$model" ] || fail 2 "no model; give -m FILE or set LLAMA31_MODEL"
 [ -f "$model" ] || fail 1 "$model: no such file"
-[ -x "$program" ] || fail 1 "$program: no such program; run make"
+[ -x "$program" ] || fail 1 "${program:-llama31}: no such program; run make"
 tmp=$(mktemp -d) || exit 1
 
 note() { [ "$quiet" = 1 ] || echo "bench_peers: $*" >&2; }

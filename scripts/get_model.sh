@@ -6,12 +6,12 @@
 # hub. Needs curl or wget.
 set -eu
 
-# name, repository, file, license
+# name, GB of the file, GB of memory with 8192 positions, repository, file, license
 models='
-llama-3.2-1b bartowski/Llama-3.2-1B-Instruct-GGUF Llama-3.2-1B-Instruct-Q4_K_M.gguf Llama 3.2 Community License
-llama-3.2-3b bartowski/Llama-3.2-3B-Instruct-GGUF Llama-3.2-3B-Instruct-Q4_K_M.gguf Llama 3.2 Community License
-llama-3.1-8b bartowski/Meta-Llama-3.1-8B-Instruct-GGUF Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf Llama 3.1 Community License
-qwen3-4b Qwen/Qwen3-4B-GGUF Qwen3-4B-Q4_K_M.gguf Apache-2.0
+llama-3.2-1b 0.8 1.1 bartowski/Llama-3.2-1B-Instruct-GGUF Llama-3.2-1B-Instruct-Q4_K_M.gguf Llama 3.2 Community License
+llama-3.2-3b 2.0 3.0 bartowski/Llama-3.2-3B-Instruct-GGUF Llama-3.2-3B-Instruct-Q4_K_M.gguf Llama 3.2 Community License
+llama-3.1-8b 4.9 6.0 bartowski/Meta-Llama-3.1-8B-Instruct-GGUF Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf Llama 3.1 Community License
+qwen3-4b 2.5 3.7 Qwen/Qwen3-4B-GGUF Qwen3-4B-Q4_K_M.gguf Apache-2.0
 '
 
 fail() {
@@ -48,7 +48,9 @@ n_bytes() { # FILE: its size, 0 if it does not exist
 # The model.
 if [ $# -lt 1 ] || [ "$1" = --help ] || [ "$1" = -h ]; then
     echo "usage: scripts/get_model.sh NAME [DIRECTORY]"
-    echo "$models" | sed -n 's/^\([^ ]*\) \([^ ]*\) \([^ ]*\) \(.*\)/    \1: \3 (\4)/p'
+    echo "$models" | while read -r name size memory _ file license; do
+        [ -z "$name" ] || echo "    $name: $size GB, $memory GB of memory with 8192 positions; $file ($license)"
+    done
     exit 0
 fi
 row=$(echo "$models" | awk -v name="$1" '$1 == name')
@@ -57,7 +59,7 @@ if [ -z "$row" ] || [ $# -gt 2 ]; then
     exit 2
 fi
 have curl || have wget || fail "needs curl or wget; install one of them"
-read -r _ repository file license <<END
+read -r _ _ _ repository file license <<END
 $row
 END
 hub=${HF_ENDPOINT:-https://huggingface.co}

@@ -14,15 +14,16 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PICTURES = os.path.join(ROOT, "docs", "pictures")
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 
-SCHEMA = """{"type": "object", "required": ["name", "born", "city"],
- "properties": {"name": {"type": "string"}, "born": {"type": "integer"}, "city": {"type": "string"}}}"""
+SCHEMA = """{"type": "object", "required": ["name", "born"],
+ "properties": {"name": {"type": "string"}, "born": {"type": "integer"}}}"""
 SESSION = [  # what is typed, and the prompt of the answer
-    ('./llama31 run --temp 0.7 --seed 18 "Once upon a time"', "$"),
-    ("./llama31 chat -q --temp 0 -m tinyllama.gguf", ">"),
+    ('./llama31 run --deterministic --temp 0.7 --seed 18 "Once upon a time"', "$"),
+    ("./llama31 chat -q --deterministic --temp 0 -m tinyllama.gguf", ">"),
     ("What is the capital of France?", ">"),
     ("/exit", "$"),
-    ('./llama31 run -q --temp 0 -m tinyllama.gguf --json-schema @person.json \\', ">"),
-    ('"Extract the facts as JSON: Ada Lovelace was born in London in 1815."', "$"),
+    ("cat person.json", "$"),
+    ("./llama31 run -q --deterministic --temp 0 -m tinyllama.gguf \\", ">"),
+    ('--json-schema person.json "Ada Lovelace was born in London in 1815."', "$"),
 ]
 
 # name: color on a light and on a dark background
@@ -75,7 +76,7 @@ def record(model, folder):
     os.symlink(PROGRAM, os.path.join(folder, "llama31"))
     os.symlink(os.path.abspath(model), os.path.join(folder, "tinyllama.gguf"))
     with open(os.path.join(folder, "person.json"), "w") as f:
-        f.write(SCHEMA)
+        f.write(SCHEMA + "\n")
 
     t = Recorder(["env", "-C", folder, "sh"], rows=60, env={"PS1": "$ ", "LLAMA31_HISTORY": "", "TERM": "xterm-256color"})
     t.wait(lambda: t.text() == "$")

@@ -31,6 +31,7 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "stories"))
 from train_stories import LAYER_NAMES, NORM_EPS, Llama, Tensor, progress, read_gguf, start_from_file
 from lib.gguf_writer import Failure, check_output, is_own, write_gguf
+from lib.program import find_program
 from lib.weights import Literal
 
 LENGTH = 512        # longest document in tokens; the rest is cut
@@ -223,7 +224,7 @@ def main():
     p.add_argument("output", help="GGUF file to write")
     p.add_argument("--texts", required=True, help="output of llama31 batch: a line {\"text\": ...} per document")
     p.add_argument("--layers", default="", help="the layers whose inputs the head reads (default: 2, L / 2, L - 3)")
-    p.add_argument("--llama31", default="llama31", help="the program that tokenizes the texts")
+    p.add_argument("--llama31", default=find_program() or "llama31", help="the program that tokenizes the texts")
     p.add_argument("--draft-vocab", type=int, metavar="N", help="number of tokens that can be drafted (default: all)")
     p.add_argument("--minutes", type=float, default=60)
     p.add_argument("--steps", type=int, default=4, help="drafted tokens that are trained for")

@@ -183,7 +183,7 @@ def full_disk(tmp):
 @test
 def names(tmp):
     r = subprocess.run(["sh", os.path.join(SCRIPTS, "get_model.sh")], capture_output=True, text=True, check=True)
-    check("llama-3.1-8b: Meta-Llama-3.1-8B" in r.stdout and not r.stderr, r)
+    check("llama-3.1-8b: 4.9 GB, 6.0 GB of memory with 8192 positions; Meta-Llama-3.1-8B" in r.stdout and not r.stderr, r)
     r = subprocess.run(["sh", os.path.join(SCRIPTS, "get_model.sh"), "llama"], capture_output=True, text=True)
     check(r.returncode == 2 and r.stderr.count("\n") == 1 and "llama-3.2-1b" in r.stderr, r)
 

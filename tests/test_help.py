@@ -196,7 +196,7 @@ def typed_completions(tmp):
 
 @test
 def install(tmp):
-    """make install needs no compiler; make uninstall removes everything."""
+    """make install needs no compiler, whatever the umask all may read its files; make uninstall removes everything."""
     if not os.path.exists(os.path.join(cli.ROOT, "llama31")):
         raise Skip("no ./llama31")
     make = ["make", "-s", "-C", cli.ROOT, "CC=/nonexistent", "PREFIX=/usr", "DESTDIR=" + tmp]
@@ -204,8 +204,11 @@ def install(tmp):
     def files():
         return {os.path.relpath(os.path.join(folder, f), tmp) for folder, _, names in os.walk(tmp) for f in names}
 
-    r = subprocess.run(make + ["install"], capture_output=True, text=True)
+    r = subprocess.run(["sh", "-c", 'umask 077; exec "$@"', "sh", *make, "install"], capture_output=True, text=True)
     check(r.returncode == 0 and not r.stderr, r.stderr)
+    for folder, folders, names in os.walk(os.path.join(tmp, "usr")):
+        for path in (os.path.join(folder, name) for name in folders + names):
+            same(os.stat(path).st_mode & 0o055, 0o055 if os.path.isdir(path) or os.access(path, os.X_OK) else 0o044, path)
     for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",
                  "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py",
                  "share/llama31/scripts/bench_peer.mjs"):  # bench_peers.sh runs it
