@@ -69,7 +69,7 @@ def chat(i, **body):
 
 @test
 def deltas():
-    """Joined deltas are the answer, token by token, in both forms, with stop strings, several choices and log-probabilities."""
+    """Joined deltas are the answer, step by step, in both forms, with stop strings, several choices and log-probabilities."""
     records = [{"id": i, "prompt": "Once upon a time %d" % i, "max_tokens": 20, "temperature": 1} for i in range(8)]
     records += [dict(records[0], id="stop", stop=["the little", "was a", "he"], max_tokens=60), dict(records[0], id="n", n=3),
                 dict(records[0], id="log", logprobs=2), dict(records[0], id="log0", logprobs=0, n=2), dict(records[0], id="none", max_tokens=0),
@@ -78,7 +78,7 @@ def deltas():
                  "max_tokens": 9}]
     texts, answers = streamed(records, "--parallel", "3")
     for i in range(8):
-        check(len(texts[i, 0]) >= answers[i]["n_generated"] - 2, texts[i, 0])  # a part of a character, white space at the end
+        check(len(texts[i, 0]) > answers[i]["n_generated"] / 3, texts[i, 0])  # accepted draft tokens come together
     streamed([dict(r, id=i) for i, r in enumerate(records[:8] * in_ci(4, 1))], "--raw")
 
 
