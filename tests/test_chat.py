@@ -759,6 +759,11 @@ def begun_answer():
     same(begun["answer"], "The king was sa")
     same([m["content"] for m in transcript("begun.jsonl")][1], begun["answer"] + begun["content"])
     check(last["n_prompt"] < 20 and last["n_context"] > begun["n_context"], begun, last)
+    t = chat(BUILT_IN, "--temp", "0", "-n", "8")
+    ask(t, "Once")
+    ask(t, "/answer  The king was sa")
+    assert "\nThe king was sa" + begun["content"] in t.text(), (begun, t.text())
+    t.close()
     same(piped(BUILT_IN, ["Once", "/answer The ki"], "--template", "none", "-n", "2", code=2)[1].count("needs a chat template"), 1)
 
 

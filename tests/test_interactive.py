@@ -180,25 +180,32 @@ def stats_line(tmp):
 
 @test
 def long_lines(tmp):
-    """chat cuts no word at the edge, and copied text has no run of blanks. A dumb terminal gets the text as it is."""
-    plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
+    """chat and run cut no word at the edge, and copied text has no run of blanks. A dumb terminal gets the text as it is."""
+    options = ["-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q"]
+    plain = call("chat", *options, stdin=ONCE.encode() + b"\n")[0]
     check(max(map(len, plain.splitlines())) > 200 and "  " not in plain, plain)
-    argv = [PROGRAM, "chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q"]
-    for columns, more in (80, []), (80, ["--plain"]), (33, []), (20, []):
-        t = Terminal(argv + more, 60, columns, environment(tmp))
-        check(t.wait(lambda: t.raw.endswith(PROMPT)), t.text())
-        mark = len(t.raw)
-        t.send(ONCE + "\r")
-        check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
-        copied = t.raw[mark:-len(PROMPT)].decode().rpartition("\r\r\n")[2]
-        rows = t.text().split("> " + ONCE + "\n")[1].splitlines()[:-1]
+    for command, columns, more in (("chat", 80, []), ("chat", 80, ["--plain"]), ("chat", 33, []), ("chat", 20, []), ("run", 33, [])):
+        argv = [PROGRAM, command, *options, *more] + [ONCE] * (command == "run")
+        t = Terminal(argv, 60, columns, environment(tmp))
+        mark = 0
+        if command == "chat":
+            check(t.wait(lambda: t.raw.endswith(PROMPT)), t.text())
+            mark = len(t.raw)
+            t.send(ONCE + "\r")
+            check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+            t.close()
+        else:
+            same(t.status(), 0)
+        copied = t.raw[mark:].decode().replace(PROMPT.decode(), "").rpartition("\r\r\n")[2]
+        rows = t.text().rpartition("> " + ONCE + "\n")[2].rstrip("\n>").splitlines()
         check("  " not in copied and max(map(len, copied.splitlines())) <= columns, copied)
         same((copied.split(), " ".join(rows).split()), (plain.split(), plain.split()))
-        t.close()
-    t = Terminal(argv, 24, 80, environment(tmp, TERM="dumb"))
-    t.send(ONCE + "\n\x04")
-    same(t.status(), 0)
-    check(plain.replace("\n", "\r\n").encode() in t.raw, t.raw)
+    for command in "chat", "run":
+        t = Terminal([PROGRAM, command, *options] + [ONCE] * (command == "run"), 24, 80, environment(tmp, TERM="dumb"))
+        if command == "chat":
+            t.send(ONCE + "\n\x04")
+        same(t.status(), 0)
+        check(plain.rstrip("\n").replace("\n", "\r\n").encode() in t.raw, t.raw)
 
 
 def model_that_says(tmp, piece):

@@ -130,13 +130,18 @@ static bool chat_fits(Chat *c) {
 
 typedef struct {
     AnswerView view;
+    const char *begun;  // what a terminal shows before the generated text (/answer); NULL: nothing
     AnswerState *state; // NULL: any answer is allowed
 } Answer;
 
 // Request.emit
 static bool show_piece(void *arg, Str text, TextPart part) {
-    AnswerView *v = arg;
-    if (!v->options->output.is_json) view_put(v, text, part);
+    Answer *a = arg;
+    if (a->view.options->output.is_json) return true;
+
+    if (a->begun && isatty(STDOUT_FILENO)) view_put(&a->view, str_of(a->begun), PART_MARKUP);
+    a->begun = NULL;
+    view_put(&a->view, text, part);
     return true;
 }
 
@@ -168,7 +173,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.stops.strings = stops;
     r.stops.n_strings = n_stops;
     r.emit = show_piece;
-    r.arg = &a->view;
+    r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
 
     prefill_with_progress(o, &c->generator, s, &r, c->session);
@@ -285,6 +290,7 @@ static bool chat_answer(Chat *c) {
     }
 
     signals_hold(true); // SIGTERM and SIGHUP keep the part of the answer that was shown
+    a.begun = c->begun;
     a.view.has_text = c->begun && *c->begun;
     generate_answer(c, &a, &s);
 
