@@ -85,7 +85,6 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Se
         buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
         break;
     case OPTION_INT:
-    case OPTION_OPTIONAL:
     case OPTION_REASONING:
     case OPTION_BUDGET:
         if (*(const int *)field == INT_MIN)

@@ -252,7 +252,7 @@ const Option option_table[] = {
     {{"--calibrate"}, COMMON(CMD_QUANTIZE), VALUE(ANSWER, OPTION_INPUT, quantize.calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
     {{"--session"}, COMMON(CMD_CHAT), OUTPUT(NEUTRAL, chat.session_file), "resume and continue this transcript"},
-    {{"--continue"}, COMMON(CMD_CHAT), RANGE(1, 1e6), VALUE(NEUTRAL, OPTION_OPTIONAL, chat.continued, "[N]"),
+    {{"--continue"}, COMMON(CMD_CHAT), INT(NEUTRAL, chat.continued, 1, 1e6, "[N]"),
      "resume the last chat, or number N of --list"},
     {{"--list"}, COMMON(CMD_CHAT), FLAG(NEUTRAL, chat.lists), "list the last chats, or those of --session"},
     {{"--commands"}, CMD_CHAT, FLAG(NEUTRAL, chat.has_commands), "run the commands in lines of a pipe, too"},
@@ -340,8 +340,7 @@ static bool set_number(Options *o, Settings *s, const Option *option, const char
                        Error *err) {
     void *field = option_field(option, o, s);
     bool is_seed = option->kind == OPTION_SEED;
-    bool is_int = is_seed || option->kind == OPTION_INT || option->kind == OPTION_BUDGET ||
-                  option->kind == OPTION_OPTIONAL;
+    bool is_int = option->kind == OPTION_INT || option->kind == OPTION_BUDGET || is_seed;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
 
@@ -461,7 +460,6 @@ static bool set_value(Options *o, Settings *s, const Option *option, const char 
         if (!parse_f64(text, &v)) break;
         return set_number(o, s, option, label, v, err);
     case OPTION_INT:
-    case OPTION_OPTIONAL:
     case OPTION_SEED:
     case OPTION_BUDGET: return set_whole(o, s, option, label, text, err);
     case OPTION_STRINGS: add_string(field, option, text); return true;
@@ -510,6 +508,8 @@ static bool translate(Options *o, TypedArgument *a, char **argv, Error *err) {
     return true;
 }
 
+static bool is_optional(const Option *option) { return option->value && *option->value == '['; }
+
 // Sets the option. The name of another option is not taken for a file.
 static bool set_typed(Options *o, const TypedArgument *a, Error *err) {
     const Option *option = a->option;
@@ -518,7 +518,7 @@ static bool set_typed(Options *o, const TypedArgument *a, Error *err) {
 
     if (!module_check(option->module, a->name, err)) return false;
     if (is_file && a->is_next && value && option_find(o, o->flag, value, NULL)) value = NULL;
-    if (option->kind == OPTION_OPTIONAL && !value) value = "1";
+    if (is_optional(option) && !value) value = "1";
     if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", a->name, option->value);
 
@@ -530,7 +530,7 @@ static bool set_typed(Options *o, const TypedArgument *a, Error *err) {
 static bool takes_value(const TypedArgument *a) {
     int64_t whole;
     if (!a->option || a->has_equals || !a->is_next) return true;
-    if (a->option->kind == OPTION_OPTIONAL) return parse_i64(a->value, &whole);
+    if (is_optional(a->option)) return parse_i64(a->value, &whole);
     return a->option->kind != OPTION_FLAG;
 }
 

@@ -179,7 +179,6 @@ typedef enum {
     OPTION_LORA,
     OPTION_BUDGET,    // whole number, or "auto"
     OPTION_REASONING, // "on", "off" or "auto", for settings_think()
-    OPTION_OPTIONAL,  // whole number; 1 if the next argument is none
     OPTION_SAMPLERS,  // names for samplers_parse()
     OPTION_SEED
 } OptionKind;
@@ -198,7 +197,8 @@ typedef struct {
     size_t offset;   // of the field in Options; also for a setting
     size_t n_offset; // of the length of a list
     double min, max;
-    const char *value, *help; // value: placeholder in help, NULL for a flag
+    const char *value, *help; // value: placeholder in help, NULL for a flag. "[N]": a number, which
+                              // is 1 if the next argument is none
     Module module;            // required module
     const char *key;          // metadata of the model file that is the default, or NULL
 } Option;

@@ -55,8 +55,9 @@ bool shell_name_read(Str text, Buffer *out, Error *err) {
     buffer_puts(out, "");
     NameEnd end = read_name(text, out);
     if (end.quote)
-        return error_set(err, EXIT_RUNTIME, "%.*s: a quote is not closed; write \\%c for the character",
-                         SHOWN(text), end.quote);
+        return error_set(err, EXIT_RUNTIME,
+                         "%.*s: a quote is not closed; write \\%c for the character", SHOWN(text),
+                         end.quote);
     if (end.is_cut) {
         buffer_puts(out, "\\");
         end.n_kept = out->len;
@@ -77,45 +78,57 @@ static void put_quoted(Buffer *out, const char *name, char quote) {
     }
 }
 
+// What is typed of a name.
+typedef struct {
+    Str typed;
+    Str shown;    // typed, without a backslash at its end
+    char quote;   // the open quote, or 0
+    char *folder; // the directory, with a slash at its end
+    char *begin;  // the beginning of the name in it
+} TypedName;
+
+// Appends the spelling of an entry of the directory, if it continues what is typed.
+static void put_entry(const TypedName *t, const char *entry, Buffer *out) {
+    // A name with a newline would be read as two.
+    bool is_hidden = *entry == '.' && *t->begin != '.';
+    if (is_hidden || !str_begins_with(str_of(entry), t->begin) || strchr(entry, '\n')) return;
+    if (str_is_one_of(str_of(entry), ". ..")) return;
+
+    struct stat st;
+    char *path = text_format("%s%s", t->folder, entry);
+    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    free(path);
+
+    Buffer name = {0};
+    buffer_put(&name, t->shown);
+    put_quoted(&name, entry + strlen(t->begin), t->quote);
+    if (is_folder)
+        buffer_puts(&name, "/");
+    else if (t->quote)
+        buffer_append(&name, &t->quote, 1);
+    buffer_puts(&name, "\n");
+    if (str_has_prefix(buffer_str(&name), t->typed)) buffer_put(out, buffer_str(&name));
+    buffer_free(&name);
+}
+
 void shell_name_complete(Str typed, Buffer *out) {
     Buffer path = {0};
+    buffer_puts(&path, "");
     NameEnd end = read_name(typed, &path);
-    Str shown = {typed.data, typed.len - end.is_cut};
 
-    // The directory, and the beginning of the name in it.
-    size_t n = path.len;
+    size_t n = path.len; // of the directory
     while (n > 0 && path.data[n - 1] != '/') n--;
-    char *begin = text_format("%s", path.len ? path.data + n : "");
-    path.len = n;
-    buffer_puts(&path, n ? "" : "./");
-    size_t n_folder = path.len;
-    DIR *d = opendir(path.data);
+    TypedName t = {.typed = typed,
+                   .shown = {typed.data, typed.len - end.is_cut},
+                   .quote = end.quote,
+                   .folder = n ? text_format("%.*s", (int)n, path.data) : text_format("./"),
+                   .begin = text_format("%s", path.data + n)};
 
-    for (struct dirent *e; d && (e = readdir(d));) {
-        // A name with a newline would be read as two.
-        bool is_hidden = e->d_name[0] == '.' && *begin != '.';
-        if (strncmp(e->d_name, begin, strlen(begin)) != 0 || is_hidden || strchr(e->d_name, '\n') ||
-            str_is_one_of(str_of(e->d_name), ". .."))
-            continue;
-
-        struct stat st;
-        path.len = n_folder;
-        buffer_puts(&path, e->d_name);
-        bool is_folder = stat(path.data, &st) == 0 && S_ISDIR(st.st_mode);
-
-        Buffer name = {0};
-        buffer_put(&name, shown);
-        put_quoted(&name, e->d_name + strlen(begin), end.quote);
-        if (is_folder)
-            buffer_puts(&name, "/");
-        else if (end.quote)
-            buffer_append(&name, &end.quote, 1);
-        buffer_puts(&name, "\n");
-        if (str_has_prefix(buffer_str(&name), typed)) buffer_put(out, buffer_str(&name));
-        buffer_free(&name);
-    }
+    DIR *d = opendir(t.folder);
+    for (struct dirent *e; d && (e = readdir(d));) put_entry(&t, e->d_name, out);
 
     if (d) closedir(d);
-    free(begin);
+    free(t.folder);
+    free(t.begin);
     buffer_free(&path);
 }

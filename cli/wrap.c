@@ -18,15 +18,18 @@ static void put_space(Wrap *w, Buffer *out) {
     w->space.len = w->space_width = 0;
 }
 
+// A newline instead of the white space.
+static void break_row(Wrap *w, Buffer *out) {
+    buffer_puts(out, "\n");
+    w->space.len = w->space_width = w->column = 0;
+}
+
 // Appends white space and word, or a newline and the word.
 static void put_word(Wrap *w, Buffer *out) {
     if (!w->word.len) return;
 
     bool fits = w->space_width + w->width <= w->columns - w->column;
-    if (!fits && w->column && !w->is_cut && w->width <= w->columns) {
-        buffer_puts(out, "\n");
-        w->space.len = w->space_width = w->column = 0;
-    }
+    if (!fits && w->column && !w->is_cut && w->width <= w->columns) break_row(w, out);
     put_space(w, out);
 
     buffer_put(out, buffer_str(&w->word));
@@ -34,47 +37,53 @@ static void put_word(Wrap *w, Buffer *out) {
     w->word.len = w->width = 0;
 }
 
-void wrap_put(Wrap *w, const char *shown, bool is_verbatim, size_t columns, Buffer *out) {
+// Width of a character in its printable form; \xNN has 4 columns.
+static size_t width_of(const char *shown) {
     size_t n = strlen(shown);
     uint32_t code;
-    bool is_multibyte = n > 1 && utf8_decode(shown, n, &code) == (int)n;
-    int width = is_multibyte ? wcwidth((wchar_t)code) : (int)n; // \xNN has 4 columns
-    bool is_wide = is_multibyte && width == 2;
-    bool is_space = n == 1 && strchr(" \t\n", *shown);
+    if (n == 1 || utf8_decode(shown, n, &code) != (int)n) return n;
+    int width = wcwidth((wchar_t)code);
+    return width < 0 ? 1 : (size_t)width; // 1: unknown to the C library
+}
+
+// A character of a word, of which no more than a row is held back.
+static void put_in_word(Wrap *w, const char *shown, Buffer *out) {
+    buffer_puts(&w->word, shown);
+    w->width += width_of(shown);
+    if (w->width < w->columns) return;
+    put_word(w, out);
+    w->is_cut = true;
+}
+
+void wrap_put(Wrap *w, const char *shown, bool is_verbatim, size_t columns, Buffer *out) {
+    bool is_space = shown[1] == 0 && strchr(" \t\n", *shown);
+    size_t width = width_of(shown);
+    bool is_wide = width == 2 && (*shown & 0x80);
 
     w->columns = w->columns && w->columns != columns ? SIZE_MAX : columns;
-    if (width < 0) width = 1; // unknown to the C library
-
-    // A character of a word, of which no more than a row is held back.
     if (!is_space && !is_verbatim && !is_wide) {
-        buffer_puts(&w->word, shown);
-        w->width += (size_t)width;
-        if (w->width < columns) return;
-        put_word(w, out);
-        w->is_cut = true;
+        put_in_word(w, shown, out);
         return;
     }
 
-    // White space within a line is held back.
     put_word(w, out);
     w->is_cut = false;
-    if (*shown == '\t') width = 8 - (int)((w->column + w->space_width) % 8);
+    if (*shown == '\t') width = 8 - (w->column + w->space_width) % 8;
+
+    // White space within a line is held back.
     if (is_space && *shown != '\n' && !is_verbatim) {
         buffer_puts(&w->space, shown);
-        w->space_width += (size_t)width;
+        w->space_width += width;
         return;
     }
 
     // Before a wide character, a newline replaces white space only.
-    bool fits = w->space_width + (size_t)width <= w->columns - w->column;
-    if (is_wide && !is_verbatim && w->space.len && !fits) {
-        buffer_puts(out, "\n");
-        w->space.len = w->space_width = w->column = 0;
-    }
+    bool fits = w->space_width + width <= w->columns - w->column;
+    if (is_wide && w->space.len && !fits) break_row(w, out);
     put_space(w, out);
     buffer_puts(out, shown);
     if (is_wide && w->column + 2 > w->columns) w->column = 0; // the last column stays empty
-    advance(w, (size_t)width);
+    advance(w, width);
     if (*shown == '\n') w->column = w->columns = 0;
 }
 
