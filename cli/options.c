@@ -237,7 +237,7 @@ const Option option_table[] = {
     {{"-np", "--parallel"}, COMMON(CMD_BATCH) | CMD_SCORE, INT(NEUTRAL, batch.parallel, 1, 1024, "N"),
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
     {{"--shard"}, REQUESTS, STRING(NEUTRAL, batch.shard, "K/N"),
-     "process every N-th record from the K-th; slurm: by array task"},
+     "process part K of N of the records; slurm: by array task"},
     {{"--choices"}, COMMON(CMD_SCORE), TEXT(ANSWER, score.choices, "A,B,..."),
      "continuations to score, JSON array, or @FILE: one per line"},
     {{"--perplexity"}, COMMON(CMD_SCORE), INPUT(NEUTRAL, score.perplexity),

@@ -89,11 +89,12 @@ def count_tokens(answer):
 
 
 def shard_of_run(run):
-    """(K, N) of the identity of a run."""
+    """(K, N, rule) of the identity of a run. Without a rule, the shard has every N-th line."""
     if not isinstance(run, dict) or run.get("version") != VERSION:
         raise ValueError("the identity of its run has another version than %d" % VERSION)
-    k, n = run.get("shard", "1/1").split("/")
-    return int(k), max(int(n), 1)
+    place, _, rule = run.get("shard", "1/1").partition(":")
+    k, n = place.split("/")
+    return int(k), max(int(n), 1), rule
 
 
 def without_run(line):
@@ -157,13 +158,20 @@ def order_answers(args, answers, problems):
 
 def shards_to_repeat(shards, missing, problems):
     """A line for each shard with missing or damaged answers."""
-    sizes = {shard[1] for shard in shards.values() if shard}
-    if len(sizes) > 1:
-        yield "outputs of different numbers of shards: " + ", ".join(
-            "%s has %d/%d" % (path, *shard) for path, shard in shards.items() if shard)
-    if len(sizes) != 1:
+    kinds = {shard[1:] for shard in shards.values() if shard}
+    if len(kinds) > 1:
+        yield "outputs of different numbers or rules of shards: " + ", ".join(
+            "%s has %d/%d%s" % (path, *shard[:2], ":" + (shard[2] or "lines")) for path, shard in shards.items() if shard)
+    if len(kinds) != 1:
         return
-    n = sizes.pop()
+    n, rule = kinds.pop()
+    if rule:  # only the program computes which shard has a line
+        absent = sorted(set(range(1, n + 1)) - {shard[0] for shard in shards.values() if shard})
+        if absent:
+            yield "no output of --shard " + ", ".join("%d/%d" % (k, n) for k in absent)
+        if missing or problems:
+            yield "repeat all %d shards with --resume; those that are complete end at once" % n
+        return
     path_of = {shard[0]: path for path, shard in shards.items() if shard}
     damaged = {shards[path][0] for path, _ in problems if shards.get(path)}
     for k in sorted(damaged | {(line - 1) % n + 1 for line, _ in missing}):
@@ -177,7 +185,7 @@ def print_status(shards, answers, places, missing):
     whole = 0
     for path, shard in shards.items():
         own = [a for list_ in answers.values() for a in list_ if a["path"] == path]
-        n_missing = sum((line - 1) % shard[1] + 1 == shard[0] for line, _ in missing) if shard else 0
+        n_missing = sum((line - 1) % shard[1] + 1 == shard[0] for line, _ in missing) if shard and not shard[2] else None
         speed = ""
         try:
             with open(path + ".lock") as f:
@@ -189,8 +197,9 @@ def print_status(shards, answers, places, missing):
         except (OSError, ValueError, IndexError):
             pass
         n_failed = sum(a["is_error"] for a in own)
-        print("%s: shard %s: %d done, %d failed, %d missing%s" % (
-            path, "%d/%d" % shard if shard else "unknown", len(own) - n_failed, n_failed, n_missing, speed))
+        print("%s: shard %s: %d done, %d failed%s%s" % (
+            path, "%d/%d" % shard[:2] if shard else "unknown", len(own) - n_failed, n_failed,
+            "" if n_missing is None else ", %d missing" % n_missing, speed))
     n_failed = sum(a["is_error"] for a in places)
     print("all: %d done, %d failed, %d missing, %.1f tokens/s" % (len(places) - n_failed, n_failed, len(missing), whole))
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 
+from batch_orders import contexts, count
 from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
                  some, test)
 
@@ -130,7 +131,8 @@ def text_lines(cli):
 def command_line(cli):
     source = cli.write("in", requests(2))
     for args, words in ((["-i", source, "-o", source], "input and output of this run are the same file"),
-                        (["-i", source, "--resume"], "--resume"), (["-i", source, "--shard", "3/2"], "3/2"),
+                        (["-i", source, "--resume"], "--resume"), (["-i", source, "--shard", "3/2"], "3/2"), (["-i", source, "--shard", "1/2:x"], "1/2:x"),
+                        (["-i", source, "--shard", "1/5000"], "N <= 4096"),
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
     cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
@@ -1407,6 +1409,77 @@ def shards(cli):
 
         out, err = merge(cli, source, outs, code=1)
         check(word in err and out == b"", name, err)
+
+
+@test
+def shards_keep_groups(cli):
+    """In each order, prompts with a common beginning go to one shard, the shards have similar sizes, and no record is lost."""
+    model = ["-m", cli.model] if cli.model else []
+    for system in in_ci(("", "You are helpful. " * 4), ("",)):
+        for order, texts in contexts(48, 6, 60, system).items():
+            n_all, _, best = count(texts, "--check", *model)
+            for n in in_ci((4, 6, 16), (4, 6)):
+                parts = [count(texts, "--check", "--shard", "%d/%d" % (k, n), *model) for k in range(1, n + 1)]
+                same(sum(n_records for n_records, _, _ in parts), n_all)
+                check(sum(n_tokens for _, _, n_tokens in parts) <= 1.3 * best, order, n, parts, best)
+                check(max(n_records for n_records, _, _ in parts) <= max(1.1 * n_all / n, n_all / n + 7), order, n, parts)
+            _, n_computed, best = count(texts, "--shard", "2/4", "-t", "1", *model)
+            check(n_computed <= 1.05 * best, order, n_computed, best)
+
+    # A common beginning of all records is divided.
+    same_head = cli.write("in", [{"prompt": SHARED + str(i)} for i in range(600)] + ["x"])
+    sizes = []
+    for k in range(1, 5):
+        err = cli.run("batch", "--check", "-i", same_head, "--shard", "%d/4" % k, code=(0, 5))[1]
+        sizes.append(int(re.search(r"(\d+) records", err)[1]))
+    check(sum(sizes) == 601 and max(sizes) - min(sizes) <= 30, sizes)
+
+
+@test
+def shards_are_stable(cli):
+    """Appended lines, and edited ones that keep their beginning, change no shard; old outputs keep the old rule."""
+    texts = contexts(20, 5, 60)["shuffled"]
+
+    def members(texts, shard="2/3"):
+        source = cli.write("members", [{"id": i, "prompt": t, "max_tokens": "x"} for i, t in enumerate(texts)])
+        out = cli.run("batch", "--check", "-q", "-i", source, "--shard", shard, code=5)[0]
+        return {json.loads(line)["id"] for line in out.splitlines()}
+
+    before = members(texts)
+    check(20 <= len(before) <= 47, before)
+    same(members(texts + ["More %d" % i for i in range(50)]) & set(range(100)), before, "appended")
+    edited = [t.replace("cat?", "dog and cat?") if i % 7 == 0 else t for i, t in enumerate(texts)]
+    same(members(edited), before, "edited")
+    moved = len(members([t if i != 30 else "Another beginning. " + t for i, t in enumerate(texts)]) ^ before)
+    check(moved <= 50, moved)
+    same(members(texts, "2/3:lines"), set(range(1, 100, 3)))
+    same(members(texts, "2/3:prefix"), before)
+
+    # An output without a rule was begun by lines.
+    source, out = cli.write("in", [{"id": i, "prompt": t, "max_tokens": 1} for i, t in enumerate(texts)]), cli.path_of("out")
+    for shard, stored, expected in ("2/3:lines", "2/3", set(range(1, 100, 3))), ("2/3", "2/3:prefix", before):
+        cli.run("batch", "-q", "-i", source, "-o", out, "--shard", shard)
+        lines = read_lines(out)
+        same((lines[0]["run"]["shard"], {a["id"] for a in lines}), (stored, expected))
+        cli.write("out", lines[:5])
+        err = cli.run("batch", "-i", source, "-o", out, "--resume", "--shard", "2/3")[1]
+        check("5 skipped" in err, err)
+        same({a["id"] for a in read_lines(out)}, expected)
+        other = "2/3:prefix" if stored == "2/3" else "2/3:lines"
+        err = cli.run("batch", "-i", source, "-o", out, "--resume", "--shard", other, code=2)[1]
+        check('shard "%s", now "%s"' % (stored, other.replace(":lines", "")) in err, err)
+        os.remove(out)
+
+    # The merger names what to repeat, and outputs of different rules.
+    outs = [cli.path_of("part%d" % k) for k in range(3)]
+    for k, path in enumerate(outs):
+        cli.run("batch", "-q", "-i", source, "-o", path, "--shard", "%d/3" % (k + 1))
+    merge(cli, source, outs)
+    err = merge(cli, source, outs[1:], code=1)[1]
+    check("no output of --shard 1/3" in err and "repeat all 3 shards with --resume" in err, err)
+    os.remove(outs[0])
+    cli.run("batch", "-q", "-i", source, "-o", outs[0], "--shard", "1/3:lines")
+    check("different numbers or rules of shards: " in merge(cli, source, outs, code=1)[1])
 
 
 @test

@@ -47,8 +47,8 @@ static void count_records(Batch *b) {
         if (at + n == st.st_size && bytes[n - 1] != '\n') b->counts.n_total++;
         at += n;
     }
-    b->counts.n_total =
-        (b->counts.n_total - b->input.shard + b->input.n_shards) / b->input.n_shards;
+    const Shard *s = &b->input.shard;
+    b->counts.n_total = (b->counts.n_total - s->k + s->n) / s->n;
 }
 
 // Estimates the remaining seconds from the records done so far, where a running record counts in
@@ -199,9 +199,11 @@ static bool add_id(BatchInput *in, const RequestLine *line) {
     return is_new;
 }
 
-// Parses a line into r. Returns NULL, or an error code with err. A record with an error is
-// identified by its line number, so that a resumed run recognizes its error in the output.
-static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
+// Parses a line into r, and sets *root if it is JSON. Returns NULL, or an error code with err. A
+// record with an error is identified by its line number, so that a resumed run recognizes its error
+// in the output.
+static const char *parse_line(Batch *b, Record *r, LineState state, Str line, const Json **root,
+                              Error *err) {
     bool is_text = b->options->batch.is_lines;
     if (state == LINE_LONG) {
         r->line.hash = hash_request(NULL, (Str){0});
@@ -209,15 +211,26 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
         return "line_too_long";
     }
     bool is_json = !is_text && json_parse(&b->input.doc, line.data, line.len, err);
-    r->line.hash = hash_request(is_json ? b->input.doc.root : NULL, line);
+    if (is_json) *root = b->input.doc.root;
+    r->line.hash = hash_request(*root, line);
     if (!is_text && !is_json) return "invalid_json";
-    bool has_id = !is_text && !(b->task->takes_strings && b->input.doc.root->kind == JSON_STRING);
-    if (!record_parse_id(r, has_id ? b->input.doc.root : NULL, err)) return "invalid_request";
+    bool has_id = !is_text && !(b->task->takes_strings && (*root)->kind == JSON_STRING);
+    if (!record_parse_id(r, has_id ? *root : NULL, err)) return "invalid_request";
     b->input.last_form = r->line.form;
 
     if (add_id(&b->input, &r->line)) return NULL;
     error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->line.id.data);
     return "duplicate_id";
+}
+
+// True if a request belongs to this shard.
+static bool takes_request(BatchInput *in, const Json *root, Str line) {
+    Buffer beginning = {0};
+    bool needs_text = in->shard.n > 1 && !in->shard.by_lines;
+    if (needs_text) shard_put_beginning(root, line, &beginning);
+    bool is_own = shard_takes(&in->shard, in->lines.number, buffer_str(&beginning));
+    buffer_free(&beginning);
+    return is_own;
 }
 
 static void push_records(Batch *b, Record *r) {
@@ -234,13 +247,12 @@ static void push_records(Batch *b, Record *r) {
 static void add_request(Batch *b, LineState state, Str line) {
     Error err;
     long number = b->input.lines.number;
-    bool is_own = (number - 1) % b->input.n_shards == b->input.shard - 1;
-    bool is_text = b->options->batch.is_lines;
 
     // The id. `code` is the error code of an invalid line, or NULL.
     Record *r = record_new(number, b->input.last_form, &b->pipeline);
     r->unknown = &b->input.unknown;
-    const char *code = parse_line(b, r, state, line, &err);
+    const Json *root = NULL;
+    const char *code = parse_line(b, r, state, line, &root, &err);
     if (code) {
         r->line.has_id = false;
         r->line.id.len = 0;
@@ -248,6 +260,7 @@ static void add_request(Batch *b, LineState state, Str line) {
     }
 
     // Lines of other shards are only checked for repeated ids.
+    bool is_own = takes_request(&b->input, root, state == LINE_LONG ? (Str){0} : line);
     bool is_done = batch_output_has(&b->output, r, is_own);
     b->counts.n_skipped += is_done;
     if (!is_own || is_done || b->input.is_checking) {
@@ -256,7 +269,7 @@ static void add_request(Batch *b, LineState state, Str line) {
     }
 
     // The request. An invalid request becomes an error record.
-    if (!code && !b->task->parse(r, is_text ? NULL : b->input.doc.root, line, &err))
+    if (!code && !b->task->parse(r, root, line, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code && generate_interrupted) { // the constraint may have been interrupted
         record_free(r);
@@ -362,6 +375,7 @@ static bool check_results(Batch *b) {
     buffer_free(&b->input.lines.bytes);
     intern_clear(&b->input.seen);
     b->input.n_unnamed = 0;
+    shard_restart(&b->input.shard);
     b->input.lines = input;
     b->input.last_form = FORM_SHORT;
     b->counts.n_skipped = 0;
@@ -383,8 +397,13 @@ static bool find_slurm_shard(const BatchOutput *out, long *k, long *n) {
     *k = task - first + 1;
     *n = count;
     if (task < first || step < 1 || count < 1) return false;
-    bool has_shard = batch_output_shard(out, k, n);
-    if (has_shard) is_whole = task == *k || task == *k - 1;
+    Shard stored;
+    bool has_shard = batch_output_shard(out, &stored);
+    if (has_shard) {
+        *k = stored.k;
+        *n = stored.n;
+        is_whole = task == *k || task == *k - 1;
+    }
     if (!is_whole)
         die(EXIT_USAGE,
             "--shard slurm: a part of an array, and the output %s; type --shard K/N, for task %ld "
@@ -393,25 +412,29 @@ static bool find_slurm_shard(const BatchOutput *out, long *k, long *n) {
     return true;
 }
 
-// Sets the shard from "K/N", or from "slurm".
+// True for "slurm", also with a rule: "slurm:lines".
+static bool is_slurm_shard(const char *text) {
+    return text && !strncmp(text, "slurm", 5) && (!text[5] || text[5] == ':');
+}
+
+// Sets the shard from "K/N", or from "slurm", with or without a rule.
 static void parse_shard(Batch *b, const char *text) {
-    long k = 1, n = 1;
-    int end = 0;
+    char place[SHARD_TEXT] = "1/1";
+    long k, n;
     bool ok = true;
 
-    if (text && !strcmp(text, "slurm"))
+    if (is_slurm_shard(text)) {
         ok = find_slurm_shard(&b->output, &k, &n);
-    else if (text)
-        ok = sscanf(text, "%ld/%ld%n", &k, &n, &end) == 2 && !text[end];
+        snprintf(place, sizeof place, "%ld/%ld%s", k, n, text + 5);
+    } else if (text) {
+        snprintf(place, sizeof place, "%s", text);
+    }
 
-    if (!ok || k < 1 || k > n)
+    if (!ok || !shard_parse(&b->input.shard, place))
         die(EXIT_USAGE,
-            "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and "
+            "--shard: expected K/N with 1 <= K <= N <= %d, or slurm with SLURM_ARRAY_TASK_ID and "
             "SLURM_ARRAY_TASK_COUNT of a job array, found \"%s\"",
-            text);
-
-    b->input.shard = k;
-    b->input.n_shards = n;
+            MAX_SHARDS, text);
 }
 
 static void open_input(Batch *b) {
@@ -430,9 +453,9 @@ static void open_output(Batch *b) {
         batch_output_open_check(&b->output, b->options);
     else
         batch_output_open(&b->output, b->options);
-    if (b->input.n_shards == 0) parse_shard(b, b->options->batch.shard);
+    if (b->input.shard.n == 0) parse_shard(b, b->options->batch.shard);
     if (b->options->batch.is_check) return;
-    batch_output_resume(&b->output, &b->pipeline, b->input.shard, b->input.n_shards);
+    batch_output_resume(&b->output, &b->pipeline, &b->input.shard);
 
     doc->replaces_surrogates = true;
     batch_output_repair(&b->output, b->options, check_results(b));
@@ -486,7 +509,7 @@ static void open_batch(Batch *b) {
     batch_check_parse(o, b->check_speed);
 
     // The output of an earlier run knows the shard of an array task, so it is opened first.
-    bool is_slurm = o->batch.shard && !strcmp(o->batch.shard, "slurm");
+    bool is_slurm = is_slurm_shard(o->batch.shard);
     bool has_output = o->batch.is_resume && o->output.path && access(o->output.path, F_OK) == 0;
     if (!is_slurm || !has_output) parse_shard(b, o->batch.shard);
     open_input(b);

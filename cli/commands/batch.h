@@ -14,8 +14,8 @@ typedef struct {
 typedef struct {
     LineReader lines;
     JsonDoc doc;
-    RequestForm last_form;    // of the last valid request, also used for unreadable lines
-    long shard, n_shards;     // shard: from 1
+    RequestForm last_form; // of the last valid request, also used for unreadable lines
+    Shard shard;
     bool at_end, is_checking; // is_checking: results of earlier runs are compared
     InternTable seen;         // ids of all requests so far that have one
     LineRange *unnamed;       // (n_unnamed) lines of those without id, ascending

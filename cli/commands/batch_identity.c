@@ -1,7 +1,7 @@
 // The identity of a run of batch: what its answers depend on beside their requests. The first
 // result of an output has it in the member "run"; --resume compares it.
 //
-//     {"version":2,"command":"batch","arithmetic":"avx512","shard":"1/3",
+//     {"version":2,"command":"batch","arithmetic":"avx512","shard":"1/3:prefix",
 //      "options":{"--model":{"file":"HASH"},"--seed":7,"--temp":0.5}}
 //
 // The options are those of the table that can change an answer and differ from their defaults
@@ -95,15 +95,17 @@ static Str stored_seed(const Json *old) {
     return seed && seed->kind == JSON_NUMBER ? seed->string : (Str){0};
 }
 
-bool batch_output_shard(const BatchOutput *out, long *k, long *n) {
+bool batch_output_shard(const BatchOutput *out, Shard *stored) {
     JsonDoc doc = {0};
     Error err;
     bool ok = out->run.len && json_parse(&doc, out->run.data, out->run.len, &err);
     const Json *shard = ok ? json_get_string(doc.root, "shard") : NULL;
-    char text[48] = "";
+    char text[SHARD_TEXT] = "";
     if (shard) snprintf(text, sizeof text, "%.*s", SHOWN(shard->string));
     json_free(&doc);
-    return sscanf(text, "%ld/%ld", k, n) == 2;
+    if (!shard_parse(stored, text)) return false;
+    stored->by_lines |= !stored->has_rule;
+    return true;
 }
 
 // Another version writes values in another way, so nothing can be compared.
@@ -116,15 +118,17 @@ static void check_version(const Json *old, const char *path) {
         path, version ? version->number : 1, IDENTITY_VERSION);
 }
 
-void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shards) {
+void batch_output_resume(BatchOutput *out, Pipeline *p, Shard *shard) {
     const Options *o = p->options;
-    char place[48] = "";
+    char place[SHARD_TEXT];
+    Shard stored;
     JsonDoc old = {0}, new = {0};
     Buffer now = {0}, differences = {0};
     Error err;
 
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
-    if (n_shards > 1) snprintf(place, sizeof place, "%ld/%ld", shard, n_shards);
+    if (!shard->has_rule && batch_output_shard(out, &stored)) shard->by_lines = stored.by_lines;
+    shard_put(shard, place);
 
     bool is_compared = out->run.len && !o->output.is_forced;
     if (is_compared && !json_parse(&old, out->run.data, out->run.len, &err)) die_error(&err);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cli/commands/batch_record.h"
+#include "cli/commands/batch_shard.h"
 #include "base/files.h"
 
 typedef enum {
@@ -57,12 +58,13 @@ typedef struct {
 void batch_output_open(BatchOutput *out, const Options *o);
 // Opens stdout for the errors that --check finds. With --resume, reads the results of earlier runs.
 void batch_output_open_check(BatchOutput *out, const Options *o);
-// Compares this run with the one that started the output: model, options, arithmetic, shard (1 of
-// 1: none). Without --seed, *p gets the seed of that run. Dies if they differ, unless --force is
-// given (batch_identity.c).
-void batch_output_resume(BatchOutput *out, Pipeline *p, long shard, long n_shards);
+// Compares this run with the one that started the output: model, options, arithmetic, shard.
+// Without
+// --seed, *p gets the seed of that run, and *shard its rule unless one was typed. Dies if they
+// differ, unless --force is given (batch_identity.c).
+void batch_output_resume(BatchOutput *out, Pipeline *p, Shard *shard);
 // The shard of an output that an earlier run has started. False if it has none.
-bool batch_output_shard(const BatchOutput *out, long *k, long *n);
+bool batch_output_shard(const BatchOutput *out, Shard *shard);
 // True if the request of r has a result that is to be kept. `is_own`: it belongs to this shard.
 bool batch_output_has(BatchOutput *out, const Record *r, bool is_own);
 // Repairs the output of a resumed run: removes an incomplete last line and all results that are to

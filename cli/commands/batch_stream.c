@@ -28,7 +28,7 @@ static size_t final_content(const Record *r, Str content) {
     const RequestTools *tools = &r->parent->tools;
     const Template *tpl = &r->pipeline->tpl;
     Str tags[MAX_CALL_TAGS] = {str_of("<|python_tag|>"), str_of("<tool_call>"),
-                             str_of("[TOOL_CALLS]")};
+                               str_of("[TOOL_CALLS]")};
     int n_tags = tools->is_offered ? 3 : 1; // without tools, only the built-in ones
     Ids ids = {0};
     Buffer raw = {0}; // a tag may be a control token, which the content lacks
