@@ -293,6 +293,36 @@ static void size_limit(void) {
     model_close(&model);
 }
 
+// A directory that disappears is a warning. The prompt is computed.
+static void missing_directory(void) {
+    char text[512] = "";
+    Error err;
+    float *out = xalloc(N_NEW * 1000, sizeof *out);
+
+    open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
+    PrefixCache *c = cache_open(dir, 1u << 30, &model, 512, &err);
+    if (!c) die_error(&err);
+    remove_files();
+    rmdir(dir);
+
+    int saved = dup(STDERR_FILENO);
+    int warnings = open(make_path("warnings", "", 0), O_RDWR);
+    dup2(warnings, STDERR_FILENO);
+    int n_loaded = run_prompt(out, 300, 512, c);
+    dup2(saved, STDERR_FILENO);
+
+    lseek(warnings, 0, SEEK_SET);
+    ssize_t n = read(warnings, text, sizeof text - 1);
+    CHECK(n_loaded == 0 && n > 0 && strstr(text, "a page is not written to the cache"), "%s", text);
+
+    if (mkdir(dir, 0700)) die_file(dir);
+    close(saved);
+    close(warnings);
+    free(c);
+    free(out);
+    model_close(&model);
+}
+
 void test_cache(void) {
     if (!mkdtemp(dir)) die_file(dir);
     test_case("cache: loaded pages have the bits of computed ones", same_bits);
@@ -300,6 +330,7 @@ void test_cache(void) {
     test_case("cache: damaged pages and pages of other models are misses", damaged_pages);
     test_case("cache: a page of each type of KV cache", kv_types);
     test_case("cache: the size limit removes the least recently used pages", size_limit);
+    test_case("cache: a directory that disappears", missing_directory);
     buffer_free(&file);
     rmdir(dir);
 }
