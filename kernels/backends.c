@@ -98,12 +98,13 @@ enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 Kernels kernel;
 
-void kernels_put_arithmetic(Buffer *out, bool is_deterministic) {
-    bool is_scalar = !strcmp(kernel.name, kernels_scalar.name);
-    if (is_deterministic && !is_scalar)
+bool kernels_put_arithmetic(Buffer *out, bool is_deterministic) {
+    bool is_shared = is_deterministic && strcmp(kernel.name, kernels_scalar.name);
+    if (is_shared)
         buffer_printf(out, "deterministic %d", DETERMINISTIC_VERSION);
     else
         buffer_puts(out, kernel.name);
+    return is_shared;
 }
 
 const char *kernels_names(void) {

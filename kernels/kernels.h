@@ -106,7 +106,8 @@ bool kernels_init(const char *cap);
 // when any bit of a result does.
 enum { DETERMINISTIC_VERSION = 1 };
 // Appends the name of the arithmetic: "deterministic 1", or the backend. Runs of one arithmetic
-// have the same bits (docs/reproducibility.md).
-void kernels_put_arithmetic(Buffer *out, bool is_deterministic);
+// have the same bits (docs/reproducibility.md). Returns true if all machines, versions and
+// compilers share it; the bits of a backend can depend on the program.
+bool kernels_put_arithmetic(Buffer *out, bool is_deterministic);
 // The backends of this build, separated by spaces.
 const char *kernels_names(void);

@@ -249,6 +249,24 @@ def cache_changes_nothing(cli, tmp):
 
 
 @test
+def cache_of_another_backend(cli, tmp):
+    """With --deterministic, backends share their pages; otherwise, and with the scalar backend, each has its own."""
+    requires("cache")
+    long_context(cli)
+    envs = {env["LLAMA31_ISA"]: env for env in backends(cli)}
+    for args, is_shared in (["--deterministic"], True), ([], False):
+        n_cached = {}
+        for isa, env in envs.items():
+            out, err = run_cached(cli, os.path.join(tmp, str(is_shared)), *args, env=env)
+            found = re.search(r" \| cached (\d+) of ", err)
+            n_cached[isa] = int(found[1]) if found else 0
+            same(out, run_cached(cli, cli.path_of("none-" + isa), *args, env=env)[0], (isa, args))
+        first = [isa for isa in envs if isa != "scalar"][:1]
+        same([isa for isa, n in n_cached.items() if not n],
+             [isa for isa in envs if not is_shared or isa in first or isa == "scalar"], n_cached)
+
+
+@test
 def cache_in_other_commands(cli, tmp):
     requires("cache")
     long_context(cli)

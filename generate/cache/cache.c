@@ -131,17 +131,20 @@ static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
 }
 
 // Hash of everything that determines keys and values, except the tokens: model and adapter files,
-// RoPE, shape and types of the KV cache, and what can change the last bits (program version,
-// compiler, backend, batch invariance).
+// RoPE, shape and types of the KV cache, and what can change the last bits: the arithmetic and,
+// unless it is shared, program, compiler and batch invariance. With --deterministic, machines with
+// different CPUs therefore share the pages of a model in a network file system.
 static Hash128 model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
 
-    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
-                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
-                  m->kv.k_type, m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim,
-                  r->rule, r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor,
-                  r->high_freq_factor, r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
+    if (!kernels_put_arithmetic(&settings, m->is_batch_invariant))
+        buffer_printf(&settings, " %s %s %s %d", VERSION, BUILD_COMMIT, BUILD_COMPILER,
+                      m->is_batch_invariant);
+    buffer_printf(&settings, " kv %d %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a", m->kv.k_type,
+                  m->kv.v_type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim,
+                  r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor,
+                  r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
 
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
