@@ -48,9 +48,13 @@ static bool read_content(const Json *content, Buffer *out, Error *err) {
     if (content->kind == JSON_STRING) buffer_put(out, content->string);
     for (const Json *part = content->child; part; part = part->next, i++) {
         const Json *text = json_get_string(part, "text");
-        if (!json_is(json_get(part, "type"), "text") || !text)
-            return error_set(err, EXIT_RUNTIME,
-                             "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}", i);
+        const Json *type = json_get_string(part, "type");
+        if (!json_is(type, "text") || !text)
+            return error_set(
+                err, EXIT_RUNTIME,
+                "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}, found type "
+                "\"%.*s\"",
+                i, SHOWN(type ? type->string : str_of("")));
         buffer_put(out, text->string);
     }
     return true;

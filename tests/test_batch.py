@@ -16,6 +16,7 @@ import time
 from batch_orders import contexts, count
 from cli import (ROOT, SCRIPTS, Skip, call, change_byte, check, in_ci, main, matches, read_lines, requires, run_batch, same, slow,
                  some, test)
+from schema_check import is_valid
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -1514,6 +1515,66 @@ def gnu_parallel(cli):
     subprocess.run(["parallel", "--will-cite", "-j2", line, ":::", "1", "2"], capture_output=True,
                    env=dict(os.environ, HOME=cli.tmp), timeout=60)
     same(merge(cli, source, [cli.path_of("part.1"), cli.path_of("part.2")])[0], whole)
+
+
+def check_openai(row, body, plain):
+    """Checks that an answer shows what its request asked for. plain: the text of a request without options."""
+    shows, choices = row["shows"], body["choices"]
+    messages = [c.get("message", {"content": c.get("text")}) for c in choices]
+    calls = [c for m in messages for c in m.get("tool_calls", [])]
+    if "same" in shows:
+        same(messages[0]["content"] == plain and not calls, shows["same"], row)
+    if "tokens" in shows:
+        same(body["usage"]["completion_tokens"], shows["tokens"], row)
+    check(shows.get("without", "no such text") not in (messages[0]["content"] or ""), row, body)
+    same(len(choices), shows.get("choices", 1), row)
+    if "logprobs" in shows:
+        check(all(len(t["top_logprobs"]) == shows["logprobs"] for t in choices[0]["logprobs"]["content"]), row, body)
+    if "format" in shows or ("calls or format" in shows and not calls):
+        check(is_valid(shows.get("format") or shows["calls or format"], json.loads(messages[0]["content"])), row, body)
+    if "calls" in shows or ("calls or format" in shows and calls):
+        tools = {t["function"]["name"]: t["function"].get("parameters", {"maxProperties": 0}) for t in row["body"]["tools"]}
+        check(calls and choices[0]["finish_reason"] == "tool_calls" and (len(calls) == 1 or "one" not in shows), row, body)
+        check(all(c["function"]["name"] in shows.get("calls", tools) for c in calls), row, body)
+        check(all(is_valid(tools[c["function"]["name"]], json.loads(c["function"]["arguments"])) for c in calls), row, body)
+
+
+@test
+def openai_lines(cli):
+    """Batch lines of openai-node are honored, refused by the name of the field, or without an effect, which a warning says."""
+    requires("constrain")
+    cli.model = None
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "openai_lines.jsonl"), encoding="utf-8") as f:
+        rows = [json.loads(line) for line in f]
+    same(len(rows) >= 60, True)
+    lines = []
+    for i, row in enumerate(rows):
+        body = dict({"seed": 7, "max_tokens": 60}, **row["body"])
+        if "max_completion_tokens" in body:
+            del body["max_tokens"]
+        url = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+        lines.append({"custom_id": "line %d" % i, "method": "POST", "url": url, "body": body})
+        if "as" in row["shows"]:
+            row["expected"] = len(rows)
+            rows.append({"verdict": "honored", "shows": {}, "body": dict(row["body"], messages=row["shows"]["as"])})
+    text, err = cli.run("batch", "--template", "llama3.1", "--ordered", "--temp", "0.8", "-i", "-",
+                        stdin="\n".join(map(json.dumps, lines)).encode(), code=(5, 6))
+    answers = list(map(json.loads, text.splitlines()))
+    same(len(answers), len(rows))
+    plain = answers[0]["response"]["body"]["choices"][0]["message"]["content"]
+    for row, answer in zip(rows, answers):
+        if row["verdict"] == "refused":
+            check(answer["error"] and row["shows"]["says"] in answer["error"]["message"], row, answer)
+            continue
+        check(not answer["error"], row, answer)
+        body = answer["response"]["body"]
+        if row["verdict"] == "no effect":
+            same(body["choices"][0]["message"]["content"], plain, row)
+            check(row["shows"]["says"] in err, row, err)
+        else:
+            check_openai(row, body, plain)
+        if "expected" in row:
+            same(body["choices"], answers[row["expected"]]["response"]["body"]["choices"], row)
 
 
 @test
