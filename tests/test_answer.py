@@ -253,7 +253,8 @@ def check_dialogue(request, answer):
         check(choice != "none" and is_valid(tools[name], arguments), request, answer)
         check(isinstance(choice, str) or name == choice["function"]["name"], request, answer)
     if calls:
-        check(answer["text"] == "" and (len(calls) == 1 or request.get("parallel_tool_calls", True)), request, answer)
+        may_repeat = isinstance(choice, str) and request.get("parallel_tool_calls", True)
+        check(answer["text"] == "" and (len(calls) == 1 or may_repeat), request, answer)
         return True
     check(choice in ("auto", "none") and is_valid(schema, json.loads(answer["text"])), request, answer)
     return False

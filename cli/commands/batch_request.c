@@ -571,7 +571,7 @@ static bool check_outside(const Record *r, const Json *root, Error *err) {
 
 // Prompts
 
-// Requires a call of any tool, or of the tool that `choice` names.
+// Requires calls of any tools, or one call of the tool that `choice` names, as OpenAI defines both.
 static bool force_tool_call(Record *r, const Json *choice, Error *err) {
     const Json *wanted = json_get_string(json_get(choice, "function"), "name"); // NULL: any
 
@@ -581,7 +581,9 @@ static bool force_tool_call(Record *r, const Json *choice, Error *err) {
                                "\"function\": {\"name\": ...}}",
                                choice);
     r->tools.is_forced = true;
-    if (wanted) r->tools.forced = wanted->string;
+    if (!wanted) return true;
+    r->tools.forced = wanted->string;
+    r->tools.is_single = true;
     return true;
 }
 
