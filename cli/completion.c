@@ -34,11 +34,23 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
     json_end_array(w);
 }
 
+static bool is_ended(const Sequence *s) {
+    return s->finish >= FINISH_STOP && s->finish <= FINISH_LOOP;
+}
+
 bool completion_is_incomplete(const Sequence *s) {
     const Constraint *c = s->request.constraint;
-    bool is_ended = s->finish >= FINISH_STOP && s->finish <= FINISH_LOOP;
+    Error err;
     if (s->finish == FINISH_ERROR) return true;
-    return c && is_ended && !answer_matches(c->arg, buffer_str(&s->text), true);
+    if (!c || !is_ended(s)) return false;
+    return !answer_matches(c->arg, buffer_str(&s->text), true) || !completion_check(s, &err);
+}
+
+bool completion_check(const Sequence *s, Error *err) {
+    const Constraint *c = s->request.constraint;
+    Str text = buffer_str(&s->text);
+    if (!c || !is_ended(s) || !answer_matches(c->arg, text, true)) return true;
+    return answer_check(c->arg, text, err);
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {

@@ -14,9 +14,12 @@ void completion_text(const Sequence *s, Buffer *out);
 // Parses the reply (see reply_parse). tpl NULL: plain text.
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       ToolOffer offer, int n_before);
-// True if the text ended with an error, or was cut, by its token limit, the context, a stop string
-// or a loop, before it satisfied its constraint.
+// True if the text ended with an error, was cut, by its token limit, the context, a stop string or
+// a loop, before it satisfied its constraint, or violates it (completion_check).
 bool completion_is_incomplete(const Sequence *s);
+// False if the text violates what its constraint does not enforce but checks at the end. Then err
+// says where.
+bool completion_check(const Sequence *s, Error *err);
 const char *completion_finish_reason(const Reply *r, const Sequence *s);
 // The content of a reply without the beginning of the answer that the request has.
 Str completion_rest(const Reply *r, const Sequence *s);

@@ -7,6 +7,7 @@ bool constraint_open(ConstraintCache *cache, const Settings *s, const Constraint
     ConstraintSpec spec = own->kind || own->calls.tools.len ? *own : s->constraint;
     spec.any_order = s->constraint.any_order;
     spec.extra_properties = s->constraint.extra_properties;
+    spec.is_strict = s->constraint.is_strict;
 
     *out = NULL;
     if (s->ignore_eos && (spec.kind || spec.calls.tools.len))
@@ -30,6 +31,7 @@ static void note_constraint(const Pipeline *p, const CompiledConstraint *c, Buff
     const ConstraintNotes *found = constraint_notes(c);
     if (found->problems.len) note_once(p, found->problems.data, notes);
     if (found->ignored.len) note_once(p, found->ignored.data, NULL);
+    if (found->checked.len) note_once(p, found->checked.data, NULL);
 }
 
 // Notes the samplers that would have an effect, but are not in the order.

@@ -194,6 +194,8 @@ const Option option_table[] = {
      "generate properties in any order (default: the schema's)", MODULE_CONSTRAIN},
     {{"--extra-properties"}, CONSTRAIN | CMD_CHAT | CMD_REQUEST, FLAG(ANSWER, settings.constraint.extra_properties),
      "allow properties that the schema does not list", MODULE_CONSTRAIN},
+    {{"--strict-schema"}, CONSTRAIN | CMD_REQUEST, FLAG(ANSWER, settings.constraint.is_strict),
+     "refuse a schema that cannot be enforced in full", MODULE_CONSTRAIN},
     {{"--grammar"}, CONSTRAIN, TEXT(ANSWER, text.grammar, "FILE"),
      "generate text of a GBNF grammar: a file, or text with ::=", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(ANSWER, text.regex, "RE"),

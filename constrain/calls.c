@@ -80,21 +80,26 @@ static void put_note(Buffer *out, Str tool, const char *what, const char *why) {
 static int add_arguments(Grammar *g, const Json *schema, Str tool, unsigned modes,
                          ConstraintNotes *notes, Error *err) {
     static const Json any = {.kind = JSON_BOOL, .boolean = true};
-    Buffer unknown = {0};
+    Buffer unknown = {0}, of_others = g->unenforced;
 
     if (!schema) {
         ObjectDef none = {.trie = NONE, .other = NONE};
         return add_value(g, (Def){DEF_OBJECT, .object = none});
     }
 
-    modes |= SCHEMA_OBJECT;
+    g->unenforced = (Buffer){0};
+    modes |= SCHEMA_OBJECT | SCHEMA_CHECKED;
     int value = grammar_add_schema(g, schema, NULL, modes, &unknown, err);
     if (value == NONE) {
         put_note(&notes->problems, tool, "its arguments are only a JSON object", err->text);
         value = grammar_add_schema(g, &any, NULL, modes, NULL, err);
-    } else if (unknown.len) {
-        put_note(&notes->ignored, tool, "JSON Schema: ignored", unknown.data);
+    } else {
+        if (unknown.len) put_note(&notes->ignored, tool, "JSON Schema: ignored", unknown.data);
+        if (g->unenforced.len)
+            put_note(&notes->problems, tool, "its arguments may violate", g->unenforced.data);
     }
+    buffer_free(&g->unenforced); // arguments are not checked
+    g->unenforced = of_others;
 
     buffer_free(&unknown);
     return value;

@@ -6,8 +6,11 @@
 struct CompiledConstraint {
     Buffer key; // see put_key
     Grammar *grammar;
-    Matcher *tables; // holds the tables that all matchers of the grammar share
-    size_t n_bytes;  // of key and grammar
+    SchemaValidator *validator; // checks what the grammar does not enforce; NULL: nothing
+    SchemaValidator *shape;     // of texts that are JSON, but calls; NULL: there are none
+    bool has_calls;             // a text may also be calls
+    Matcher *tables;            // holds the tables that all matchers of the grammar share
+    size_t n_bytes;             // of key and grammar
     ConstraintNotes notes;
     double compile_sec;
     int n_users;              // references to this constraint
@@ -57,11 +60,19 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
+// Appends the text of the JSON Schema of a spec.
+static void put_schema(Buffer *out, const ConstraintSpec *s) {
+    if (s->kind == CONSTRAINT_SCHEMA)
+        json_write_value(&(JsonWriter){.out = out}, NULL, s->schema, NULL);
+    else
+        buffer_put(out, s->text);
+}
+
 // Appends the cache key of a constraint: its kind, its modes, and its source. Specs with equal keys
 // have equal sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
     const CallSpec *calls = &s->calls;
-    buffer_printf(key, "%d%d%d ", (int)s->kind, s->any_order, s->extra_properties);
+    buffer_printf(key, "%d%d%d%d ", (int)s->kind, s->any_order, s->extra_properties, s->is_strict);
     if (calls->tools.len) {
         buffer_printf(key, "%d%d%d %s %s ", calls->is_list, calls->is_single, calls->is_opened,
                       calls->key, calls->closer);
@@ -73,9 +84,7 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     switch (s->kind) {
     case CONSTRAINT_NONE: break;
     case CONSTRAINT_SCHEMA:
-        json_write_value(&(JsonWriter){.out = key}, NULL, s->schema, NULL);
-        break;
-    case CONSTRAINT_SCHEMA_TEXT:
+    case CONSTRAINT_SCHEMA_TEXT: put_schema(key, s); break;
     case CONSTRAINT_GRAMMAR:
     case CONSTRAINT_REGEX: buffer_put(key, s->text); break;
     case CONSTRAINT_CHOICES:
@@ -112,8 +121,12 @@ static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintN
     calls_put_shape(&s->calls, &shape);
     if (shape.len && !json_parse(&except, shape.data, shape.len, err)) return NULL;
 
-    Grammar *g = compile_source(s, except.root, modes, &unknown, err);
+    unsigned checked = modes | (s->is_strict ? 0u : SCHEMA_CHECKED);
+    Grammar *g = compile_source(s, except.root, checked, &unknown, err);
     if (unknown.len) buffer_printf(&notes->ignored, "JSON Schema: ignored: %s", unknown.data);
+    if (g && g->unenforced.len)
+        buffer_printf(&notes->checked, "JSON Schema: checked at the end, not enforced: %s",
+                      g->unenforced.data);
     if (g && s->calls.tools.len && !grammar_add_calls(g, &s->calls, t, modes, notes, err)) {
         grammar_free(g);
         g = NULL;
@@ -125,9 +138,25 @@ static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintN
     return g;
 }
 
+// Makes the validator of a schema whose grammar does not enforce all of it.
+static void make_validators(CompiledConstraint *c, const ConstraintSpec *s) {
+    Buffer schema = {0}, shape = {0};
+    Error unused; // the schemas have been compiled
+    if (!c->grammar->unenforced.len) return;
+
+    put_schema(&schema, s);
+    calls_put_shape(&s->calls, &shape);
+    c->has_calls = s->calls.tools.len;
+    c->validator = validator_new(buffer_str(&schema), &unused);
+    if (shape.len) c->shape = validator_new(buffer_str(&shape), &unused);
+    buffer_free(&schema);
+    buffer_free(&shape);
+}
+
 static void notes_free(ConstraintNotes *notes) {
     buffer_free(&notes->ignored);
     buffer_free(&notes->problems);
+    buffer_free(&notes->checked);
 }
 
 // While the cache is above its limits, frees the least recently requested constraint without users.
@@ -149,6 +178,8 @@ static bool keep_within_limits(ConstraintCache *cache) {
             *oldest = old->next;
             matcher_free(old->tables);
             grammar_free(old->grammar);
+            if (old->validator) validator_free(old->validator);
+            if (old->shape) validator_free(old->shape);
             buffer_free(&old->key);
             notes_free(&old->notes);
             free(old);
@@ -194,6 +225,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
                                       .n_bytes = key.len + grammar_bytes(grammar),
                                       .notes = notes,
                                       .compile_sec = now_sec() - start};
+        make_validators(found, s);
         found->tables = matcher_new(grammar, find_tokens(cache), NULL);
     }
 
@@ -232,6 +264,20 @@ void constraint_release(CompiledConstraint *c) {
 
 Matcher *constraint_begin(const CompiledConstraint *c) {
     return matcher_new(c->grammar, NULL, c->tables);
+}
+
+// True if a text that the grammar accepts is calls. All other texts are JSON.
+static bool is_calls(const CompiledConstraint *c, Str text) {
+    JsonDoc doc = {.keeps_last = true};
+    Error unused;
+    bool is_json = json_parse(&doc, text.data, text.len, &unused);
+    json_free(&doc);
+    return !is_json || (c->shape && validator_check(c->shape, text, &unused));
+}
+
+bool constraint_check(const CompiledConstraint *c, Str text, Error *err) {
+    if (!c->validator || (c->has_calls && is_calls(c, text))) return true;
+    return validator_check(c->validator, text, err);
 }
 
 double constraint_compile_sec(const CompiledConstraint *c) { return c->compile_sec; }

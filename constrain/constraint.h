@@ -27,6 +27,9 @@ CompiledConstraint *constraint_retain(CompiledConstraint *c); // one more refere
 void constraint_release(CompiledConstraint *c);               // c may be NULL
 // A matcher at the beginning of a text. It must be freed before the constraint is released.
 Matcher *constraint_begin(const CompiledConstraint *c);
+// True if a text that a matcher accepts as complete also satisfies what its masks do not enforce.
+// Otherwise err has the place and what is expected there, as validator_check().
+bool constraint_check(const CompiledConstraint *c, Str text, Error *err);
 double constraint_compile_sec(const CompiledConstraint *c); // duration of the compilation
 
 // What a user should know about a constraint.

@@ -44,10 +44,12 @@ typedef struct {
     CallSpec calls;
     bool any_order;        // properties come in any order; otherwise in the schema's
     bool extra_properties; // objects may have properties that the schema does not describe
+    bool is_strict;        // a keyword of a schema that cannot be enforced is an error
 } ConstraintSpec;
 
 // What a user should know about a compiled constraint; empty in most cases.
 typedef struct {
     Buffer ignored;  // unknown keywords and formats of JSON Schemas, which have no effect
     Buffer problems; // tools whose arguments are only a JSON object, and why
+    Buffer checked;  // keywords that are not enforced, but checked: constraint_check()
 } ConstraintNotes;

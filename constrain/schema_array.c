@@ -51,8 +51,27 @@ static void mark_items(SchemaCompiler *c, const KeywordUse *u, const Json *value
     for (int i = 0; i < value->n_items; i++) marks[i] |= i < n || rest;
 }
 
+// The number of values that the items of an array can have, if its schema lists them.
+static uint32_t count_distinct(SchemaCompiler *c, const Json *schema) {
+    enum { MAX_STEPS = 64 };
+    const Json *rest;
+    const Json *prefix = prefix_of(c, schema, &rest);
+    if (prefix || !rest || rest->kind != JSON_OBJECT) return NO_LIMIT;
+
+    const Json *ref = json_get_string(rest, "$ref");
+    for (int i = 0; ref && i < MAX_STEPS; i++) {
+        rest = schema_target(c, rest, ref);
+        ref = rest ? json_get_string(rest, "$ref") : NULL;
+    }
+    const Json *list = rest && !ref ? json_get(rest, "enum") : NULL;
+    return list && list->kind == JSON_ARRAY ? (uint32_t)list->n_items : NO_LIMIT;
+}
+
 // "uniqueItems" is enforced only for arrays with at most one item, and for listed values.
 static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    uint32_t n_distinct = count_distinct(c, u->schema);
+    if (u->value->boolean && n_distinct < f.items.max) f.items.max = n_distinct;
+
     bool has_effect = u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1;
     if (has_effect && !schema_leave(c, u))
         schema_fail(c, u->schema, "uniqueItems",

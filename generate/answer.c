@@ -32,6 +32,7 @@ struct AnswerState {
     int fence;                      // of the free answer, see fence_read()
     bool is_fenced;                 // in a code block, in which no call begins
     Buffer tail;                    // text of this phase, or its last bytes where they suffice
+    Buffer text;                    // the constrained text so far; not collected in a free answer
     int last_token;                 // of the text, or of what is fed next; -1: none
     int budget, n_reasoning;        // most reasoning tokens (negative: no limit), and those so far
     Ids fed;                        // tokens that are fed: the first n_fed are in the text
@@ -71,6 +72,21 @@ bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
                     matcher_accept(m, text) == text.len && (!is_whole || matcher_is_end(m));
     matcher_free(m);
     return is_match;
+}
+
+bool answer_check(const AnswerState *a, Str text, Error *err) {
+    Buffer whole = {0};
+    if (is_free(a) || a->has_tag) return true;
+
+    if (answer_may_think(a)) {
+        buffer_put(&whole, buffer_str(&a->text));
+    } else {
+        buffer_put(&whole, a->start);
+        buffer_put(&whole, text);
+    }
+    bool ok = constraint_check(a->constraint, buffer_str(&whole), err);
+    buffer_free(&whole);
+    return ok;
 }
 
 // Tags.
@@ -357,6 +373,9 @@ static bool accept_token(void *arg, int token) {
     if (may_be_text) a->is_other = !read_text(a, a->matcher, token, &(bool){false});
 
     if (a->phase == PHASE_TEXT) {
+        bool drops_space = a->drops_space;
+        Str piece = tokenizer_piece_in_text(a->tokenizer, token, false, &drops_space);
+        if (!is_free(a)) buffer_put(&a->text, piece);
         a->has_tag |= tokenizer_is_control(a->tokenizer, token);
         ok = read_text(a, a->matcher, token, &a->drops_space);
     } else {
@@ -526,6 +545,7 @@ void answer_free(AnswerState *a) {
     matcher_free(a->matcher);
     constraint_release(a->constraint);
     buffer_free(&a->tail);
+    buffer_free(&a->text);
     free(a->fed.data);
     free(a->whole.data);
     free(a);

@@ -15,6 +15,7 @@ class Random:
     def __init__(self, r):
         self.r = r
         self.refs = []
+        self.is_closed = False  # no keywords that describe properties beside those of schema_closed
 
     def some(self, items, low=1, high=3):
         return self.r.sample(items, self.r.randint(low, min(high, len(items))))
@@ -57,6 +58,12 @@ class Random:
                 s["prefixItems"] = self.schemas(depth)
             if r.random() < 0.05:
                 s["uniqueItems"] = r.random() < 0.5
+            if r.random() < 0.15:
+                s["contains"] = self.schema(depth - 1)
+                for k in self.some(["minContains", "maxContains"], 0, 1):
+                    s[k] = r.randint(0, 2)
+            if r.random() < 0.1:
+                s["unevaluatedItems"] = self.schema(depth - 1)
         elif kind == "object":
             if r.random() < 0.7:
                 s["properties"] = {k: self.schema(depth - 1) for k in self.some(NAMES)}
@@ -70,6 +77,10 @@ class Random:
                 s["propertyNames"] = self.schema(depth - 1) if r.random() < 0.6 else {"enum": self.some(NAMES)}
             for k in self.some(["minProperties", "maxProperties"], 0, 1):
                 s[k] = r.randint(0, 3) if k == "maxProperties" else r.choice([0, 1, 1, 2])
+            if r.random() < 0.1 and not self.is_closed:
+                s["dependentSchemas"] = {k: self.schema(depth - 1) for k in self.some(NAMES, 1, 2)}
+            if r.random() < 0.1 and not self.is_closed:
+                s["unevaluatedProperties"] = self.schema(depth - 1)
             if r.random() < 0.15:
                 s["dependentRequired"] = {k: self.some(NAMES, 1, 2) for k in self.some(NAMES, 1, 2)}
         elif kind in ("allOf", "anyOf", "oneOf"):

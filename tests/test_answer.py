@@ -151,10 +151,10 @@ def call_forms(cli):
             template = cli.write("t.jinja", [template])
         _, err = cli.run("run", "--tools", tools, "--template", template, "-n", 1, "x")
         same("not enforced" in err, not is_known, err)
-    bad = {"type": "function", "function": {"name": "bad", "parameters": {"properties": {"a": {"contains": {}}}}}}
+    bad = {"type": "function", "function": {"name": "bad", "parameters": {"properties": {"a": {"$dynamicRef": "#"}}}}}
     tools = cli.write("tools.json", [json.dumps([bad] + json.load(open(tools)))])
     _, err = cli.run("run", "--tools", tools, "--template", "llama3.1", "-n", 1, "x")
-    check("tool bad: " in err and '#/properties/a: "contains"' in err and "not enforced" not in err, err)
+    check("tool bad: " in err and '#/properties/a: "$dynamicRef"' in err and "not enforced" not in err, err)
 
 
 @test
@@ -168,7 +168,7 @@ def tool_sets(cli):
              ({"properties": {"a": {"type": "integer"}}, "required": ["a", "unlisted"]}, ""),
              ({"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "null"}}}, ""),
              ({"type": "string"}, "contradicts"), (contradiction, "contradicts"), ([1], "a schema"),
-             ({"properties": {"a": {"contains": {}}}}, '#/properties/a: "contains"'),
+             ({"properties": {"a": {"$dynamicRef": "#"}}}, '#/properties/a: "$dynamicRef"'),
              ({"type": "object", "properties": {"a": {"type": "strin"}}}, "#/properties/a/type")]
     names = ["f", "ff", "f.g", "get weather", "日", 'a"b', "a\\b", "{", "name", "</tool_call>", "<|python_tag|>", "x;y"]
     closers = cli.run("tokenize", "--ids", '"}')[0].split()[-1].decode()

@@ -131,7 +131,8 @@ def generate(cli, schemas, is_closed):
         r = subprocess.run(cli.command("batch", "-i", path, "-q"), capture_output=True, timeout=300)
         check(r.returncode >= 0, "batch ends with signal", -r.returncode, path)
         found = {r["id"]: r for r in map(json.loads, r.stdout.splitlines())}
-        texts += [found[i]["text"] if found[i].get("finish_reason") == "stop" else None for i in range(len(lines))]
+        texts += [found[i]["text"] if found[i].get("finish_reason") == "stop" and "incomplete" not in found[i] else None
+                  for i in range(len(lines))]
     return texts
 
 
@@ -173,6 +174,7 @@ def compare_schema(cli, schema, text, rng, library, strict, is_closed):
 
 
 def compare_schemas(cli, n, rng, library, strict, is_closed):
+    rng.is_closed = is_closed
     schemas = [rng.document_schema() for _ in range(n)]
     if is_closed:
         schemas = list(map(schema_closed.without_objects, schemas))
@@ -365,7 +367,8 @@ def lookaheads(cli):
 def invalid_constraints(cli):
     for args, why in ((["--regex", "("], "character 2"), (["--json-schema", "{"], "JSON Schema"),
                       (["--json-schema", '{"$ref":5}'], '#: "$ref": expected a string'),
-                      (["--json-schema", '{"contains":{}}'], '#: "contains"'),
+                      (["--json-schema", '{"contains":{}}', "--strict-schema"], '#: "contains"'),
+                      (["--json-schema", '{"$dynamicRef":"#"}'], '#: "$dynamicRef"'),
                       (["--grammar", cli.write("g", ['root ::= "a', ""])], "line 1, column 12"),
                       (["--regex", "a", "--json-schema", "{}"], "more than one constraint")):
         _, err = tokenize(cli, [], *args, code=2)
@@ -660,6 +663,43 @@ def incomplete_texts(cli):
     for regex in "[a-z]*", "[a-z]{3,}":  # cut, but valid
         out, err = cli.run("run", "--json", "-n", 3, "--regex", regex, "x")
         check("incomplete" not in json.loads(out) and "incomplete" not in err, out, err)
+
+
+@test
+def checked_at_the_end(cli):
+    """Keywords that are not enforced are named once. A text that violates them is incomplete, with its place: exit 6."""
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 2}, "uniqueItems": True, "minItems": 3,
+              "maxItems": 3}
+    why, place = '#: violates "uniqueItems": true', "checked at the end, not enforced: #/uniqueItems\n"
+    args = ["--json-schema", json.dumps(schema), "x"]
+    for think in [], ["--think"]:
+        out, err = cli.run("run", "--json", *think, *args, code=6)
+        r = json.loads(out)
+        same((r["finish_reason"], r["incomplete"], r["note"]), ("stop", True, why))
+        check(err.count(place) == 1 and "warning: 1 text incomplete: " + why in err, err)
+    _, err = cli.run("run", "-q", "-N", 2, *args, code=6)
+    same(err, "llama31: warning: 2 texts incomplete: " + why + "\n")
+    _, err = cli.run("run", "-q", "-n", 3, *args, code=6)  # cut
+    check("cut by -n" in err and "violates" not in err, err)
+    cli.refuses(2, "#/uniqueItems: not supported", "run", "--strict-schema", *args)
+
+    valid = dict(schema, items={"type": "integer", "minimum": 10, "maximum": 99999}, maxItems=3)
+    records = [{"id": "bad", "prompt": "x", "json_schema": schema}, {"id": "two", "prompt": "x", "json_schema": schema, "n": 2},
+               {"id": "again", "prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+               {"id": "good", "prompt": "x", "json_schema": valid, "temperature": 2, "top_k": 0, "top_p": 1, "seed": 3}]
+    out, err = cli.run("batch", "-i", cli.write("in.jsonl", records), code=6)
+    found = {r["id"]: r for r in map(json.loads, out.splitlines())}
+    same({k: r.get("incomplete", False) for k, r in found.items()}, {"bad": True, "two": True, "again": True, "good": False})
+    same(found["bad"]["note"], why)
+    check(err.count(place) == 1 and "3 answers incomplete" in err and "note" not in found["good"], err, found["good"])
+    record = dict(records[0], strict_schema=True)
+    out, _ = cli.run("batch", "-q", stdin=json.dumps(record).encode(), code=5)
+    check(b"uniqueItems" in out and b"not supported" in out, out)
+
+    found = [(r["valid"], r["accepted"]) for r in tokenize(cli, ["[1, 2, 1]", "[10, 11, 12]"], *args[:2])[0]]
+    same(found, [(False, False), (False, False)])
+    found = [(r["valid"], r["accepted"]) for r in tokenize(cli, ["[10, 11, 10]", "[10, 11, 12]"], "--json-schema", json.dumps(valid))[0]]
+    same(found, [(False, False), (True, True)])
 
 
 @test

@@ -556,7 +556,7 @@ static void print_warnings(const Batch *b) {
         warn("%s of the input replaced by U+FFFD", count_of(n_replaced, "lone surrogate"));
     if (out->n_incomplete && !o->batch.is_check)
         warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
-             "satisfied, or by an error (\"failure\")",
+             "satisfied, by an error (\"failure\"), or by a failed check (\"note\")",
              count_of(out->n_incomplete, "answer"));
 }
 

@@ -275,6 +275,11 @@ void record_finish(Record *r, const BatchTask *task) {
     if (has_failed && !parent->answer.failure)
         parent->answer.failure = text_format("%s", s->error.text);
 
+    Error invalid;
+    Buffer *notes = &parent->answer.notes;
+    if (!completion_check(s, &invalid))
+        buffer_printf(notes, "%s%s", notes->len ? "; " : "", invalid.text);
+
     task->take(r);
     parent->answer.is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->answer.n_generated += r->sequence.n_generated;

@@ -23,7 +23,9 @@ enum { MAX_COMPLETIONS = 64 }; // -N
 // Writes a completion as members of a JSON object: its text and how it ended, tool calls, counts,
 // times and, if requested, the log-probabilities of its tokens.
 static void write_completion(JsonWriter *w, const Generator *g, const Sequence *s, const Reply *r) {
+    Error err;
     completion_write(w, "text", r, s, s->request.n_prompt);
+    if (!completion_check(s, &err)) json_write_string(w, "note", str_of(err.text));
     json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
     json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
     if (s->request.n_logprobs)
@@ -163,7 +165,8 @@ static int report(Run *run, int n) {
     const Options *o = p->options;
     const Sequence *s = run->completions;
     const Template *tpl = o->prompt.is_raw || view_is_raw(o) ? NULL : &p->tpl;
-    int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0;
+    int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0, n_invalid = 0;
+    Error invalid; // the reason of the last text that fails the check at the end
 
     if (n == 1 && !o->output.is_json) end_single(run);
 
@@ -177,6 +180,7 @@ static int report(Run *run, int n) {
         n_answer += run->replies[i].n_answer;
         n_loops += s[i].finish == FINISH_LOOP;
         n_incomplete += completion_is_incomplete(&s[i]);
+        n_invalid += !completion_check(&s[i], &invalid);
     }
 
     if (o->output.is_json) print_json(&run->generator, s, run->replies, n);
@@ -188,12 +192,13 @@ static int report(Run *run, int n) {
     for (int i = 0; i < n; i++)
         if (s[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
-    // The warning is printed even with -q: no script may take an incomplete text for an answer.
-    if (!n_incomplete) return EXIT_OK;
-
-    warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
-         count_of(n_incomplete, "text"));
-    return EXIT_INCOMPLETE;
+    // The warnings are printed even with -q: no script may take an incomplete text for an answer.
+    int n_cut = n_incomplete - n_invalid;
+    if (n_invalid) warn("%s incomplete: %s", count_of(n_invalid, "text"), invalid.text);
+    if (n_cut)
+        warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
+             count_of(n_cut, "text"));
+    return n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
 }
 
 int command_run(const Options *o) {

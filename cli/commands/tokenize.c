@@ -167,8 +167,9 @@ static void checker_open(TextChecker *c, const Options *o, const Settings *s, co
     *c = (TextChecker){.tokenizer = t, .has_special = o->prompt.has_special};
     if (!constraint_open(constraint_cache_new(t), s, spec, &c->constraint, &err)) die_error(&err);
 
-    const Buffer *ignored = &constraint_notes(c->constraint)->ignored;
-    if (ignored->len) note(o, "%s", ignored->data);
+    const ConstraintNotes *notes = constraint_notes(c->constraint);
+    if (notes->ignored.len) note(o, "%s", notes->ignored.data);
+    if (notes->checked.len) note(o, "%s", notes->checked.data);
 
     if (spec->kind != CONSTRAINT_SCHEMA_TEXT) return;
     c->validator = validator_new(spec->text, &err);
@@ -186,6 +187,7 @@ static void check_text(TextChecker *c, Str text) {
     tokenizer_encode(c->tokenizer, text, c->has_special, &c->ids);
     Matcher *m = constraint_begin(c->constraint);
     bool accepted = is_accepted(m, c->tokenizer, &c->ids, &at);
+    accepted = accepted && constraint_check(c->constraint, text, &(Error){0});
     matcher_free(m);
 
     c->line.len = 0;
