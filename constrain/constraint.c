@@ -138,16 +138,19 @@ static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintN
     return g;
 }
 
-// Makes the validator of a schema whose grammar does not enforce all of it.
+// Makes the validator of a schema whose grammar does not enforce all of it. Objects in which names
+// may repeat are checked, too: no reader can have all their members.
 static void make_validators(CompiledConstraint *c, const ConstraintSpec *s) {
     Buffer schema = {0}, shape = {0};
     Error unused; // the schemas have been compiled
-    if (!c->grammar->unenforced.len) return;
+    bool is_schema = s->kind == CONSTRAINT_SCHEMA || s->kind == CONSTRAINT_SCHEMA_TEXT;
+    if (!is_schema || !(c->grammar->unenforced.len || c->grammar->may_repeat)) return;
 
     put_schema(&schema, s);
     calls_put_shape(&s->calls, &shape);
     c->has_calls = s->calls.tools.len;
     c->validator = validator_new(buffer_str(&schema), &unused);
+    if (c->validator) validator_refuse_repeats(c->validator);
     if (shape.len) c->shape = validator_new(buffer_str(&shape), &unused);
     buffer_free(&schema);
     buffer_free(&shape);

@@ -42,6 +42,8 @@ typedef struct SchemaValidator SchemaValidator;
 // the compilation, so a schema that constraint_compile() refuses is not validated.
 SchemaValidator *validator_new(Str schema, Error *err);
 void validator_free(SchemaValidator *v);
+// Makes a repeated name in an object an error.
+void validator_refuse_repeats(SchemaValidator *v);
 // True if the text is valid. Otherwise err has the place of the first failure and what is expected
 // there, such as "#/a: expected integer".
 bool validator_check(SchemaValidator *v, Str text, Error *err);

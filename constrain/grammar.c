@@ -178,6 +178,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
             d->accept[state] = 0;
     dfa_reduce(d);
     if (dfa_is_empty(d)) o->other = NONE;
+    if (o->other != NONE) g->may_repeat = true;
 
     // The first unlisted name is certain to be new; the second one may repeat it.
     if (o->other == NONE || o->min <= o->n_required + 1) return true;

@@ -106,6 +106,7 @@ typedef struct Grammar {
     int root;          // value of the whole text
     Arena arena;       // lists of the definitions
     Buffer unenforced; // places of keywords that only a check of the whole text enforces
+    bool may_repeat;   // an object may have an unlisted name twice, which a check finds, too
 } Grammar;
 
 // The size of a grammar at some time.

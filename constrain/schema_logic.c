@@ -253,15 +253,15 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 }
 
 static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    bool is_all = is_all_of(u), is_one = str_is(u->value->key, "oneOf");
     int n, n_fit = 0;
     const Json *s = find_parts(c, u, &n);
     for (int i = 0; i < n; i++, s = s->next) {
         bool holds = schema_holds(c, s, value);
-        if (!holds && is_all_of(u)) return false;
+        if (holds != is_all && !is_one) return holds; // the first that decides
         n_fit += holds;
     }
-    if (is_all_of(u)) return true;
-    return str_is(u->value->key, "oneOf") ? n_fit == 1 : n_fit > 0;
+    return is_one ? n_fit == 1 : is_all;
 }
 
 static void mark_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks) {

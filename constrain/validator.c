@@ -31,6 +31,8 @@ void validator_free(SchemaValidator *v) {
     free(v);
 }
 
+void validator_refuse_repeats(SchemaValidator *v) { v->text.keeps_last = false; }
+
 // Appends what the keyword of a failed check expects.
 static void put_expected(SchemaCompiler *c, Buffer *out) {
     const KeywordUse *u = &c->check.use;

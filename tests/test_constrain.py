@@ -165,10 +165,13 @@ def compare_schema(cli, schema, text, rng, library, strict, is_closed):
         return None
     found = list(map(json.loads, r.stdout.splitlines()))
     for verdict, document in zip(found, documents + documents):
-        if "without end" not in verdict.get("error", ""):  # the library may find another branch first
-            same(verdict["valid"], is_valid(document), json.dumps([schema, document]))
+        if "without end" in verdict.get("error", ""):  # the library may find another branch first
+            continue
+        same(verdict["valid"], is_valid(document), json.dumps([schema, document]))
         check(is_fit(document) or not verdict["accepted"], "accepted:", json.dumps([schema, document]))
     for text, verdict, document in list(zip(texts, found, documents + documents))[len(documents):]:
+        if "without end" in verdict.get("error", ""):
+            continue
         same_accepted(verdict["accepted"], is_fit(document), text, json.dumps(schema))
     return len(documents)
 
