@@ -72,6 +72,13 @@ static void put_adapters(Buffer *out, const ModelOptions *m, const Pipeline *p) 
     json_end_array(&w);
 }
 
+static void put_int(Buffer *out, int value) {
+    if (value == INT_MIN)
+        buffer_puts(out, "null");
+    else
+        buffer_printf(out, "%d", value);
+}
+
 static void put_value(Buffer *out, const Option *row, const Options *o, const Settings *s,
                       const Pipeline *p) {
     const void *field = option_field(row, o, s);
@@ -86,12 +93,7 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Se
         break;
     case OPTION_INT:
     case OPTION_REASONING:
-    case OPTION_BUDGET:
-        if (*(const int *)field == INT_MIN)
-            buffer_puts(out, "null");
-        else
-            buffer_printf(out, "%d", *(const int *)field);
-        break;
+    case OPTION_BUDGET: put_int(out, *(const int *)field); break;
     case OPTION_SAMPLERS: put_samplers(out, field); break;
     case OPTION_STRINGS: put_strings(out, *(Str *const *)field, *(const int *)n_items); break;
     case OPTION_LORA: put_adapters(out, &o->model.load, p); break;

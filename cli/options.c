@@ -439,36 +439,38 @@ static bool set_whole(Options *o, Settings *s, const Option *option, const char 
 static bool set_value(Options *o, Settings *s, const Option *option, const char *label,
                       const char *text, Error *err) {
     void *field = option_field(option, o, s);
-    const char *expected = "a number";
+    const char *expected = "a number"; // what a valid value is
+    bool is_valid = true;
     double v = 0;
 
-    // A case that breaks has found an invalid value. `expected` describes valid ones.
     switch (option->kind) {
     case OPTION_FLAG:
         expected = "true or false";
-        if (!set_flag(field, text)) break;
-        return true;
+        is_valid = set_flag(field, text);
+        break;
     case OPTION_LORA:
         expected = "FILE or FILE:SCALE";
-        if (!add_lora(&o->model.load, text)) break;
-        return true;
+        is_valid = add_lora(&o->model.load, text);
+        break;
     case OPTION_REASONING:
         expected = "on, off or auto";
-        if (!set_reasoning(s, text)) break;
-        return true;
+        is_valid = set_reasoning(s, text);
+        break;
     case OPTION_SAMPLERS: return set_samplers(field, label, text, err);
     case OPTION_FLOAT:
     case OPTION_DOUBLE:
-        if (!parse_f64(text, &v)) break;
-        return set_number(o, s, option, label, v, err);
+        is_valid = parse_f64(text, &v);
+        if (is_valid) return set_number(o, s, option, label, v, err);
+        break;
     case OPTION_INT:
     case OPTION_SEED:
     case OPTION_BUDGET: return set_whole(o, s, option, label, text, err);
-    case OPTION_STRINGS: add_string(field, option, text); return true;
-    default: *(const char **)field = text; return true;
+    case OPTION_STRINGS: add_string(field, option, text); break;
+    default: *(const char **)field = text;
     }
 
-    return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
+    return is_valid ||
+           error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
 }
 
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
