@@ -879,8 +879,8 @@ def plain_turns():
     out = subprocess.run([PROGRAM, "show", "-m", model, "--bandwidth", "1"], capture_output=True, text=True).stdout
     assert "\nplain text    " + listed + "\n" in out, out
     for command in (["run", "-n", "1", "x"], ["tokenize", "--chat", os.devnull], ["batch", "--lines", "-i", os.devnull]):
-        err = subprocess.run([PROGRAM, *command, "-m", model], capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
-        same(err.count("imitate"), 1, (command, err))
+        err = subprocess.run([PROGRAM, *command, "-m", model], capture_output=True, stdin=subprocess.DEVNULL).stderr
+        same(err.count(b"imitate"), 1, (command, err))
 
 
 @test
