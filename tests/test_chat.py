@@ -326,7 +326,8 @@ def kill_and_resume():
 def unanswered_messages():
     """A message without an answer, or with an empty one, is joined with the next one, with a note; the file keeps both."""
     with open(path("strict.jinja"), "w") as f:
-        f.write("{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) or not m.content %}"
+        f.write("{% if calls and messages[-1].role == 'user' %}{{ raise_exception('roles must alternate') }}{% endif %}"
+                "{% for m in messages %}{% if not calls and (m.role == 'user') != (loop.index0 % 2 == 0) or not m.content %}"
                 "{{ raise_exception('roles must alternate') }}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}")
     strict, session = ["--template", path("strict.jinja")], path("unanswered.jsonl")
 
@@ -343,6 +344,15 @@ def unanswered_messages():
     same(t.text().count("joined with"), 1, t.text())
     t.close()
     same([m["role"] for m in transcript("unanswered.jsonl")], ["user"] + ["user", "assistant"] * 2)
+
+    # What cannot be joined is said: a result or a call of a tool.
+    call = {"role": "assistant", "content": "c", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}
+    for messages, says in (([call], "has no result: /tool TEXT or /undo"), ([call, {"role": "tool", "content": "42"}], "has no answer")):
+        with open(path("stage.jsonl"), "w") as f:
+            f.write("".join(json.dumps(m) + "\n" for m in [{"role": "user", "content": "x"}] + messages))
+        _, err = piped(BUILT_IN, ["hello", "/undo"], "--session", path("stage.jsonl"), "--chat-template-kwargs", '{"calls": true}', *strict,
+                       code=1)
+        assert "alternate" in err and says in err and "0 messages left" in err, err
 
     # What a kill leaves at each stage, with each template that renders the same dialogue with all answers.
     folder = os.path.join(DATA, "templates")
@@ -548,8 +558,19 @@ def earlier_chats_stay():
         ask(t, "chat %d" % i)
         t.close()
     same(user_texts(name), ["chat %d" % i for i in range(2, 12)])
+
+    # /load, /clear and /system without a message of this chat keep the last one, too.
+    with open(path("loaded_first.jsonl"), "w") as f:
+        f.write('{"role":"user","content":"loaded"}\n')
+    before = user_texts(name)
+    for command in "/clear", "/system Be brief.", "/load " + path("loaded_first.jsonl"):
+        t = chat(BUILT_IN, "-q", "-n", "1")
+        ask(t, command)
+        t.send("\x04")
+        same(t.status(), 0)
+        same(user_texts(name), before[1:] + ["loaded"] if "load" in command else before, command)
     piped(BUILT_IN, ["next", "/clear", "last"], "-n", "1", "--continue")
-    same(user_texts(name)[-3:], ["chat 11", "next", "last"])
+    same(user_texts(name)[-3:], ["loaded", "next", "last"])
     _, err = piped(BUILT_IN, ["/show"], "--continue", "-sys", "other")
     same(transcript(name)[-3:][0], {"role": "system", "content": "other"})
     with open(name, "w") as f:

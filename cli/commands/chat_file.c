@@ -93,7 +93,7 @@ void chat_save(Chat *c, bool is_whole) {
     Buffer text = {0};
 
     c->n_removed = c->n_new = 0;
-    if (!c->path) return;
+    if (!c->path || (!c->is_open && dialogue_last(d, "user") < 0)) return;
 
     is_whole |= !c->is_open || c->is_unsaved;
     bool ok = c->is_open || (open_file(c, &err) && keep_last_chats(c, &err));
