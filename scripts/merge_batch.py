@@ -10,6 +10,7 @@ valid answer of each request and leaves out the others. --status counts the answ
 
 Exit status: 0: complete; 1: something is missing, damaged or unreadable; 2: invalid command line."""
 import argparse
+import collections
 import json
 import os
 import re
@@ -51,14 +52,18 @@ def key_of_answer(answer):
     return key_of_value(answer["id"]) or ("line", answer["line"])
 
 
-def fnv(data):
+def record_hash(data, seed=0):
     """record_hash() of the program."""
-    h = 0xcbf29ce484222325
+    h = seed ^ 0xcbf29ce484222325
     for byte in data:
         h = (h ^ byte) * 0x100000001b3 & (1 << 64) - 1
     for factor in 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53:
         h = (h ^ h >> 33) * factor & (1 << 64) - 1
-    return "%016x" % (h ^ h >> 33)
+    return h ^ h >> 33
+
+
+def fnv(data):
+    return "%016x" % record_hash(data)
 
 
 def quote(match):
@@ -70,6 +75,10 @@ def quote(match):
     return re.sub("[\x7f-\x9f]", lambda m: "\\u%04x" % ord(m[0]), text).encode()
 
 
+def canonical(text):
+    return re.sub(rb'"(?:[^"\\]|\\.)*"|[ \t\r\n]+', quote, text)
+
+
 def is_answer_to(answer, text, is_lines):
     """True if the hash of an answer is that of a request. Answers of earlier versions have none."""
     if answer["hash"] is None or len(text) > MAX_LINE:
@@ -77,9 +86,88 @@ def is_answer_to(answer, text, is_lines):
     if answer["hash"] == fnv(text):
         return True
     try:
-        return not is_lines and answer["hash"] == fnv(re.sub(rb'"(?:[^"\\]|\\.)*"|[ \t\r\n]+', quote, text))
+        return not is_lines and answer["hash"] == fnv(canonical(text))
     except ValueError:
         return False
+
+
+def strict_object(pairs):
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("duplicate key")
+    return dict(pairs)
+
+
+def strict_constant(name):
+    raise ValueError(name)
+
+
+def members_of(text):
+    """{name: JSON} of a canonical object, without members that are null."""
+    found, at = {}, 1
+    while text[at] != "}":
+        key, at = json.JSONDecoder().raw_decode(text, at + (text[at] == ","))
+        value, end = json.JSONDecoder().raw_decode(text, at + 1)
+        if value is not None:
+            found[key] = text[at + 1:end]
+        at = end
+    return found
+
+
+class Shards:
+    """The shards of an input. Without a rule, each has every n-th line; otherwise the rule is that of
+    cli/commands/batch_shard.c."""
+
+    def __init__(self, n, rule):
+        self.n, self.rule, self.known, self.sizes = n, rule, {}, [0] * n
+
+    def beginning(self, text, is_lines):
+        """shard_put_beginning() of the program."""
+        if len(text) > MAX_LINE:
+            return b""
+        try:
+            root = None if is_lines else json.loads(text, object_pairs_hook=strict_object, parse_constant=strict_constant)
+        except (ValueError, RecursionError):
+            root = None
+        if isinstance(root, str):
+            return root.encode("utf-8", "replace")
+        if not isinstance(root, dict):
+            return text
+        members = members_of(canonical(text).decode())
+        if "body" in root:
+            members = members_of(members["body"]) if isinstance(root["body"], dict) else {}
+        return "".join(members.get(name, "") for name in ("tools", "messages", "prompt", "context", "text")).encode()
+
+    def shard_of(self, line, text, is_lines):
+        """The shard of the next request, from 1."""
+        if not self.rule:
+            return (line - 1) % self.n + 1
+        text = self.beginning(text, is_lines)
+        hashes, begin, end = [], 0, 64
+        while end < len(text) and len(hashes) < 256:
+            hashes.append((record_hash(text[begin:end], hashes[-1][0] if hashes else 0), end))
+            begin, end = end, end + max(64, end // 16 // 64 * 64)
+
+        common, new = {}, hashes[-1][0] if hashes else record_hash(text)
+        for value, length in hashes:
+            if value not in self.known:
+                new = value
+                break
+            common.update((bit, length) for bit in self.known[value])
+
+        least, tolerance = min(self.sizes), 12 * 20 * self.n + sum(self.sizes)
+        values = []
+        for k, size in enumerate(self.sizes):
+            share = common.get(k % 64, 0) * 1024 // max(len(text), 1)
+            values.append((record_hash(b"%d" % k, new) >> 48) + (share ** 4 >> 20)
+                          - (size - least << 20) * 20 * self.n // tolerance)
+        k = values.index(max(values))
+
+        if len(self.known) + len(hashes) > 1 << 20:
+            self.known.clear()
+        for value, _ in hashes:
+            self.known.setdefault(value, set()).add(k % 64)
+        self.sizes[k] += 1
+        return k + 1
 
 
 def count_tokens(answer):
@@ -128,35 +216,50 @@ def read_answers(paths, problems):
     return answers, shards
 
 
-def order_answers(args, answers, problems):
-    """[answer] in the order of the requests, and the missing lines; removes them from `answers`."""
-    places, missing, seen = [], [], set()
+def requests(args):
+    """(line, text) of the requests of IN."""
     with open(args.input, "rb") as f:
         for line, text in enumerate(f, 1):
             if line == 1 and text.startswith(b"\xef\xbb\xbf"):
                 text = text[3:]
             if not text.strip(b" \t\r\n"):
                 continue
-            key = key_of_request(text, line, args.lines)
-            if key is None or key in seen or ("line", line) in answers:
-                key = "line", line
-            seen.add(key)
             text = text[:-1] if text.endswith(b"\n") else text
-            text = text[:-1] if args.lines and text.endswith(b"\r") else text
+            yield line, text[:-1] if args.lines and text.endswith(b"\r") else text
 
-            found = answers.pop(key, [])
-            valid = [a for a in found if is_answer_to(a, text, args.lines)]
-            places += sorted(valid, key=lambda a: a["is_error"])[:1]
-            if not valid:
-                what = "changed since its answer" if found else "missing"
-                missing.append((line, "%s: line %d: %s: %s" % (args.input, line, what, key[1])))
-            if len(valid) > 1 and not args.dedupe:
-                problems += [(a["path"], "%s: duplicate: %s" % (a["path"], key[1])) for a in valid[1:]]
-            args.n_dropped += len(found) - len(valid[:1])
+
+def order_answers(args, answers, problems):
+    """[answer] in the order of the requests, and {line: problem} of the missing ones; removes them from `answers`."""
+    places, missing, seen = [], {}, set()
+    for line, text in requests(args):
+        key = key_of_request(text, line, args.lines)
+        if key is None or key in seen or ("line", line) in answers:
+            key = "line", line
+        seen.add(key)
+
+        found = answers.pop(key, [])
+        valid = [a for a in found if is_answer_to(a, text, args.lines)]
+        places += sorted(valid, key=lambda a: a["is_error"])[:1]
+        if not valid:
+            what = "changed since its answer" if found else "missing"
+            missing[line] = "%s: line %d: %s: %s" % (args.input, line, what, key[1])
+        if len(valid) > 1 and not args.dedupe:
+            problems += [(a["path"], "%s: duplicate: %s" % (a["path"], key[1])) for a in valid[1:]]
+        args.n_dropped += len(found) - len(valid[:1])
     return places, missing
 
 
-def shards_to_repeat(shards, missing, problems):
+def count_missing(args, shards, missing):
+    """{K: missing answers of the shard}; {} if the outputs do not have the same kind of shards."""
+    kinds = {shard[1:] for shard in shards.values() if shard}
+    counts = collections.Counter()
+    if missing and len(kinds) == 1:
+        parts = Shards(*kinds.pop())
+        counts.update(k for line, k in [(n, parts.shard_of(n, text, args.lines)) for n, text in requests(args)] if line in missing)
+    return counts
+
+
+def shards_to_repeat(shards, counts, problems):
     """A line for each shard with missing or damaged answers."""
     kinds = {shard[1:] for shard in shards.values() if shard}
     if len(kinds) > 1:
@@ -164,28 +267,20 @@ def shards_to_repeat(shards, missing, problems):
             "%s has %d/%d%s" % (path, *shard[:2], ":" + (shard[2] or "lines")) for path, shard in shards.items() if shard)
     if len(kinds) != 1:
         return
-    n, rule = kinds.pop()
-    if rule:  # only the program computes which shard has a line
-        absent = sorted(set(range(1, n + 1)) - {shard[0] for shard in shards.values() if shard})
-        if absent:
-            yield "no output of --shard " + ", ".join("%d/%d" % (k, n) for k in absent)
-        if missing or problems:
-            yield "repeat all %d shards with --resume; those that are complete end at once" % n
-        return
+    n = kinds.pop()[0]
     path_of = {shard[0]: path for path, shard in shards.items() if shard}
     damaged = {shards[path][0] for path, _ in problems if shards.get(path)}
-    for k in sorted(damaged | {(line - 1) % n + 1 for line, _ in missing}):
-        count = sum((line - 1) % n + 1 == k for line, _ in missing)
+    for k in sorted(damaged | set(counts)):
         yield "shard %d/%d (%s): %d missing%s; repeat it with --shard %d/%d --resume" % (
-            k, n, path_of.get(k, "no output"), count, ", damaged" if k in damaged else "", k, n)
+            k, n, path_of.get(k, "no output"), counts[k], ", damaged" if k in damaged else "", k, n)
 
 
-def print_status(shards, answers, places, missing):
+def print_status(shards, answers, places, counts, n_all):
     """Answers and errors of each output, and the tokens per second of those that a running process holds a lock of."""
     whole = 0
     for path, shard in shards.items():
         own = [a for list_ in answers.values() for a in list_ if a["path"] == path]
-        n_missing = sum((line - 1) % shard[1] + 1 == shard[0] for line, _ in missing) if shard and not shard[2] else None
+        n_missing = counts[shard[0]] if shard else 0
         speed = ""
         try:
             with open(path + ".lock") as f:
@@ -197,11 +292,10 @@ def print_status(shards, answers, places, missing):
         except (OSError, ValueError, IndexError):
             pass
         n_failed = sum(a["is_error"] for a in own)
-        print("%s: shard %s: %d done, %d failed%s%s" % (
-            path, "%d/%d" % shard[:2] if shard else "unknown", len(own) - n_failed, n_failed,
-            "" if n_missing is None else ", %d missing" % n_missing, speed))
+        print("%s: shard %s: %d done, %d failed, %d missing%s" % (
+            path, "%d/%d" % shard[:2] if shard else "unknown", len(own) - n_failed, n_failed, n_missing, speed))
     n_failed = sum(a["is_error"] for a in places)
-    print("all: %d done, %d failed, %d missing, %.1f tokens/s" % (len(places) - n_failed, n_failed, len(missing), whole))
+    print("all: %d done, %d failed, %d missing, %.1f tokens/s" % (len(places) - n_failed, n_failed, n_all, whole))
 
 
 def main():
@@ -226,7 +320,7 @@ def main():
     every = dict(answers)
     places, missing = order_answers(args, answers, problems)
     if args.status:
-        print_status(shards, every, places, missing)
+        print_status(shards, every, places, count_missing(args, shards, missing), len(missing))
         return 1 if missing else 0
     unknown = [(a["path"], "%s: unknown: %s" % (a["path"], key[1])) for key, found in answers.items() for a in found]
     args.n_dropped += len(unknown)
@@ -236,8 +330,9 @@ def main():
     else:
         problems += unknown
 
-    found = [text for _, text in problems + missing]
-    for text in found[:20] + list(shards_to_repeat(shards, missing, problems) if found else []):
+    found = [text for _, text in problems] + list(missing.values())
+    repeated = shards_to_repeat(shards, count_missing(args, shards, missing), problems) if found else []
+    for text in found[:20] + list(repeated):
         print("merge_batch: " + text, file=sys.stderr)
     if found:
         print("merge_batch: %d problems, nothing written" % len(found), file=sys.stderr)

@@ -449,6 +449,7 @@ static void open_input(Batch *b) {
 // Compares the output with this run and its input, and repairs it.
 static void open_output(Batch *b) {
     JsonDoc *doc = &b->input.doc;
+    doc->replaces_surrogates = true;
     if (b->options->batch.is_check)
         batch_output_open_check(&b->output, b->options);
     else
@@ -457,7 +458,6 @@ static void open_output(Batch *b) {
     if (b->options->batch.is_check) return;
     batch_output_resume(&b->output, &b->pipeline, &b->input.shard);
 
-    doc->replaces_surrogates = true;
     batch_output_repair(&b->output, b->options, check_results(b));
     doc->n_replaced = 0;
 }

@@ -1,8 +1,8 @@
 // See batch_shard.h.
 //
 // The rule `prefix` is a function of the texts that must never change, because processes of several
-// machines and versions share the work. It is computed in integers. A request goes to the shard with
-// the highest value:
+// machines and versions share the work. It is computed in integers. A request goes to the shard
+// with the highest value:
 //
 //     (common beginning / length)^4 + preference / 16 - excess / tolerance
 //
@@ -42,8 +42,7 @@ bool shard_parse(Shard *s, const char *text) {
 
 void shard_put(const Shard *s, char text[SHARD_TEXT]) {
     *text = 0;
-    if (s->n > 1)
-        snprintf(text, SHARD_TEXT, "%ld/%ld%s", s->k, s->n, s->by_lines ? "" : ":prefix");
+    if (s->n > 1) snprintf(text, SHARD_TEXT, "%ld/%ld%s", s->k, s->n, s->by_lines ? "" : ":prefix");
 }
 
 void shard_restart(Shard *s) {
