@@ -430,10 +430,11 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
 }
 
 // Generates a random text of a constraint. At each byte, checks the mask, and that the text is
-// complete or can be continued.
-static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
+// complete or can be continued. The tables have about `limit` bytes, which change no mask.
+static void check_limited_text(const Grammar *g, const char *what, size_t limit, uint64_t *seed) {
     const TokenTable *small = small_tokens();
     Masks t = {g, small, matcher_new(g, small, NULL), what};
+    matcher_set_limit(t.tables, limit);
     Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, byte_tokens(), NULL);
     Buffer text = {0};
     for (int n_bytes = 0; n_bytes < 60; n_bytes++) {
@@ -457,6 +458,10 @@ static void check_random_text(const Grammar *g, const char *what, uint64_t *seed
     matcher_free(t.tables);
 }
 
+static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
+    check_limited_text(g, what, 1 << 20, seed);
+}
+
 static uint64_t mask_seed;
 
 static void check_schema_masks(const Case *c) {
@@ -467,6 +472,7 @@ static void check_schema_masks(const Case *c) {
     Buffer what = {0};
     buffer_put(&what, c->line);
     for (int k = 0; g && k < 3; k++) check_random_text(g, what.data, &mask_seed);
+    if (g) check_limited_text(g, what.data, 1 << 12, &mask_seed); // full within a mask
     buffer_free(&what);
     grammar_free(g);
 }
@@ -479,14 +485,14 @@ static void masks(void) {
                                      "\"\\u20ac\" \"(\" a \")\" | \"{\\\"\"\n"),
                               &err);
     CHECK(g, "%s", err.text);
-    for (int k = 0; g && k < 10; k++) check_random_text(g, "grammar", &mask_seed);
+    for (int k = 0; g && k < 10; k++) check_limited_text(g, "grammar", 1u << 2 * k, &mask_seed);
     grammar_free(g);
     g = grammar_regex(str_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+"), &err);
     CHECK(g, "%s", err.text);
-    for (int k = 0; g && k < 10; k++) check_random_text(g, "regex", &mask_seed);
+    for (int k = 0; g && k < 10; k++) check_limited_text(g, "regex", 1u << 2 * k, &mask_seed);
     grammar_free(g);
     g = schema_of("{\"type\":\"string\",\"minLength\":2,\"maxLength\":45}", 0);
-    for (int k = 0; k < 10; k++) check_random_text(g, "counted string", &mask_seed);
+    for (int k = 0; k < 10; k++) check_limited_text(g, "counted string", 1u << 2 * k, &mask_seed);
     grammar_free(g);
 }
 
