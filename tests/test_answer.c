@@ -200,6 +200,12 @@ static void budgets(void) {
     check_fed(c, "");
     for (int i = 0; i < 20; i++) accept_bytes(c, "a");
     check_fed(c, "</think>"); // within 75 tokens
+
+    // No token is left for the reasoning.
+    begin_answer(false, NULL, spec, (Request){.max_tokens = 8});
+    accept_bytes(c, "<think>");
+    check_fed(c, "</think>");
+    CHECK(!allows(c, eos) && allows(c, token_of(c, "a")), "an empty answer after a budget of 0");
 }
 
 // A call that is opened in a free answer is constrained until it is closed. A token that opens one
@@ -231,6 +237,12 @@ static void tool_calls(void) {
     accept_bytes(c, "a:\n```\n<t");
     check_next(c, "ah<", "");
     accept_bytes(c, "a\n```\n<t");
+    check_next(c, "h", "a<");
+
+    // A code block of the reasoning ends with it.
+    spec.may_think = true;
+    begin_answer(false, call, spec, (Request){0});
+    accept_bytes(c, "<think>\n```\n</think>``\n<t");
     check_next(c, "h", "a<");
 
     // Calls without a tag, only at the beginning, several in a row.
