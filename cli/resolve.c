@@ -17,28 +17,41 @@ const char *text_resolve(const char *value) {
     return text.data;
 }
 
-const char *choices_resolve(const char *value) {
-    Buffer array = {0};
-    Str rest = str_of(text_resolve(value));
-    if (*value != '@' || value[1] == '@' || rest.data[strspn(rest.data, " \t\r\n")] == '[')
-        return rest.data;
+// The lines of a file as a JSON array.
+static bool put_lines(Buffer *out, Str text, const char *path, Error *err) {
+    JsonWriter w = {.out = out};
+    while (text.len && strchr("\r\n", text.data[text.len - 1])) text.len--;
+    if (!text.len)
+        return error_set(err, EXIT_USAGE, "%s: the file is empty; write one per line", path);
 
-    // One choice per line.
-    while (rest.len && strchr("\r\n", rest.data[rest.len - 1])) rest.len--;
-    if (!rest.len)
-        die(EXIT_USAGE, "--choices: %s: the file is empty; write one per line", value + 1);
-    JsonWriter w = {.out = &array};
     json_begin_array(&w, NULL);
-    for (int line = 1; rest.len; line++) {
-        const char *end = memchr(rest.data, '\n', rest.len);
-        Str choice = {rest.data, end ? (size_t)(end - rest.data) : rest.len};
-        rest = end ? (Str){end + 1, rest.len - choice.len - 1} : (Str){"", 0};
-        if (str_ends_with(choice, "\r")) choice.len--;
-        if (!choice.len) die(EXIT_USAGE, "--choices: %s: line %d is empty", value + 1, line);
-        json_write_string(&w, NULL, choice);
+    for (int n = 1; text.len; n++) {
+        const char *end = memchr(text.data, '\n', text.len);
+        Str line = {text.data, end ? (size_t)(end - text.data) : text.len};
+        text = end ? (Str){end + 1, text.len - line.len - 1} : str_of("");
+        if (str_ends_with(line, "\r")) line.len--;
+        if (!line.len) return error_set(err, EXIT_USAGE, "%s: line %d is empty", path, n);
+        json_write_string(&w, NULL, line);
     }
     json_end_array(&w);
-    return array.data;
+    return true;
+}
+
+Str *choices_read(JsonDoc *doc, const char *value, int *n, Error *err) {
+    Buffer text = {0}, lines = {0};
+    if (*value != '@') return json_list(doc, value, n, err);
+    if (value[1] == '@') return json_list(doc, value + 1, n, err);
+
+    const char *path = value + 1;
+    bool ok = file_read_text(path, &text, err);
+    if (ok) file_register_input(path);
+    bool is_array = ok && text.data[strspn(text.data, " \t\r\n")] == '[';
+    ok = ok && (is_array || put_lines(&lines, buffer_str(&text), path, err));
+    Str *list = ok ? json_list(doc, is_array ? text.data : lines.data, n, err) : NULL;
+
+    buffer_free(&text);
+    buffer_free(&lines);
+    return list;
 }
 
 bool settings_set_variables(Settings *s, const Json *variables, Error *err) {
@@ -77,14 +90,13 @@ static void use_variables(Settings *s, const char *text) {
 // --json-schema, --grammar, --regex or --choices.
 static void use_constraint(ConstraintSpec *spec, const TextArgs *args) {
     static JsonDoc choices;
-    const char *listed = args->choices ? choices_resolve(args->choices) : NULL;
     const struct {
         ConstraintKind kind;
         const char *text;
     } sources[] = {{CONSTRAINT_SCHEMA_TEXT, text_resolve(args->json_schema)},
                    {CONSTRAINT_GRAMMAR, text_resolve(args->grammar)},
                    {CONSTRAINT_REGEX, args->regex},
-                   {CONSTRAINT_CHOICES, listed}};
+                   {CONSTRAINT_CHOICES, args->choices}};
     Error err;
 
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
@@ -97,7 +109,7 @@ static void use_constraint(ConstraintSpec *spec, const TextArgs *args) {
     }
 
     if (spec->kind != CONSTRAINT_CHOICES) return;
-    spec->choices.at = json_list(&choices, listed, &spec->choices.n, &err);
+    spec->choices.at = choices_read(&choices, args->choices, &spec->choices.n, &err);
     if (!spec->choices.at) die(err.code, "--choices: %s", err.text);
 }
 

@@ -12,8 +12,9 @@ Settings settings_resolve(const Options *o, const Model *m, const Tokenizer *t);
 // The value of an option or, if it is "@FILE", the text of the file; owned by the process. "@@" is
 // a literal "@". NULL stays NULL. Dies if the file cannot be read.
 const char *text_resolve(const char *value);
-// The same for a list of choices, as json_list() reads it. A file has one per line, or an array.
-const char *choices_resolve(const char *value);
+// Reads a list of choices as json_list() does, or from "@FILE", which has one per line or an array.
+// "@@" is a literal "@".
+Str *choices_read(JsonDoc *doc, const char *value, int *n, Error *err);
 // Sets the template variables, and what some of them say about reasoning: enable_thinking,
 // thinking, thinking_budget and similar names. False with err (exit 2) if they are invalid.
 bool settings_set_variables(Settings *s, const Json *variables, Error *err);

@@ -21,10 +21,27 @@ static void print_choices(const Record *r) {
     }
 }
 
+// Appends the choices of the command line as a JSON array. Their file can be read before a run
+// only.
+static void put_choices(Buffer *out, const char *value) {
+    JsonDoc doc = {0};
+    JsonWriter w = {.out = out};
+    Error err;
+    int n;
+    Str *choices = choices_read(&doc, value, &n, &err);
+    if (!choices) die(err.code, "--choices: %s", err.text);
+
+    json_begin_array(&w, NULL);
+    for (int i = 0; i < n; i++) json_write_string(&w, NULL, choices[i]);
+    json_end_array(&w);
+    free(choices);
+    json_free(&doc);
+}
+
 // Runs requests: the lines of --jsonl or --rerank, or the one of --choices. Results are
 // bit-identical for any batch and order.
 static int score_requests(const Options *o) {
-    Buffer prompt = {0};
+    Buffer prompt = {0}, choices = {0};
     Str only;
     BatchTask task = {.parse = score_record_parse,
                       .new_choice = score_record_item,
@@ -40,7 +57,8 @@ static int score_requests(const Options *o) {
     if (!o->batch.input) options.batch.input = o->prompt.file;
 
     if (o->score.choices) {
-        options.score.choices = choices_resolve(o->score.choices);
+        put_choices(&choices, o->score.choices);
+        options.score.choices = choices.data;
         prompt_read(o, &prompt);
         prompt_check(o, &prompt);
         only = buffer_str(&prompt);
@@ -57,6 +75,7 @@ static int score_requests(const Options *o) {
     int code = batch_run(&options, &task);
     score_rerank_print();
     buffer_free(&prompt);
+    buffer_free(&choices);
     return code;
 }
 
