@@ -675,7 +675,7 @@ def checked_at_the_end(cli):
               "maxItems": 3}
     why, place = '#: violates "uniqueItems": true', "checked at the end, not enforced: #/uniqueItems\n"
     args = ["--json-schema", json.dumps(schema), "x"]
-    for think in [], ["--think"]:
+    for think in [], ["--think", "--reasoning-budget", 5]:
         out, err = cli.run("run", "--json", *think, *args, code=6)
         r = json.loads(out)
         same((r["finish_reason"], r["incomplete"], r["note"]), ("stop", True, why))

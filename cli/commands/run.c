@@ -158,6 +158,23 @@ static void end_single(Run *run) {
         view_end(&run->view);
 }
 
+// Warns of incomplete texts, even with -q: no script may take one for an answer. Returns their
+// number.
+static int warn_incomplete(const Sequence *s, int n) {
+    int n_incomplete = 0, n_invalid = 0;
+    Error why;
+    for (int i = 0; i < n; i++) {
+        n_incomplete += completion_is_incomplete(&s[i]);
+        n_invalid += !completion_check(&s[i], &why);
+    }
+
+    if (n_invalid) warn("%s incomplete: %s", count_of(n_invalid, "text"), why.text);
+    if (n_incomplete > n_invalid)
+        warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
+             count_of(n_incomplete - n_invalid, "text"));
+    return n_incomplete;
+}
+
 // Prints the completions, unless the only one has been streamed, and notes how they ended. Returns
 // the exit code.
 static int report(Run *run, int n) {
@@ -165,8 +182,7 @@ static int report(Run *run, int n) {
     const Options *o = p->options;
     const Sequence *s = run->completions;
     const Template *tpl = o->prompt.is_raw || view_is_raw(o) ? NULL : &p->tpl;
-    int n_reasoning = 0, n_answer = 0, n_loops = 0, n_incomplete = 0, n_invalid = 0;
-    Error invalid; // the reason of the last text that fails the check at the end
+    int n_reasoning = 0, n_answer = 0, n_loops = 0;
 
     if (n == 1 && !o->output.is_json) end_single(run);
 
@@ -179,8 +195,6 @@ static int report(Run *run, int n) {
         n_reasoning += run->replies[i].n_reasoning;
         n_answer += run->replies[i].n_answer;
         n_loops += s[i].finish == FINISH_LOOP;
-        n_incomplete += completion_is_incomplete(&s[i]);
-        n_invalid += !completion_check(&s[i], &invalid);
     }
 
     if (o->output.is_json) print_json(&run->generator, s, run->replies, n);
@@ -192,13 +206,7 @@ static int report(Run *run, int n) {
     for (int i = 0; i < n; i++)
         if (s[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 
-    // The warnings are printed even with -q: no script may take an incomplete text for an answer.
-    int n_cut = n_incomplete - n_invalid;
-    if (n_invalid) warn("%s incomplete: %s", count_of(n_invalid, "text"), invalid.text);
-    if (n_cut)
-        warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
-             count_of(n_cut, "text"));
-    return n_incomplete ? EXIT_INCOMPLETE : EXIT_OK;
+    return warn_incomplete(s, n) ? EXIT_INCOMPLETE : EXIT_OK;
 }
 
 int command_run(const Options *o) {
