@@ -36,12 +36,12 @@
 #define PATH(U)        "(/" PCHAR(U) "*)*"
 #define TAIL(U, P)     "(\\?(" PCHAR(U) "|[/?" P "])*)?(#(" PCHAR(U) "|[/?])*)?"
 #define SCHEME         "[A-Za-z][A-Za-z0-9+.-]*:"
-#define HIER(U)        "(//" AUTH(U) PATH(U) "|/(" PCHAR(U) "+" PATH(U) ")?|" PCHAR(U) "+" PATH(U) "|)"
-#define ABSOLUTE(U, P) SCHEME HIER(U) TAIL(U, P)
-// The forms with and without a scheme share the long one of the authority.
+#define LONG(U)        "//" AUTH(U) PATH(U) "|/(" PCHAR(U) "+" PATH(U) ")?"
+#define PLAIN_URI      SCHEME "(" LONG("") "|" PCHAR("") "+" PATH("") ")" TAIL("", "")
+#define ABSOLUTE(U, P) SCHEME "(" LONG(U) "|" PCHAR(U) "+" PATH(U) "|)" TAIL(U, P)
+// The forms with and without a scheme share the long one.
 #define REFERENCE(U, P)                                                                            \
-    "((" SCHEME ")?(//" AUTH(U) PATH(U) "|/(" PCHAR(U) "+" PATH(U) ")?|)|" SCHEME PCHAR(           \
-        U) "+" PATH(U) "|" SEGNC(U) PATH(U) ")" TAIL(U, P)
+    "((" SCHEME ")?(" LONG(U) "|)|" SCHEME PCHAR(U) "+" PATH(U) "|" SEGNC(U) PATH(U) ")" TAIL(U, P)
 // The last two code points of each plane are not excluded.
 #define UCS     "\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef\\u{10000}-\\u{efffd}"
 #define PRIVATE "\\ue000-\\uf8ff\\u{f0000}-\\u{10fffd}"
@@ -63,9 +63,8 @@
 #define IDN_LABEL "[A-Za-z0-9" IDN "]([A-Za-z0-9" IDN "-]{0,61}[A-Za-z0-9" IDN "])?"
 #define IDN_EMAIL "(?=[^@]{1,64}@)" ATOM(IDN) "(\\." ATOM(IDN) ")*@" IDN_LABEL "(\\." IDN_LABEL ")*"
 #define PLAIN_EMAIL                                                                                \
-    "(?=[^@]{1,64}@)([A-Za-z0-9_'+-]+\\.)*[A-Za-z0-9_'+-]*[A-Za-z0-9_+-]@([A-Za-z0-9](-?[A-Za-z0-" \
-    "9])"                                                                                          \
-    "{0,31}\\.)+[A-Za-z]{2,63}"
+    "(?=[^@]{1,64}@)[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@([A-Za-z0-9](-?[A-Za-z0-9]){0,31}\\.)+"   \
+    "[A-Za-z]{2,63}"
 #define HMS "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 #define YMD "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 // Larger numbers exceed the range of a duration in some libraries.
@@ -101,7 +100,7 @@ const Format *format_find(Str name) {
         TEXT("ipv4", IPV4, NULL, UINT32_MAX, 15),
         TEXT("ipv6", IPV6, NULL, UINT32_MAX, 45),
         TEXT("idn-email", IDN_EMAIL, NULL, 254, 254),
-        TEXT("uri", ABSOLUTE("", ""), NULL, UINT32_MAX, MAX_URI),
+        TEXT("uri", ABSOLUTE("", ""), PLAIN_URI, UINT32_MAX, MAX_URI),
         TEXT("uri-reference", REFERENCE("", ""), NULL, UINT32_MAX, MAX_URI),
         TEXT("iri", ABSOLUTE(UCS, PRIVATE), NULL, UINT32_MAX, MAX_URI),
         TEXT("iri-reference", REFERENCE(UCS, PRIVATE), NULL, UINT32_MAX, MAX_URI),

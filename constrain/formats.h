@@ -2,7 +2,8 @@
 //
 // A format accepts all that its RFC does. Of these texts, only those are generated that common
 // libraries read: `T` and `Z` in upper case, years from 0001, no leap seconds, durations of days to
-// seconds, and e-mail addresses without quotes at hosts with a dot.
+// seconds, e-mail addresses of letters, digits and `_+-.` at hosts with a dot, and URIs with more
+// than a scheme before the query.
 #pragma once
 
 #include "base/json.h"

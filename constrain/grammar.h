@@ -72,7 +72,11 @@ typedef struct {
 typedef struct {
     int *items, n_prefix; // (n_prefix + 1) values of the first items, and of all others
     uint32_t min, max;    // items
+    // The items are distinct: each of the values items[0] to items[n_prefix - 1], which have one
+    // text each, occurs at most once, in any order.
+    bool is_unique;
 } ArrayDef;
+enum { MAX_UNIQUE = 31 }; // values of such an array (bits of StackFrame.state)
 
 // Values one after another. A sequence is an alternative of the root, or of a part of a sequence.
 typedef struct {

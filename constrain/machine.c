@@ -390,19 +390,11 @@ static void step_name(Machine *m, State s, int b) {
 
 static char closing_of(const StackFrame *f) { return f->kind == FRAME_OBJECT ? '}' : ']'; }
 
-// The state before the next item or name, or before the value of a property.
-static State before_next(Machine *m, State s) {
-    const StackFrame *f = top(m, &s);
-    if (s.kind == AT_SPACE) {
-        s.kind = AT_VALUE; // with the same value
-    } else if (f->kind == FRAME_OBJECT) {
-        s.kind = AT_QUOTE;
-    } else {
-        const ArrayDef *a = &m->grammar->defs[f->def].array;
-        s.kind = AT_VALUE;
-        s.value = a->items[f->count < (uint32_t)a->n_prefix ? (int)f->count : a->n_prefix];
-        s.stack = stack_add_item(&m->stacks, s.stack);
-    }
+// The state before item `value` (a number in ArrayDef.items) of an array.
+static State before_item(Machine *m, State s, int value) {
+    s.kind = AT_VALUE;
+    s.value = m->grammar->defs[top(m, &s)->def].array.items[value];
+    s.stack = stack_add_item(&m->stacks, s.stack, value);
     return s;
 }
 
@@ -425,8 +417,9 @@ static void put_indented(Machine *m, State s) {
     put_indent(m, indent);
 }
 
-// Reads a byte after {, [, a comma or a colon.
-static void step_item(Machine *m, State s, int b) {
+// Reads a byte after {, [, a comma or a colon, that is in state s. `item` is the state before the
+// next item, name or value.
+static void step_before(Machine *m, State s, State item, int b) {
     static const struct {
         uint8_t none, space, line; // styles that write no white space, a space, a line break
     } after[] = {
@@ -435,7 +428,6 @@ static void step_item(Machine *m, State s, int b) {
         [AT_SPACE] = {COMPACT, SPACED | INDENTED, 0},
     };
 
-    State item = before_next(m, s);
     if (b == ' ' || b == '\n') {
         item.style &= b == ' ' ? after[s.kind].space : after[s.kind].line;
         if (item.style && b == ' ') put(m, item);
@@ -446,6 +438,27 @@ static void step_item(Machine *m, State s, int b) {
     item.style &= after[s.kind].none;
     if (item.style && item.kind == AT_VALUE) step_value(m, item, b);
     if (item.style && item.kind == AT_QUOTE && b == '"') begin_name(m, item);
+}
+
+static void step_item(Machine *m, State s, int b) {
+    const StackFrame *f = top(m, &s);
+    const ArrayDef *a = &m->grammar->defs[f->def].array;
+    State item = s;
+
+    if (s.kind == AT_SPACE) {
+        item.kind = AT_VALUE; // with the same value
+        step_before(m, s, item, b);
+    } else if (f->kind == FRAME_OBJECT) {
+        item.kind = AT_QUOTE;
+        step_before(m, s, item, b);
+    } else if (!a->is_unique) {
+        bool is_first = f->count < (uint32_t)a->n_prefix;
+        step_before(m, s, before_item(m, s, is_first ? (int)f->count : a->n_prefix), b);
+    } else {
+        int32_t seen = f->state;
+        for (int i = 0; i < a->n_prefix; i++)
+            if (!(seen >> i & 1)) step_before(m, s, before_item(m, s, i), b);
+    }
 }
 
 static void close_container(Machine *m, State s) {

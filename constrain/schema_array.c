@@ -51,33 +51,9 @@ static void mark_items(SchemaCompiler *c, const KeywordUse *u, const Json *value
     for (int i = 0; i < value->n_items; i++) marks[i] |= i < n || rest;
 }
 
-// The number of values that the items of an array can have, if its schema lists them.
-static uint32_t count_distinct(SchemaCompiler *c, const Json *schema) {
-    enum { MAX_STEPS = 64 };
-    const Json *rest;
-    const Json *prefix = prefix_of(c, schema, &rest);
-    if (prefix || !rest || rest->kind != JSON_OBJECT) return NO_LIMIT;
-
-    const Json *ref = json_get_string(rest, "$ref");
-    for (int i = 0; ref && i < MAX_STEPS; i++) {
-        rest = schema_target(c, rest, ref);
-        ref = rest ? json_get_string(rest, "$ref") : NULL;
-    }
-    const Json *list = rest && !ref ? json_get(rest, "enum") : NULL;
-    return list && list->kind == JSON_ARRAY ? (uint32_t)list->n_items : NO_LIMIT;
-}
-
-// "uniqueItems" is enforced only for arrays with at most one item, and for listed values.
-static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    uint32_t n_distinct = count_distinct(c, u->schema);
-    if (u->value->boolean && n_distinct < f.items.max) f.items.max = n_distinct;
-
-    bool has_effect = u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1;
-    if (has_effect && !schema_leave(c, u))
-        schema_fail(c, u->schema, "uniqueItems",
-                    "not supported for more than one item; set it to false");
-    else
-        schema_expand(c, f);
+// The negation of "uniqueItems": false has no branch.
+static void negate_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if (u->value->boolean) schema_leave_negation(c, f, u);
 }
 
 static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -140,15 +116,97 @@ static const SchemaKeyword keywords[] = {
     {"minItems", TYPE_ARRAY, VALUE_COUNT, count_assert, schema_negate, .check = count_check},
     {"maxItems", TYPE_ARRAY, VALUE_COUNT, count_assert, schema_negate, .check = count_check,
      .is_max = true},
-    {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
-     .split = split_unique},
+    {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, negate_unique, .check = check_unique},
     {.names = NULL},
 };
 
 // Alternatives.
 
-// The value of item i or, if i is the number of first items, the value of all other items.
-static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {
+// Unique items.
+//
+// "uniqueItems" is enforced for listed values, which the machine counts as bits. Other items are
+// left to a check, unless there is only one.
+
+// The values that a schema lists, at most MAX_UNIQUE and distinct.
+typedef struct {
+    const Json *at[MAX_UNIQUE];
+    int n;
+} ValueList;
+
+// Adds a value to a list, unless the list has it. False if the list is full.
+static bool list_value(SchemaCompiler *c, ValueList *l, const Json *value) {
+    for (int i = 0; i < l->n; i++)
+        if (json_is_equal(c, l->at[i], value)) return true;
+    if (l->n == MAX_UNIQUE) return false;
+    l->at[l->n++] = value;
+    return true;
+}
+
+// Adds all values that satisfy a schema to a list, and perhaps others. False if the schema does not
+// list them.
+static bool list_values(SchemaCompiler *c, const Json *schema, ValueList *l, int depth) {
+    enum { MAX_DEPTH = 8 };
+    if (schema->kind != JSON_OBJECT || depth > MAX_DEPTH || !schema_spend(c, 20)) return false;
+
+    const Json *ref = json_get_string(schema, "$ref");
+    if (ref) {
+        const Json *target = schema_target(c, schema, ref);
+        return target && list_values(c, target, l, depth + 1);
+    }
+
+    const Json *one = c->draft >= 6 ? json_get(schema, "const") : NULL;
+    const Json *choice = json_get(schema, "anyOf");
+    bool ok = true;
+    if (one) return list_value(c, l, one);
+    if (json_get(schema, "enum")) {
+        for (const Json *v = schema_items(schema, "enum"); v && ok; v = v->next)
+            ok = list_value(c, l, v);
+        return ok;
+    }
+    for (const Json *s = choice ? choice->child : NULL; s && ok; s = s->next)
+        ok = list_values(c, s, l, depth + 1);
+    return choice && ok;
+}
+
+// The "uniqueItems" that has an effect on the arrays of a conjunction, and its schema; or NULL.
+static const Json *find_unique(const Conjunction *f, const Json **schema) {
+    for (const Conjunct *a = f->conjuncts; a && f->items.max > 1; a = a->next) {
+        const Json *unique = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "uniqueItems") : NULL;
+        *schema = a->schema;
+        if (unique && unique->boolean) return unique;
+    }
+    return NULL;
+}
+
+// Makes an array without first items one of distinct values, if one of the n assertions on an item
+// lists them. False if none does.
+static bool make_unique(SchemaCompiler *c, ArrayDef *d, const SchemaAssertion *assertions, int n) {
+    ValueList l = {.n = 0};
+    bool is_listed = false;
+    for (int i = 0; i < n && !is_listed; i++) {
+        l.n = 0;
+        is_listed = assertions[i].kind < ASSERT_NOT && list_values(c, assertions[i].json, &l, 0);
+    }
+    if (!is_listed) return false;
+
+    // The values that satisfy all assertions.
+    d->items = arena_alloc(&c->grammar->arena, (size_t)l.n + 1, sizeof(int));
+    for (int i = 0; i < l.n; i++) {
+        bool fits = true;
+        for (int k = 0; k < n && fits; k++) fits = assertion_holds(c, assertions[k], l.at[i]);
+        SchemaAssertion equal = {ASSERT_EQUAL, l.at[i]};
+        if (fits) d->items[d->n_prefix++] = schema_value(c, &equal, 1);
+    }
+    d->items[d->n_prefix] = c->never;
+    if ((uint32_t)d->n_prefix < d->max) d->max = (uint32_t)d->n_prefix;
+    d->is_unique = true;
+    return true;
+}
+
+// The assertions on item i or, if i is the number of first items, on all other items. Returns their
+// number.
+static int item_assertions(SchemaCompiler *c, const Conjunction *f, int i,
+                           SchemaAssertion *assertions) {
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
@@ -161,29 +219,43 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
         if (!schema) schema = rest;
         if (schema) assertions[n++] = (SchemaAssertion){a->assertion.kind, schema};
     }
-    return schema_value(c, assertions, n);
+    return n;
 }
 
 static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
     ArrayDef d = {.min = f->items.min, .max = f->items.max};
     size_t n_conjuncts = 0;
+    int n_first = 0; // items with values of their own
     if (d.min > d.max) return;
 
-    // The first items have their own values. Count them.
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
         const Json *rest;
         const Json *prefix = prefix_of(c, a->schema, &rest);
         int n = a->kind == CONJUNCT_ITEM ? a->index + 1 : 0;
         if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
-        if (n > d.n_prefix) d.n_prefix = n;
+        if (n > n_first) n_first = n;
     }
     SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
-    d.items = arena_alloc(&c->grammar->arena, (size_t)d.n_prefix + 1, sizeof(int));
-    for (int i = 0; i <= d.n_prefix && schema_spend(c, i); i++)
-        d.items[i] = item_value(c, f, i, assertions);
+
+    const Json *schema;
+    const Json *unique = find_unique(f, &schema);
+    int n = unique && !n_first ? item_assertions(c, f, 0, assertions) : 0;
+    bool is_unique = n && make_unique(c, &d, assertions, n);
+    if (unique && !is_unique && !schema_leave(c, schema, unique))
+        schema_fail(c, schema, "uniqueItems",
+                    "not supported for more than one item; set it to false");
+
+    if (!is_unique) {
+        d.n_prefix = n_first;
+        d.items = arena_alloc(&c->grammar->arena, (size_t)n_first + 1, sizeof(int));
+    }
+    for (int i = 0; i <= n_first && !is_unique && schema_spend(c, i); i++) {
+        n = item_assertions(c, f, i, assertions);
+        d.items[i] = schema_value(c, assertions, n);
+    }
     free(assertions);
 
-    schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
+    if (d.min <= d.max) schema_add_alt(c, grammar_add(c->grammar, (Def){DEF_ARRAY, .array = d}));
 }
 
 static void split_unequal_arrays(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {

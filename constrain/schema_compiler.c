@@ -100,9 +100,10 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
     put_place(c, c->unknown, schema, keyword);
 }
 
-bool schema_leave(SchemaCompiler *c, const KeywordUse *u) {
-    if (!c->unenforced || !u->keyword->check) return false;
-    put_place(c, c->unenforced, u->schema, u->value->key);
+bool schema_leave(SchemaCompiler *c, const Json *schema, const Json *value) {
+    const SchemaKeyword *keyword = schema_keyword(c, value->key);
+    if (!c->unenforced || !keyword || !keyword->check) return false;
+    put_place(c, c->unenforced, schema, value->key);
     return true;
 }
 

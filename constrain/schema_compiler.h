@@ -218,9 +218,9 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
 // Fails, because a keyword is not supported. The message is "KEYWORD is not supported", with
 // `where` (such as " under \"not\"", or "") after the keyword.
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
-// Leaves a keyword to a check of the finished text: the grammar has texts that violate it. False if
-// this is not allowed; the caller fails.
-bool schema_leave(SchemaCompiler *c, const KeywordUse *u);
+// Leaves a keyword, given by its value, to a check of the finished text: the grammar has texts that
+// violate it. False if this is not allowed; the caller fails.
+bool schema_leave(SchemaCompiler *c, const Json *schema, const Json *value);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long steps);
 bool schema_too_complex(SchemaCompiler *c, int limit, const char *unit); // fails

@@ -151,7 +151,7 @@ void schema_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 }
 
 void schema_leave_negation(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if (schema_leave(c, u))
+    if (schema_leave(c, u->schema, u->value))
         schema_expand(c, f);
     else
         schema_fail(c, u->schema, NULL,
@@ -177,7 +177,7 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 
 static void assert_keyword(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     const SchemaKeyword *keyword = u->keyword;
-    bool is_left = keyword->is_unenforced && schema_leave(c, u);
+    bool is_left = keyword->is_unenforced && schema_leave(c, u->schema, u->value);
     if (keyword->is_unsupported || (keyword->is_unenforced && !is_left))
         schema_refuse(c, u, "");
     else if (keyword->split)

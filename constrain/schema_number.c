@@ -141,10 +141,8 @@ static void emit_numbers(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_MULTIPLE) {
             DfaOp op = a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT;
-            KeywordUse u = {.schema = a->schema, .value = a->json};
-            u.keyword = schema_keyword(c, a->json->key);
             int multiples = number_multiples(l, a->json);
-            if (multiples < 0 && schema_leave(c, &u)) continue;
+            if (multiples < 0 && schema_leave(c, a->schema, a->json)) continue;
             dfa = language_combine(l, dfa, op, multiples);
             schema_language(c, a->schema, "multipleOf", dfa);
         }

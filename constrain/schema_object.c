@@ -471,9 +471,8 @@ static void lower_minimum(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         const Json *min = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "minProperties") : NULL;
-        KeywordUse u = {.schema = a->schema, .value = min};
-        if (min) u.keyword = schema_keyword(c, min->key);
-        if (min && min->number > n_certain && schema_leave(c, &u)) o->min = n_certain;
+        bool is_left = min && min->number > n_certain && schema_leave(c, a->schema, min);
+        if (is_left) o->min = n_certain;
     }
 }
 

@@ -66,7 +66,8 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 
 static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     const Format *format = format_find(u->value->string);
-    if (format->is_valid && !schema_leave(c, u)) schema_refuse(c, u, ": \"regex\"");
+    if (format->is_valid && !schema_leave(c, u->schema, u->value))
+        schema_refuse(c, u, ": \"regex\"");
     if (format->is_valid) return;
     if (format->pattern)
         assert_language(c, f, u);

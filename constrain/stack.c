@@ -65,11 +65,12 @@ Stack stack_next_part(StackTable *t, Stack s) {
     return intern_draft(t, s.below);
 }
 
-Stack stack_add_item(StackTable *t, Stack s) {
+Stack stack_add_item(StackTable *t, Stack s, int value) {
     StackFrame *f = draft_copy(t, stack_top(t, s));
     const ArrayDef *a = &t->grammar->defs[f->def].array;
     uint32_t n_prefix = (uint32_t)a->n_prefix;
     f->count = count_up(f->count, a->min > n_prefix ? a->min : n_prefix, a->max);
+    if (a->is_unique) f->state |= (int32_t)1 << value;
     return intern_draft(t, s.below);
 }
 

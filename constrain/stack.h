@@ -35,7 +35,8 @@ typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_SEQUENCE, FRAME_OBJECT, FRAME_ARRAY
 typedef struct {
     FrameKind kind;
     int32_t def;       // RULE: index of the DFA; others: index of the definition
-    int32_t state;     // RULE: state of the DFA after the call; SEQUENCE: number of the next part
+    int32_t state;     // RULE: state of the DFA after the call; SEQUENCE: number of the next part;
+                       // ARRAY with ArrayDef.is_unique: bits of the values so far
     uint32_t count;    // properties or items so far, including the current one
     uint32_t depth;    // open containers up to and including this one
     uint32_t missing;  // required properties that are missing
@@ -70,8 +71,8 @@ const Stack *stack_set(const StackTable *t, uint32_t set, uint32_t *n);
 Stack stack_push(StackTable *t, Stack s, FrameKind kind, int def, int state);
 // Goes to the next part in the top frame, a sequence.
 Stack stack_next_part(StackTable *t, Stack s);
-// Counts one more item in the top frame, an array.
-Stack stack_add_item(StackTable *t, Stack s);
+// Counts one more item in the top frame, an array. value: its number in ArrayDef.items.
+Stack stack_add_item(StackTable *t, Stack s, int value);
 // Adds a property to the top frame, an object. name NONE: an unlisted name.
 Stack stack_add_property(StackTable *t, Stack s, int name);
 // At the end of a step: first sort the pushes, then replace SET_OPEN in each stack.

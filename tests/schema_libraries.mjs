@@ -1,0 +1,129 @@
+// Schemas of JavaScript libraries, and their verdicts about texts.
+//
+//     node tests/schema_libraries.mjs DIR            writes {"name", "schema"} per line
+//     node tests/schema_libraries.mjs DIR TEXTS      reads {"name", "text"} per line, writes null or the library's error
+//
+// DIR has node_modules with zod, zod3 (zod@3), zod-to-json-schema, @sinclair/typebox, valibot, @valibot/to-json-schema,
+// ajv and ajv-formats. A library that is not installed is left out.
+import {createRequire} from "node:module";
+import {pathToFileURL} from "node:url";
+import {readFileSync} from "node:fs";
+import {join} from "node:path";
+
+const require = createRequire(join(process.argv[2], "x.js"));
+const cases = new Map();  // name: {schema, accepts}
+const load = async (name) => {
+    try {
+        return await import(pathToFileURL(require.resolve(name)));
+    } catch {
+        return null;
+    }
+};
+const add = (library, types, schema, accepts) => {
+    for (const [name, type] of Object.entries(types))
+        cases.set(library + "." + name, {schema: schema(type), accepts: (value) => accepts(type, value)});
+};
+
+// What zod 3 and 4 have in common.
+const zodTypes = (z) => ({
+    string: z.string().min(1).max(20), email: z.string().email(), uuid: z.string().uuid(), url: z.string().url(),
+    regex: z.string().regex(/^[A-Z]{2}-\d{3}$/), starts: z.string().startsWith("ab").max(9), length: z.string().length(5),
+    number: z.number().min(-1.5).max(99), integer: z.number().int().positive().max(1000), multiple: z.number().multipleOf(0.25).min(0).max(5),
+    boolean: z.boolean(), nothing: z.null(), literal: z.literal("x"), nullable: z.string().max(5).nullable(),
+    enumeration: z.enum(["red", "green", "blue"]), native: z.nativeEnum({a: 1, b: "two"}),
+    array: z.array(z.number().int()).min(1).max(4), tuple: z.tuple([z.string().max(4), z.boolean()]),
+    rest: z.tuple([z.boolean()]).rest(z.number().int()).and(z.array(z.any()).max(4)),
+    object: z.object({a: z.string().max(8), b: z.number().int().optional()}), strict: z.object({a: z.boolean()}).strict(),
+    loose: z.object({a: z.boolean()}).passthrough(), catchall: z.object({a: z.boolean()}).catchall(z.boolean()),
+    partial: z.object({a: z.boolean(), b: z.null()}).partial(), deep: z.object({a: z.object({b: z.array(z.object({c: z.null()})).max(2)})}),
+    union: z.union([z.string().max(4), z.number().int(), z.object({a: z.boolean()})]),
+    discriminated: z.discriminatedUnion("type", [z.object({type: z.literal("a"), x: z.boolean()}), z.object({type: z.literal("b"), y: z.null()})]),
+    intersection: z.intersection(z.object({a: z.boolean()}), z.object({b: z.null()})),
+    extended: z.object({a: z.boolean()}).extend({b: z.boolean()}), record: z.record(z.string().max(3), z.boolean()),
+    fallback: z.object({a: z.boolean().default(true)}), described: z.object({a: z.boolean().describe("an a")}),
+    datetime: z.string().datetime({offset: true}), date: z.string().date(), duration: z.string().duration(),
+    base64: z.string().base64().max(20), nano: z.string().nanoid(), cuid2: z.string().cuid2().max(12), ulid: z.string().ulid(),
+});
+
+const zod4 = await load("zod");
+if (zod4?.z.toJSONSchema) {
+    const {z} = zod4;
+    const Node = z.object({value: z.boolean(), get children() { return z.array(Node).max(1); }});
+    const types = {
+        ...zodTypes(z), listedRecord: z.record(z.enum(["b", "a"]), z.boolean()), partialRecord: z.partialRecord(z.enum(["b", "a"]), z.boolean()),
+        isoDuration: z.iso.duration(), isoTime: z.iso.time(), isoDate: z.iso.date(), isoDatetime: z.iso.datetime(), int32: z.int32(),
+        float32: z.float32(), hostname: z.hostname(), cidr: z.cidrv4(), ipv6: z.ipv6(), e164: z.e164(), jwt: z.string().max(10),
+        template: z.templateLiteral(["id-", z.number().int()]), recursive: Node, emoji: z.emoji(),
+        unicodeEmail: z.email({pattern: z.regexes.unicodeEmail}), includes: z.string().includes("x+y").max(9), email4: z.email(),
+        uuidv7: z.uuidv7(), stringbool: z.enum(["yes", "no"]), keyof: z.object({a: z.null(), b: z.null()}).keyof(),
+    };
+    add("zod4", types, (t) => z.toJSONSchema(t), (t, value) => t.safeParse(value).error?.message);
+}
+
+const zod3 = await load("zod3"), convert = await load("zod-to-json-schema");
+if (zod3 && convert) {
+    const {z} = zod3;
+    const Node = z.lazy(() => z.object({value: z.boolean(), children: z.array(Node).max(1)}));
+    const types = {
+        ...zodTypes(z), set: z.set(z.enum(["a", "b", "c"])), map: z.record(z.enum(["b", "a"]), z.boolean()), recursive: z.object({a: Node}),
+        time: z.string().time(), ip: z.string().ip(), multiline: z.string().regex(/^a.b$/ms).max(9), insensitive: z.string().regex(/^ab$/i), emoji: z.string().emoji(),
+    };
+    const verdict = (t, value) => t.safeParse(t instanceof z.ZodSet ? new Set(value) : value).error?.message;
+    add("zod3", types, (t) => convert.zodToJsonSchema(t, {applyRegexFlags: true}), verdict);
+}
+
+const typebox = await load("@sinclair/typebox"), Ajv = (await load("ajv"))?.default, formats = (await load("ajv-formats"))?.default;
+if (typebox && Ajv && formats) {
+    const {Type} = typebox;
+    const Recursive = Type.Recursive((T) => Type.Object({id: Type.Boolean(), nodes: Type.Array(T, {maxItems: 1})}), {$id: "Node"});
+    const module = Type.Module({A: Type.Object({b: Type.Ref("B")}), B: Type.Array(Type.Ref("A"), {maxItems: 1})});
+    const A = Type.Object({a: Type.Boolean()}), B = Type.Object({b: Type.Null()});
+    const types = {
+        string: Type.String({minLength: 1, maxLength: 9}), pattern: Type.String({pattern: "^[ab]{3}$"}), number: Type.Number({minimum: 0, exclusiveMaximum: 9}),
+        integer: Type.Integer({multipleOf: 3, minimum: 0, maximum: 99}), literal: Type.Literal("x"), boolean: Type.Boolean(), nothing: Type.Null(),
+        union: Type.Union([Type.String({maxLength: 4}), Type.Integer(), A]), enumeration: Type.Enum({a: "x", b: 2}), optional: Type.Object({a: Type.Optional(Type.Boolean())}),
+        array: Type.Array(Type.Boolean(), {minItems: 1, maxItems: 4}), set: Type.Array(Type.Union([Type.Literal("a"), Type.Literal("b"), Type.Literal("c")]), {uniqueItems: true, maxItems: 3}),
+        tuple: Type.Tuple([Type.Boolean(), Type.Null()]), contains: Type.Array(Type.Integer({minimum: 0, maximum: 3}), {contains: Type.Literal(1), maxItems: 5}),
+        object: A, closed: Type.Object({a: Type.Boolean()}, {additionalProperties: false}), open: Type.Object({a: Type.Boolean()}, {additionalProperties: Type.Boolean()}),
+        record: Type.Record(Type.String({maxLength: 3}), Type.Boolean()), listedRecord: Type.Record(Type.Union([Type.Literal("a"), Type.Literal("b")]), Type.Boolean()),
+        patternRecord: Type.Record(Type.RegExp("^[a-c]$"), Type.Boolean(), {maxProperties: 3}), composite: Type.Composite([A, B]), intersect: Type.Intersect([A, B]),
+        unevaluated: Type.Intersect([A, B], {unevaluatedProperties: false}), not: Type.Not(Type.String(), {type: ["boolean", "integer", "string"]}), partial: Type.Partial(A), keyof: Type.KeyOf(Type.Composite([A, B])),
+        template: Type.TemplateLiteral("item-${1|2|3}"), recursive: Recursive, module: module.Import("A"), email: Type.String({format: "email"}), uri: Type.String({format: "uri"}),
+        datetime: Type.String({format: "date-time"}), date: Type.String({format: "date"}), time: Type.String({format: "time"}), duration: Type.String({format: "duration"}),
+        ipv4: Type.String({format: "ipv4"}), ipv6: Type.String({format: "ipv6"}), hostname: Type.String({format: "hostname"}), uuid: Type.String({format: "uuid"}), regex: Type.String({format: "regex", maxLength: 9}),
+        pointer: Type.String({format: "json-pointer"}), int32: Type.Integer({format: "int32"}), dependent: Type.Object({a: Type.Optional(Type.Boolean()), b: Type.Optional(Type.Null())}, {dependentRequired: {a: ["b"]}}),
+        dependentSchemas: Type.Object({a: Type.Optional(Type.Boolean())}, {dependentSchemas: {a: {required: ["b"], properties: {b: {type: "null"}}}}}),
+        propertyNames: Type.Object({}, {propertyNames: {enum: ["x", "y"]}, additionalProperties: {type: "boolean"}}), conditional: {type: "object", properties: {a: {type: "boolean"}}, required: ["a"], if: {properties: {a: {const: true}}}, then: {required: ["b"], properties: {b: {type: "null"}}}},
+    };
+    const Ajv2019 = (await load("ajv/dist/2019.js")).default;
+    const validators = new Map();
+    const verdict = (t, value) => {
+        if (!validators.has(t)) validators.set(t, formats(new Ajv2019({strict: false, validateFormats: true})).compile(JSON.parse(JSON.stringify(t))));
+        return validators.get(t)(value) ? undefined : JSON.stringify(validators.get(t).errors);
+    };
+    add("typebox", types, (t) => t, verdict);
+}
+
+const valibot = await load("valibot"), toJson = await load("@valibot/to-json-schema");
+if (valibot && toJson) {
+    const v = valibot, p = v.pipe;
+    const types = {
+        string: p(v.string(), v.minLength(1), v.maxLength(9)), email: p(v.string(), v.email()), uuid: p(v.string(), v.uuid()), regex: p(v.string(), v.regex(/^[ab]{3}$/)),
+        number: p(v.number(), v.minValue(0), v.maxValue(9)), integer: p(v.number(), v.integer(), v.minValue(0), v.maxValue(99)), boolean: v.boolean(), nothing: v.null(), literal: v.literal("x"),
+        picklist: v.picklist(["a", "b"]), array: p(v.array(v.boolean()), v.maxLength(4)), tuple: v.tuple([v.boolean(), v.null()]), object: v.object({a: v.boolean()}), strict: v.strictObject({a: v.boolean()}),
+        loose: v.looseObject({a: v.boolean()}), optional: v.object({a: v.optional(v.boolean())}), nullable: v.nullable(v.boolean()), union: v.union([v.boolean(), v.null()]), record: v.record(p(v.string(), v.maxLength(3)), v.boolean()),
+        variant: v.variant("t", [v.object({t: v.literal("a"), x: v.boolean()}), v.object({t: v.literal("b"), y: v.null()})]), intersect: v.intersect([v.object({a: v.boolean()}), v.object({b: v.null()})]),
+        isoTimestamp: p(v.string(), v.isoTimestamp()), isoDate: p(v.string(), v.isoDate()), ipv4: p(v.string(), v.ipv4()), ipv6: p(v.string(), v.ipv6()), url: p(v.string(), v.url()), nonEmpty: p(v.array(v.boolean()), v.nonEmpty(), v.maxLength(3)),
+    };
+    add("valibot", types, (t) => toJson.toJsonSchema(t, {errorMode: "ignore"}), (t, value) => v.safeParse(t, value).issues?.[0].message);
+}
+
+const input = process.argv[3] ? readFileSync(process.argv[3], "utf8") : "";
+if (input) {
+    for (const line of input.trim().split("\n")) {
+        const {name, text} = JSON.parse(line);
+        console.log(JSON.stringify(cases.get(name).accepts(JSON.parse(text)) ?? null));
+    }
+} else {
+    for (const [name, {schema}] of cases) console.log(JSON.stringify({name, schema}));
+}
