@@ -2,15 +2,20 @@
 """Constraints: verdicts about texts of real schemas, refused constraints, generated texts."""
 import datetime
 import decimal
+import enum
 import glob
+import ipaddress
 import itertools
 import json
 import lzma
 import os
 import random
 import re
+import shutil
 import subprocess
+import typing
 import unicodedata
+import uuid
 
 from cli import DATA, Skip, check, in_ci, main, read_lines, run_batch, same, slow, some, test
 import schema_closed
@@ -551,6 +556,85 @@ def generated_texts(cli):
     again = run_batch(cli, list(requests(in_ci(30, 10))), "--parallel", 3, "--deterministic", code=(0, 6))
     for k, r in again.items():
         same(r["text"], results[k]["text"], k)
+
+
+# What docs/constraints.md lists: schemas that are refused, and those that say less than the library checks.
+REFUSED_OF_LIBRARIES = {"zod3.emoji", "zod4.emoji"}
+LOOSE_OF_LIBRARIES = {"zod3.base64", "zod3.time", "pydantic.decimal", "pydantic.positive"}
+
+
+def check_library(cli, schemas, accepts):
+    """Compiles schemas, a dictionary, and samples texts. accepts: the library's errors about a list of (name, text)."""
+    records = [{"id": "%s %d" % (name, i), "prompt": "x", "json_schema": schema, "seed": i, "max_tokens": 200,
+                "temperature": 1.5, "top_k": 0, "top_p": 1} for name, schema in schemas.items() for i in range(in_ci(30, 2))]
+    out, _ = cli.run("batch", "-q", "-i", cli.write("in.jsonl", records), code=(0, 5, 6))
+    answers = {r["id"]: r for r in map(json.loads, out.splitlines())}
+    refused = {k.split()[0]: r["error"]["message"] for k, r in answers.items() if "error" in r}
+    same(set(refused), REFUSED_OF_LIBRARIES & set(schemas), refused)
+    texts = [(k.split()[0], r["text"]) for k, r in answers.items() if "error" not in r and "incomplete" not in r]
+    texts = [t for t in texts if t[0] not in LOOSE_OF_LIBRARIES]
+    for (name, text), error in zip(texts, accepts(texts), strict=True):
+        check(error is None, name, text, error)
+    print("   %d schemas, %d refused, %d complete texts" % (len(schemas), len(refused), len(texts)))
+
+
+@test
+def schemas_of_npm_packages(cli):
+    """Schemas of zod 3 and 4, TypeBox and valibot, which accept all complete texts; LLAMA31_PEER has the packages."""
+    cli.model, peer = None, os.environ.get("LLAMA31_PEER") or ""
+    if not os.path.isdir(os.path.join(peer, "node_modules", "zod")) or not shutil.which("node"):
+        raise Skip("no zod in LLAMA31_PEER")
+    script = ["node", os.path.join(os.path.dirname(__file__), "schema_libraries.mjs"), peer]
+    lines = subprocess.run(script, check=True, capture_output=True).stdout.splitlines()
+    schemas = {r["name"]: r["schema"] for r in map(json.loads, lines)}
+
+    def accepts(texts):
+        path = cli.write("texts.jsonl", [{"name": name, "text": text} for name, text in texts])
+        return map(json.loads, subprocess.run(script + [path], check=True, capture_output=True).stdout.splitlines())
+    check_library(cli, schemas, accepts)
+
+
+@test
+def schemas_of_pydantic(cli):
+    """Schemas of pydantic 2, which accepts all complete texts."""
+    try:
+        import pydantic
+        from pydantic import Field, TypeAdapter
+    except ImportError:
+        raise Skip("no pydantic")
+    if pydantic.VERSION < "2":
+        raise Skip("pydantic 1")
+    cli.model = None
+    Color = enum.Enum("Color", {"RED": "red", "GREEN": "green", "BLUE": "blue"})
+    Cat = pydantic.create_model("Cat", kind=(typing.Literal["cat"], ...), age=(int, Field(ge=0, le=30)))
+    Dog = pydantic.create_model("Dog", kind=(typing.Literal["dog"], ...), name=(typing.Optional[bool], None))
+    Strict = pydantic.create_model("Strict", __config__=pydantic.ConfigDict(extra="forbid"), a=(bool, ...), b=(Color, Color.RED))
+    class Node(pydantic.BaseModel):
+        value: bool
+        children: typing.List["Node"] = Field(max_length=1)
+    Node.model_rebuild()
+    types = {
+        "decimal": typing.Annotated[decimal.Decimal, Field(max_digits=5, decimal_places=2)], "plain_decimal": decimal.Decimal,
+        "positive": typing.Annotated[decimal.Decimal, Field(gt=0, max_digits=4)], "by_enum": typing.Dict[Color, int],
+        "enum": Color, "set": typing.Set[Color], "frozenset": typing.FrozenSet[typing.Literal[1, 2, 3]], "datetime": datetime.datetime,
+        "date": datetime.date, "time": datetime.time, "duration": datetime.timedelta, "uuid": uuid.UUID, "ipv4": ipaddress.IPv4Address,
+        "ipv6": ipaddress.IPv6Address, "integer": typing.Annotated[int, Field(ge=-5, lt=100, multiple_of=3)],
+        "number": typing.Annotated[float, Field(gt=0.5, le=9)], "string": typing.Annotated[str, Field(min_length=2, max_length=6)],
+        "pattern": typing.Annotated[str, Field(pattern="^[a-z]{3}$")], "optional": typing.Optional[bool], "union": typing.Union[bool, None, Strict],
+        "tagged": typing.Annotated[typing.Union[Cat, Dog], Field(discriminator="kind")], "literal": typing.Literal["a", 1, True],
+        "tuple": typing.Tuple[bool, int], "tuples": typing.Annotated[typing.Tuple[bool, ...], Field(max_length=4)],
+        "list": typing.Annotated[typing.List[bool], Field(min_length=1, max_length=4)], "strict": Strict, "node": Node,
+        "nested": typing.Dict[typing.Literal["x", "y"], typing.List[Strict]]}
+    adapters = {"pydantic." + name: TypeAdapter(t) for name, t in types.items()}
+
+    def accepts(texts):
+        for name, text in texts:
+            try:
+                adapters[name].validate_json(text)
+                yield None
+            except pydantic.ValidationError as e:
+                yield str(e)
+    check_library(cli, {name: t.json_schema() for name, t in adapters.items()}, accepts)
 
 
 @test
