@@ -62,7 +62,7 @@ typedef struct {
     Str *biases; // (n_biases) "TOKEN+X"
     int n_biases;
     const char *stop_token_ids;
-    const char *template_kwargs;       // a JSON object of template variables
+    const char *template_kwargs;                 // a JSON object of template variables
     const char *json_schema, *grammar, *choices; // a text, or '@' and a file
     const char *regex;
 } TextArgs;

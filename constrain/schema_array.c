@@ -222,22 +222,30 @@ static int item_assertions(SchemaCompiler *c, const Conjunction *f, int i,
     return n;
 }
 
-static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
-    ArrayDef d = {.min = f->items.min, .max = f->items.max};
-    size_t n_conjuncts = 0;
-    int n_first = 0; // items with values of their own
-    if (d.min > d.max) return;
-
-    for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
+// The number of first items, which have values of their own. Counts the conjuncts.
+static int count_first_items(SchemaCompiler *c, const Conjunction *f, size_t *n_conjuncts) {
+    int n_first = 0;
+    *n_conjuncts = 0;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next, ++*n_conjuncts) {
         const Json *rest;
         const Json *prefix = prefix_of(c, a->schema, &rest);
         int n = a->kind == CONJUNCT_ITEM ? a->index + 1 : 0;
         if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
         if (n > n_first) n_first = n;
     }
+    return n_first;
+}
+
+static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
+    ArrayDef d = {.min = f->items.min, .max = f->items.max};
+    size_t n_conjuncts;
+    const Json *schema;
+    if (d.min > d.max) return;
+
+    int n_first = count_first_items(c, f, &n_conjuncts);
     SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
 
-    const Json *schema;
+    // Distinct items, if the schema asks for them.
     const Json *unique = find_unique(f, &schema);
     int n = unique && !n_first ? item_assertions(c, f, 0, assertions) : 0;
     bool is_unique = n && make_unique(c, &d, assertions, n);
@@ -245,6 +253,7 @@ static void emit_arrays(SchemaCompiler *c, const Conjunction *f) {
         schema_fail(c, schema, "uniqueItems",
                     "not supported for more than one item; set it to false");
 
+    // Otherwise the first items, and all others.
     if (!is_unique) {
         d.n_prefix = n_first;
         d.items = arena_alloc(&c->grammar->arena, (size_t)n_first + 1, sizeof(int));
