@@ -202,7 +202,7 @@ static bool keep_prefix(Batch *b, Record *r) {
 }
 
 // An ideal order shares the longest beginning that an earlier prompt has as well. The sum over all
-// prompts does not depend on their order.
+// prompts depends on their order only by prompts that share little, or all but their last token.
 void batch_count_prompt(BatchCounts *counts, const Record *r) {
     InternTable *beginnings = &counts->beginnings;
     uint64_t hash = 0;
