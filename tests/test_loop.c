@@ -1,6 +1,9 @@
 // The loop detector on token sequences: where loops end, and texts that are none.
+#include "base/files.h"
+#include "base/json.h"
 #include "generate/loop.h"
 #include "tests/test.h"
+#include "tokenizer.h"
 
 enum { MAX = 6000 };
 
@@ -47,7 +50,50 @@ static void no_loops(void) {
     CHECK(end_of(text, MAX) == 0, "no");
 }
 
+// Texts with repetitions that somebody asked for: lines, tables, arrays, sequences.
+static void wanted(void) {
+    static const char *const vocabularies[] = {"vocab/ggml-vocab-llama-spm.gguf",
+                                               "vocab/ggml-vocab-llama-bpe.gguf"};
+    const char *path = test_data("usage/wanted_repetition.jsonl");
+    Buffer lines = {0};
+    Error err;
+    if (!path || !file_read_text(path, &lines, &err)) {
+        test_skip("no usage/wanted_repetition.jsonl");
+        return;
+    }
+
+    for (int v = 0; v < 2; v++) {
+        Gguf g;
+        const char *name = test_data(vocabularies[v]);
+        Tokenizer *t = name && gguf_open(&g, name, &err) ? tokenizer_open(&g, &err) : NULL;
+        CHECK(t, "%s", vocabularies[v]);
+        Str rest = buffer_str(&lines);
+        int n_texts = 0;
+
+        while (t && rest.len) {
+            size_t n = str_find(rest, str_of("\n"));
+            JsonDoc doc = {0};
+            Ids ids = {0};
+            CHECK(n != SIZE_MAX && json_parse(&doc, rest.data, n, &err), "line %d", n_texts + 1);
+            if (!doc.root) break;
+
+            tokenizer_encode(t, json_get_string(doc.root, "text")->string, false, &ids);
+            CHECK(ids.len > 100 && end_of(ids.data, ids.len) == 0, "line %d ends", n_texts + 1);
+            n_texts++;
+            free(ids.data);
+            json_free(&doc);
+            rest = (Str){rest.data + n + 1, rest.len - n - 1};
+        }
+
+        CHECK(n_texts == 18, "%d texts", n_texts);
+        if (t) tokenizer_close(t);
+        if (t) gguf_close(&g);
+    }
+    buffer_free(&lines);
+}
+
 void test_loop(void) {
+    test_case("loop: texts that somebody asked for", wanted);
     test_case("loop: end after 2048 tokens and 20 repetitions", loops);
     test_case("loop: texts that change", no_loops);
 }
