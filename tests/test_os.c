@@ -1,12 +1,14 @@
-// CPUs, memory nodes and limits of control groups. base/os/os_linux.c is compiled a second time
-// with other names. Its fopen() and access() work below a temporary directory, and the test sets
-// the affinity mask.
+// CPUs, memory nodes and limits of control groups; full pipes. base/os/os_linux.c is compiled a
+// second time with other names. Its fopen() and access() work below a temporary directory, and the
+// test sets the affinity mask.
 #include "tests/test.h"
 #include "base/files.h"
 
 #include <fcntl.h>
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +204,35 @@ static void cores(void) {
 
     remove_root();
 }
+
+// A full pipe in non-blocking mode is waited for.
+static void full_pipe(void) {
+    enum { N = 1 << 18 }; // bytes; a pipe holds 64 KiB
+    static char sent[N], received[N];
+    int fd[2], status = -1, n_waiting = 0; // -1: not ended
+    size_t n = 0;
+    ssize_t k;
+
+    for (int i = 0; i < N; i++) sent[i] = (char)(i * 7 >> 3);
+    if (pipe2(fd, O_CLOEXEC)) die_file("pipe");
+    fcntl(fd[1], F_SETFL, O_NONBLOCK);
+
+    pid_t child = fork();
+    if (child == 0) _exit(!write_all(fd[1], sent, N));
+    close(fd[1]);
+
+    // Read only when the pipe is full.
+    int capacity = fcntl(fd[0], F_GETPIPE_SZ);
+    while (n_waiting < capacity && !waitpid(child, &status, WNOHANG))
+        CHECK(ioctl(fd[0], FIONREAD, &n_waiting) == 0, "FIONREAD");
+    while (n < N && (k = read(fd[0], received + n, N - n)) > 0) n += (size_t)k;
+    if (!WIFEXITED(status)) waitpid(child, &status, 0);
+
+    CHECK(n == N && !memcmp(sent, received, N) && status == 0, "%zu bytes, status %d", n, status);
+    close(fd[0]);
+}
 #else
+static void full_pipe(void) { test_skip("no F_GETPIPE_SZ on this system"); }
 static void group_limits(void) { test_skip("no control groups on this system"); }
 static void memory_nodes(void) { test_skip("no /sys on this system"); }
 static void cores(void) { test_skip("no /sys on this system"); }
@@ -212,4 +242,5 @@ void test_os(void) {
     test_case("os: limits of control groups", group_limits);
     test_case("os: cores", cores);
     test_case("os: memory nodes", memory_nodes);
+    test_case("os: a full pipe is waited for", full_pipe);
 }
