@@ -118,6 +118,16 @@ static void reasoning(void) {
     accept_bytes(c, "12"); // without reasoning
     CHECK(answer_is_complete(c->state), "12");
 
+    // A text may begin like <think>.
+    begin_answer(false, "<a?[0-9]", spec, (Request){0});
+    accept_bytes(c, "<");
+    check_next(c, "ta1", "<");
+    accept_bytes(c, "a");
+    check_next(c, "1", "ta<");
+    begin_answer(false, "<a?[0-9]", spec, (Request){0});
+    accept_bytes(c, "<think>a</think>");
+    check_next(c, "<", "a1");
+
     static const char prompt[] = "a prompt of more than sixteen tokens <think>\n ";
     Ids ids = {0};
     tokenizer_encode(c->tokenizer, (Str){prompt, sizeof prompt - 1}, false, &ids);

@@ -291,6 +291,35 @@ def tools_beside_format(cli):
 
 
 @test
+def control_tags(cli):
+    """A control token opens a call beside a format, and is in no other text."""
+    requires("constrain")
+    cli.model = None
+    template = cli.write("t.jinja", [
+        "{{ tools|tojson if tools }}{% for m in messages %}{{ m.role ~ ': ' ~ (m.content or '') }}{% for c in m.tool_calls %}"
+        "{% if c.function.name in (builtin_tools or []) %}{{ '<|python_tag|>' ~ c.function.name ~ '.call(key=\"v\")' }}"
+        "{% else %}{{ {'name': c.function.name, 'parameters': c.function.arguments}|tojson }}{% endif %}{% endfor %}{{ '\\n' }}{% endfor %}"])
+    tag = cli.run("tokenize", "--special", "--ids", "<|python_tag|>")[0].decode().strip()
+    check(tag.isdigit(), tag)
+    call_of = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"enum": [1, 2]}}, "required": ["x"]}}}
+    text = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "maxLength": 30}}}
+    ask = {"messages": [{"role": "user", "content": "x"}], "tools": [call_of], "logit_bias": {tag: 60}, "max_tokens": 200,
+           "logprobs": True, "response_format": text, "temperature": 1}
+    records = [dict(ask, id=i, seed=i, **fields) for i, fields in enumerate(
+        ({}, {"parallel_tool_calls": False}, {"tool_choice": "required"}, {"tool_choice": "none"}))]
+    for i, answer in run_batch(cli, records, "--template", template, code=(0, 6)).items():
+        tokens = [t["token"] for t in answer["logprobs"]]
+        same(tokens.count("<|python_tag|>"), int(i < 3), tokens)
+        if "incomplete" in answer:
+            check(i not in (1, 3), answer)
+        elif i == 3:
+            check(isinstance(json.loads(answer["text"]), str), answer)
+        else:
+            check(tokens[0] == "<|python_tag|>" and answer["text"] == "", answer)
+            check(all(json.loads(c["function"]["arguments"])["x"] in (1, 2) for c in answer["tool_calls"]), answer)
+
+
+@test
 def rendered_calls(cli):
     """tokenize --chat decodes the arguments of tool calls, as batch does."""
     template = cli.write("t.jinja", ["{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }};{% endfor %}"
