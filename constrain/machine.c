@@ -1,5 +1,5 @@
-// Contents, in this order: strings; DFAs with calls; values; property names; objects and arrays
-// with the white space of json.dumps; configurations; loops.
+// Contents, in this order: strings; DFAs with calls; sequences and tags; values; property names;
+// objects and arrays with the white space of json.dumps; configurations; loops.
 #include "constrain/machine.h"
 #include "constrain/json_char.h"
 #include "constrain/stack.h"
