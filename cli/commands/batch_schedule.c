@@ -177,11 +177,26 @@ static size_t free_prefix(Batch *b) {
     return n;
 }
 
+// The longest common prefix of a prompt and the sessions, of kept prefixes and running records.
+static int longest_prefix(const Batch *b, const Ids *prompt) {
+    int longest = 0;
+    for (int i = 0; i < b->n_prefixes + b->n_running; i++) {
+        bool is_kept = i < b->n_prefixes;
+        const Session *s = is_kept ? b->prefixes[i] : b->running[i - b->n_prefixes]->session;
+        int n;
+        compare_prompts(s->tokens, s->n_tokens, prompt->data, prompt->len, &n);
+        if (n > longest) longest = n;
+    }
+    return longest;
+}
+
 // Keeps the longest prefix of a finished record's prompt that a waiting record needs and no other
-// session has. If no record is waiting but more input may come, keeps the whole prompt. False if
-// nothing is kept.
+// session has. If more input may come, keeps the whole prompt of a free place, unless other
+// sessions have nearly all of it. False if nothing is kept.
 static bool keep_prefix(Batch *b, Record *r) {
-    bool may_need_all = b->n_waiting == 0 && !b->input.at_end && r->prompt.len >= MIN_SHARED;
+    bool has_place = b->n_prefixes < b->max_prefixes || b->n_waiting == 0;
+    bool may_need_all = !b->input.at_end && has_place &&
+                        r->prompt.len - longest_prefix(b, &r->prompt) >= MIN_SHARED;
     int keep = may_need_all ? r->prompt.len : 0;
 
     find_prefixes(b);
