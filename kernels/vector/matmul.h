@@ -172,7 +172,9 @@ INLINE const char *prefetch_activations(const char *at, int group) {
 #endif
 #define IN_VBMI_PART(type)                                                                         \
     (PART == 3 && ((type) == TYPE_IQ2_S || (type) == TYPE_IQ1_S || (type) == TYPE_IQ1_M))
+#ifndef PART_OF_gemv // avx_vnni.c has its own
 #define PART_OF_gemv(type) (IN_VBMI_PART(type) ? 3 : (type) >= TYPE_IQ2_XXS)
+#endif
 #define PART_OF_gemm(type) (IN_VBMI_PART(type) ? 3 : 2)
 
 // KERNEL is the table entry of a type: the kernel KIND_name, for activations encoded by

@@ -1,4 +1,5 @@
-// AVX2 with FMA and F16C. avx_vnni.c compiles GEMM and attend_many of this file for AVX-VNNI.
+// AVX2 with FMA and F16C. avx_vnni.c compiles GEMM, attend_many and decode of some types for
+// AVX-VNNI.
 //
 // Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
 // time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
@@ -83,20 +84,27 @@ typedef struct {
     __m256i dot, words;
 } GroupDot;
 
-// This function differs between AVX2 and AVX-VNNI. It adds the products of w and x for columns
-// [4 c, 4 c + 4) of the group. n_int16 is the number of sums of two products that are added in 16
-// bits (int16_sums), or 0 if w is signed; start is Int8Activations.start of the group.
+// These functions differ between AVX2 and AVX-VNNI. add_4_products adds four products of w and x to
+// each dword of `sum`. add_products adds the products for columns [4 c, 4 c + 4) of the group.
+// n_int16 is the number of sums of two products that are added in 16 bits (int16_sums), or 0 if w
+// is signed; start is Int8Activations.start of the group.
 #ifdef __AVXVNNI__
 // vpdpbusd multiplies unsigned by signed bytes and adds four products to an int32, without
 // saturation. Signed weights are multiplied as w + 128; 128 is their zero point.
 enum { IS_VNNI = 1 };
+INLINE __m256i add_4_products(__m256i sum, __m256i w, __m256i x, bool is_signed) {
+    if (is_signed) w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+    return _mm256_dpbusd_avx_epi32(sum, w, x);
+}
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
     if (c == 0) s->dot = _mm256_set1_epi32(start);
-    if (n_int16 == 0) w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-    s->dot = _mm256_dpbusd_avx_epi32(s->dot, w, x);
+    s->dot = add_4_products(s->dot, w, x, n_int16 == 0);
 }
 #else
 enum { IS_VNNI = 0 };
+INLINE __m256i add_4_products(__m256i sum, __m256i w, __m256i x, bool is_signed) {
+    return _mm256_add_epi32(sum, widen_if(multiply_bytes(w, x, is_signed), true));
+}
 INLINE void add_products(GroupDot *s, __m256i w, __m256i x, int c, int n_int16, int start) {
     const int at_a_time = n_int16 ? n_int16 : 1, n_added = c % at_a_time;
     __m256i v = multiply_bytes(w, x, n_int16 == 0);
@@ -152,18 +160,26 @@ INLINE void sum_lanes_of_4(__m256i *v, int n, int n_int16) {
 // and high nibbles by the second 16. This halves the sums across lanes (Q4_0: 11.7 -> 8.1 ns, see
 // gemv_8_rows).
 INLINE __m256i dot_nibble_rows(const uint8_t *const *p, const int8_t *x, int at, Type type) {
-    const bool is_signed = int16_sums(type) == 0;
+    const bool is_signed = int16_sums(type) == 0, is_int16 = !is_signed && !IS_VNNI;
     const __m256i first = load_halves(x, x), second = load_halves(x + 16, x + 16);
     __m256i v[4];
+
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         __m256i low = load_halves(p[i] + at, p[i + 4] + at), high = _mm256_srli_epi16(low, 4);
-        low = multiply_bytes(nibble_values(type, low), first, is_signed);
-        high = multiply_bytes(nibble_values(type, high), second, is_signed);
-        v[i] = add_int16_or_32(widen_if(low, is_signed), widen_if(high, is_signed), !is_signed);
+        low = nibble_values(type, low);
+        high = nibble_values(type, high);
+
+        if (is_int16) {
+            v[i] = _mm256_add_epi16(multiply_bytes(low, first, false),
+                                    multiply_bytes(high, second, false));
+        } else {
+            v[i] = add_4_products(_mm256_setzero_si256(), low, first, is_signed);
+            v[i] = add_4_products(v[i], high, second, is_signed);
+        }
         __asm__("" : "+x"(v[i])); // else gcc 12 keeps all products and spills them
     }
-    sum_lanes_of_4(v, 4, is_signed ? 0 : 2);
+    sum_lanes_of_4(v, 4, is_int16 ? 2 : 0);
     return v[0];
 }
 
@@ -184,7 +200,8 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         __m256i q = is_in_place ? integers_32(type, p[i], k) : load_32(w->rows[i] + k);
-        v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
+        v[i] = fit == 0 ? add_4_products(_mm256_setzero_si256(), q, xk, true)
+                        : widen_if(multiply_bytes(q, xk, false), n_int16 == 0);
     }
 
     sum_lanes_of_4(v, 8, n_int16);
