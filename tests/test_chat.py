@@ -75,7 +75,8 @@ def ask(t, keys, seconds=20):
     """Sends a message and waits for the prompt after its answer."""
     start = len(t.raw)
     t.send(keys + "\r")
-    assert t.wait(lambda: t.raw[start:].endswith(PROMPT), seconds), "no new prompt: " + t.text()
+    new = lambda: t.raw[start:]  # a prompt alone may be the last one, drawn again
+    assert t.wait(lambda: new().endswith(PROMPT) and b"\n" in new(), seconds), "no new prompt: " + t.text()
 
 
 @test
