@@ -155,6 +155,7 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, size_t *
 typedef struct {
     const Tokenizer *tokenizer;
     bool has_special;
+    ConstraintCache *cache;
     CompiledConstraint *constraint;
     SchemaValidator *validator; // NULL unless the constraint is a JSON Schema
     Ids ids;
@@ -164,8 +165,9 @@ typedef struct {
 static void checker_open(TextChecker *c, const Options *o, const Settings *s, const Tokenizer *t) {
     const ConstraintSpec *spec = &s->constraint;
     Error err;
-    *c = (TextChecker){.tokenizer = t, .has_special = o->prompt.has_special};
-    if (!constraint_open(constraint_cache_new(t), s, spec, &c->constraint, &err)) die_error(&err);
+    *c = (TextChecker){
+        .tokenizer = t, .has_special = o->prompt.has_special, .cache = constraint_cache_new(t)};
+    if (!constraint_open(c->cache, s, spec, &c->constraint, &err)) die_error(&err);
 
     const ConstraintNotes *notes = constraint_notes(c->constraint);
     if (notes->ignored.len) note(o, "%s", notes->ignored.data);
@@ -201,35 +203,42 @@ static void check_text(TextChecker *c, Str text) {
     puts(c->line.data);
 }
 
+// What the command works on, until the process ends.
+typedef struct {
+    Gguf gguf;
+    Tokenizer *tokenizer;
+    Buffer text; // to encode, or ids to decode
+    Ids ids;
+    LineReader lines;    // of --jsonl
+    JsonDoc doc;         // of a line
+    TextChecker checker; // of the lines, with a constraint
+} Tokenize;
+
 // --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
 // result of check_text().
-static void process_lines(const Options *o, const Settings *s, const Tokenizer *t,
-                          bool has_constraint) {
-    LineReader lines = {0};
-    JsonDoc doc = {0};
-    Ids ids = {0};
-    TextChecker checker;
+static void process_lines(Tokenize *run, const Options *o, const Settings *s, bool has_constraint) {
+    Ids *ids = &run->ids;
 
-    if (has_constraint) checker_open(&checker, o, s, t);
-    lines_open(&lines, o->prompt.file, 1 << 30);
+    if (has_constraint) checker_open(&run->checker, o, s, run->tokenizer);
+    lines_open(&run->lines, o->prompt.file, 1 << 30);
     close_file_access(o);
 
-    while (lines_next_json(&lines, &doc)) {
-        Str text = lines_text(&lines, &doc);
+    while (lines_next_json(&run->lines, &run->doc)) {
+        Str text = lines_text(&run->lines, &run->doc);
         if (has_constraint) {
-            check_text(&checker, text);
+            check_text(&run->checker, text);
             continue;
         }
 
-        ids.len = 0;
-        tokenizer_encode(t, text, o->prompt.has_special, &ids);
+        ids->len = 0;
+        tokenizer_encode(run->tokenizer, text, o->prompt.has_special, ids);
         putchar('[');
-        for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
+        for (int i = 0; i < ids->len; i++) printf(i ? ",%d" : "%d", ids->data[i]);
         puts("]");
     }
 
     if (has_constraint)
-        note(o, "compiled in %.0f us", constraint_compile_sec(checker.constraint) * 1e6);
+        note(o, "compiled in %.0f us", constraint_compile_sec(run->checker.constraint) * 1e6);
 }
 
 // Dies on options that cannot be combined.
@@ -249,10 +258,8 @@ static void check_options(const Options *o, bool has_constraint) {
 }
 
 int command_tokenize(const Options *o) {
-    static Gguf g;
-    static Buffer text;
-    static Ids ids;
-    static Tokenizer *t;
+    static Tokenize run;
+    Ids *ids = &run.ids;
     Error err;
     bool has_constraint = o->text.json_schema || o->text.grammar || o->text.regex;
     bool has_text = !o->tokenize.chat_file && !o->prompt.is_jsonl;
@@ -262,26 +269,27 @@ int command_tokenize(const Options *o) {
     Settings settings = settings_resolve(o, NULL, NULL);
     Options exact = *o;
     exact.prompt.keep_newline = true; // every byte counts
-    if (has_text) prompt_read(&exact, &text);
+    if (has_text) prompt_read(&exact, &run.text);
 
-    if (!model_open_file(&g, o->model.path, &err)) die_error(&err);
-    t = tokenizer_open(&g, &err);
+    if (!model_open_file(&run.gguf, o->model.path, &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&run.gguf, &err);
     if (!t) die_error(&err);
+    run.tokenizer = t;
     if (has_text) close_file_access(o);
 
     if (o->tokenize.chat_file)
-        encode_conversation(o, &settings, &g, t, &ids);
+        encode_conversation(o, &settings, &run.gguf, t, ids);
     else if (o->prompt.is_jsonl)
-        process_lines(o, &settings, t, has_constraint);
+        process_lines(&run, o, &settings, has_constraint);
     else if (o->tokenize.is_decode)
-        ids_parse(text.data, tokenizer_n_vocab(t), &ids);
+        ids_parse(run.text.data, tokenizer_n_vocab(t), ids);
     else
-        tokenizer_encode(t, buffer_str(&text), o->prompt.has_special, &ids);
+        tokenizer_encode(t, buffer_str(&run.text), o->prompt.has_special, ids);
 
     if (o->tokenize.is_decode && has_text)
-        print_text(o, t, &ids);
+        print_text(o, t, ids);
     else if (!o->prompt.is_jsonl && !o->tokenize.is_rendered)
-        print_ids(o, t, &ids);
+        print_ids(o, t, ids);
 
     return EXIT_OK;
 }
