@@ -182,7 +182,7 @@ static bool check_context(const SubsetBuilder *b, int i) {
         for (int k = n->first[b->set.at[i]]; k >= 0; k = n->edges[k].next)
             if (n->edges[k].kind == NFA_AFTER)
                 return error_set(n->budget->err, EXIT_USAGE,
-                                 "look-behind next to look-ahead or $ is not supported");
+                                 "lookbehind next to lookahead or $ is not supported");
     return true;
 }
 

@@ -281,7 +281,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
             from = pattern_emit(r, k, from);
         return from;
     case PATTERN_LOOKAHEAD: // regex.c compiles the others
-        pattern_fail(r, p->at, "look-ahead, or $ with flag m, in a repetition is not supported");
+        pattern_fail(r, p->at, "lookahead, or $ with flag m, in a repetition is not supported");
         return from;
     default: // an edge, and for a rule that can match the empty text an edge that passes it
         to = nfa_step(nfa, from, (NfaEdgeKind)p->kind, p->arg);

@@ -100,7 +100,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     }
 
     if ((c == 'b' && !in_class) || c == 'B') return refuse(r, "\\b and \\B are not supported");
-    if ((c >= '1' && c <= '9') || c == 'k') return refuse(r, "back references are not supported");
+    if ((c >= '1' && c <= '9') || c == 'k') return refuse(r, "backreferences are not supported");
 
     size_t n = escape_length(pattern_rest(r), code);
     if (!n) return pattern_fail_here(r, "unknown escape");
@@ -163,7 +163,7 @@ static int make_lookbehind(PatternReader *r, int group, size_t begin) {
     bool is_set = !branch->next && branch->child && item->kind == PATTERN_SET && !item->next;
     r->is_refused = !is_set;
     if (!is_set)
-        return pattern_fail(r, begin, "look-behind is supported only for one character or class");
+        return pattern_fail(r, begin, "lookbehind is supported only for one character or class");
     return pattern_add(r, PATTERN_AFTER, item->arg);
 }
 
@@ -212,7 +212,7 @@ static int read_group(PatternReader *r) {
     } else if (is_behind) {
         r->at += 3;
     } else if (looks_at(r, "?<!")) {
-        return refuse(r, "negative look-behind is not supported");
+        return refuse(r, "negative lookbehind is not supported");
     } else if (looks_at(r, "?<")) {
         size_t end = str_find(pattern_rest(r), str_of(">"));
         if (end == SIZE_MAX)
@@ -327,12 +327,12 @@ static bool build(PatternReader *r, NfaFragment f, bool is_open, Dfa *out) {
     return !r->nfa.budget->err->code && dfa_build(out, &r->nfa, &f, 0, is_open ? f.end : -1);
 }
 
-// Look-ahead.
+// Lookahead.
 //
 // Where (?=A) occurs, all that follows it up to the end of the expression, R, is known, except in a
 // repetition. The texts that may follow are the intersection of R and A.*, or, for (?!A), R without
-// A.*. Their DFA takes the place of the look-ahead and of R. Therefore an expression is emitted
-// together with what follows it. Alternatives of a group with a look-ahead have a copy each of what
+// A.*. Their DFA takes the place of the lookahead and of R. Therefore an expression is emitted
+// together with what follows it. Alternatives of a group with a lookahead have a copy each of what
 // follows the group.
 
 // What follows a place of an expression: the items of a sequence from `item` on, then `next`.
@@ -399,7 +399,7 @@ static bool compile_rest(PatternReader *r, PatternRest rest, NfaEdgeKind place, 
     return emit_rest(r, rest, f.start, (PatternEnd){f.end, is_open}) && build(r, f, is_open, out);
 }
 
-// Adds a look-ahead and what follows it at a place of the text.
+// Adds a lookahead and what follows it at a place of the text.
 static bool emit_ahead_at(PatternReader *r, int ahead, PatternRest rest, int from,
                           NfaEdgeKind place, PatternEnd end) {
     const PatternNode *p = &r->nodes[ahead];
@@ -418,7 +418,7 @@ static bool emit_ahead_at(PatternReader *r, int ahead, PatternRest rest, int fro
     return ok;
 }
 
-// Adds a look-ahead and what follows it. A ^ in them holds only at the beginning of the text.
+// Adds a lookahead and what follows it. A ^ in them holds only at the beginning of the text.
 static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, PatternEnd end) {
     bool has_begin = r->nodes[ahead].has_begin || rest_has_begin(r, &rest);
     if (!has_begin) return emit_ahead_at(r, ahead, rest, from, NFA_EMPTY, end);
@@ -426,7 +426,7 @@ static bool emit_ahead(PatternReader *r, int ahead, PatternRest rest, int from, 
            emit_ahead_at(r, ahead, rest, from, NFA_LATER, end);
 }
 
-// Adds a repetition that contains a look-ahead, and what follows it.
+// Adds a repetition that contains a lookahead, and what follows it.
 static bool emit_optional(PatternReader *r, int repeat, PatternRest rest, int from,
                           PatternEnd end) {
     const PatternNode *p = &r->nodes[repeat];
@@ -452,7 +452,7 @@ static bool emit_rest(PatternReader *r, PatternRest rest, int from, PatternEnd e
         return true;
     }
 
-    // Item k is or contains a look-ahead.
+    // Item k is or contains a lookahead.
     const PatternNode *p = &nodes[k];
     PatternRest after = {p->next, rest.next};
     PatternRest inside = {p->child, &after};

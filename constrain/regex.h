@@ -5,7 +5,7 @@
 // the other general categories, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * +
 // ? {n} {n,} {n,m} and their lazy forms, ^ and $ anywhere, (?=...) and (?!...) except in a
 // repetition, (?<=X) for one character or class X, and the flags s and m, as in (?s:...). Back
-// references, \b and other look-behind are errors.
+// references, \b and other lookbehind are errors.
 // Matching takes time linear in the length of the text.
 #pragma once
 
