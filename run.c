@@ -70,7 +70,7 @@ static int run_command(const Command *command, int argc, char **argv) {
             getenv("LLAMA31_ISA"));
     const char *isa = getenv("LLAMA31_ISA");
     if (isa && *isa && !str_is_one_of(str_of(isa), kernels_names()))
-        warn("LLAMA31_ISA=%s: not for this processor; %s runs", isa, kernel.name);
+        warn("LLAMA31_ISA=%s: not supported by this processor; using %s", isa, kernel.name);
 
     ModelOptions *m = &o.model.load;
     int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();

@@ -55,7 +55,7 @@ void choices_note(const Pipeline *p, const Str *choices, int n) {
         intern_add(&seen, choices[i].data, choices[i].len, &is_new);
         if (!is_new) intern_add(&repeated, choices[i].data, choices[i].len, &is_first);
         if (!is_first) continue;
-        buffer_puts(&text, text.len ? ", " : "choices that come more than once: ");
+        buffer_puts(&text, text.len ? ", " : "repeated choices: ");
         json_quote(&text, choices[i]);
     }
 
@@ -104,7 +104,7 @@ static CompiledConstraint *constrain_calls(const Pipeline *p, const AnswerInput 
     for (int i = 0; i < spec->n_openers; i++) spec->openers[i] = str_of(source.calls.openers[i]);
     spec->is_last = !*source.calls.closer || in->offer.is_single;
 
-    bool ok = spec->n_openers || error_set(&err, EXIT_USAGE, "unknown form of the template");
+    bool ok = spec->n_openers || error_set(&err, EXIT_USAGE, "unknown call form of the template");
     if (ok && !in->offer.is_banned) {
         source.calls.is_opened = true;
         ok = constraint_compile(p->constraints, &source, &constraint, &err);
@@ -150,19 +150,19 @@ static bool constrain_whole(const Pipeline *p, const AnswerInput *in, CompiledCo
 
     if (in->offer.is_forced) {
         if (source.kind)
-            note_once(p, "the answer is a call, which the constraint does not concern", NULL);
+            note_once(p, "the answer is a tool call, so the constraint has no effect", NULL);
         if (!has_form)
             note_once(p,
-                      "the form of the template's calls is unknown; a forced call is "
+                      "the call form of the template is unknown; a forced call is "
                       "{\"name\": ..., \"parameters\": ...}",
                       NULL);
         source = (ConstraintSpec){.calls = calls_spec(p, in)};
     } else if (source.kind && may_call(in)) {
         if (!has_form)
             return error_set(err, EXIT_USAGE,
-                             "tools cannot be combined with a constraint, because the form of the "
-                             "calls of chat template %s is unknown; leave out one of the two, or "
-                             "use \"tool_choice\": \"none\"",
+                             "tools cannot be combined with a constraint: the call form of chat "
+                             "template %s is unknown; omit one of the two, or use "
+                             "\"tool_choice\": \"none\"",
                              p->tpl.name);
         source.calls = calls_spec(p, in);
     }

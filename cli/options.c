@@ -161,7 +161,7 @@ const Option option_table[] = {
     {{"--reasoning-budget-message"}, GENERATE, STRING(ANSWER, settings.reasoning_message, "TEXT"),
      "text before </think> where the budget ends the reasoning"},
     {{"--reasoning-format"}, CMD_RUN | CMD_CHAT, STRING(NEUTRAL, output.reasoning_format, "auto|none"),
-     "none: leave the reasoning in the text (default: apart)"},
+     "none: leave the reasoning in the text (default auto: separate)"},
     // --ids has two meanings: for tokenize it is a flag.
     GROUP("Input and output"),
     {{"--json"}, COMMON(CMD_RUN | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE) | CMD_CHAT, FLAG(NEUTRAL, output.is_json),
@@ -229,9 +229,9 @@ const Option option_table[] = {
     {{"--resume"}, COMMON(CMD_BATCH) | CMD_SCORE, FLAG(NEUTRAL, batch.is_resume), "keep existing results and complete the rest"},
     {{"--retry-failed"}, REQUESTS, FLAG(NEUTRAL, batch.retries_failed),
      "with --resume: complete failed records again"},
-    {{"--check"}, COMMON(CMD_BATCH), FLAG(NEUTRAL, batch.is_check), "only check all requests and count their tokens"},
+    {{"--check"}, COMMON(CMD_BATCH), FLAG(NEUTRAL, batch.is_check), "check all requests, count their tokens, generate nothing"},
     {{"--speed"}, CMD_BATCH, STRING(NEUTRAL, batch.speed, "P,D"),
-     "with --check: tokens/s of prefill and generation, to estimate the time"},
+     "with --check: estimate the time at P tok/s prefill, D tok/s decode"},
     {{"--strict"}, REQUESTS, FLAG(NEUTRAL, batch.is_strict), "reject unknown fields"},
     {{"--progress"}, REQUESTS, FLAG(NEUTRAL, batch.has_progress),
      "also without a terminal: a line on stderr every 30 s"},
@@ -317,8 +317,8 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
         }
     bool is_text = strchr(name, ' ') && (command & (CMD_RUN | CMD_SCORE | CMD_TOKENIZE));
     if (err && is_text)
-        error_set(err, EXIT_USAGE, "%s: unknown option \"%.40s\"; a text: -p TEXT", o->command,
-                  name);
+        error_set(err, EXIT_USAGE, "%s: unknown option \"%.40s\"; use -p TEXT for a text",
+                  o->command, name);
     else if (err)
         error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s --all lists them)",
                   o->command, name, did_you_mean(name, similar, sizeof *similar, n), o->command);

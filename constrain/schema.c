@@ -174,7 +174,7 @@ static void check_constrains(SchemaCompiler *c) {
         buffer_puts(&hint, "\"?");
     }
     schema_fail(c, c->root, NULL,
-                "\"%.*s\" is not a keyword of draft %d, and no other constrains the text; %s",
+                "\"%.*s\" is not a keyword of draft %d, and no other keyword constrains it; %s",
                 SHOWN(unknown->key), c->draft, hint.data);
     buffer_free(&hint);
 }

@@ -175,9 +175,8 @@ static void fail_readings(Sequence *s) {
     while (end.len > MAX_SHOWN || (end.len && (*end.data & 0xc0) == 0x80))
         end = (Str){end.data + 1, end.len - 1};
     error_set(&s->error, EXIT_INCOMPLETE,
-              "the constraint has too many readings of the text behind \"%.*s\"; there, let "
-              "alternatives of a schema (anyOf, oneOf, patternProperties) or rules of a grammar "
-              "begin differently",
+              "the constraint is too ambiguous after \"%.*s\"; there, alternatives of a schema "
+              "(anyOf, oneOf, patternProperties) or rules of a grammar must begin differently",
               SHOWN(end));
 }
 

@@ -287,7 +287,7 @@ def tools_beside_format(cli):
     tools = cli.write("tools.json", [request["tools"]])
     cli.refuses(2, "tools cannot be combined with a constraint", "run", "--template", unknown, "--tools", tools, "--regex", "a", "x")
     _, err = cli.run("batch", "--template", unknown, "-i", "-", stdin=json.dumps(record).encode(), code=(0, 6))
-    check('a forced call is {"name"' in err and "which the constraint does not concern" in err, err)
+    check('a forced call is {"name"' in err and "so the constraint has no effect" in err, err)
 
 
 @test

@@ -756,7 +756,7 @@ def failed_texts(cli):
     short, openai = answers["1"], answers["o"]
     check(short["text"].startswith("aaa") and short["finish_reason"] == "error" and short["incomplete"] is True, short)
     for a in short, openai:
-        check("too many readings" in a["failure"] and a["incomplete"] is True and not a.get("error"), a)
+        check("too ambiguous" in a["failure"] and a["incomplete"] is True and not a.get("error"), a)
     for choice in openai["response"]["body"]["choices"]:
         check(choice["text"].startswith("aaa"), choice)
         same((choice["finish_reason"], choice["stop_reason"]), ("length", "error"))

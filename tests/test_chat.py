@@ -645,7 +645,7 @@ def undone_messages():
     ask(t, "/redo")
     assert "> second" in t.text() and "(4 messages)" in t.text(), t.text()
     ask(t, "/redo")
-    assert "nothing to bring back" in t.text(), t.text()
+    assert "nothing to redo" in t.text(), t.text()
 
     # /edit and /redo exchange the last message and its answer.
     for command, texts in ("/edit third", ["first", "third"]), ("/redo", ["first", "second"]), ("/redo", ["first", "third"]):
@@ -1028,7 +1028,7 @@ def refused_commands():
     """An invalid command changes nothing. With --json, its error is an object on stdout."""
     wrong = {"/set n 5 tokens": '-n: expected a whole number, found "5 tokens"', "/set temp x": '--temp: expected a number, found "x"',
              "/set nope 1": "unknown option --nope", "/set - 5": "unknown option -", "/file /none": "/none: No such file",
-             "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to go back to",
+             "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to undo",
              "/edit x": "no message to edit", "/regen": "no message to answer", "/tool": "unknown command"}
     wrong.pop("/tool")
     out, err = piped(BUILT_IN, list(wrong) + ["/quit", "not read"], "--json", "-n", "1", code=1)

@@ -211,7 +211,7 @@ def usage():
     check(run("show", "-m", GOOD, env={"LLAMA31_ISA": ""}).code == 0, "an empty variable")
     for isa in "avx2", "neon":  # one of them is a backend of other processors
         r, name = run("show", "-m", GOOD, "-v", env={"LLAMA31_ISA": isa}), isa.encode()
-        check((b"LLAMA31_ISA=%s: not for this processor; " % name in r.err) != (name in run("--version", "-v").out), isa, r)
+        check((b"LLAMA31_ISA=%s: not supported by this processor; " % name in r.err) != (name in run("--version", "-v").out), isa, r)
     for epoch, code in ("abc", 2), ("1e3", 2), ("1" + "0" * 20, 2), ("9" * 18, 2), ("1721952000", 0), ("", 0):
         r = run("run", "-m", GOOD, "-n", "1", "-q", "x", env={"SOURCE_DATE_EPOCH": epoch})
         check(r.code == code and (b"SOURCE_DATE_EPOCH: expected seconds" in r.err) == (code == 2), epoch, r)
@@ -995,7 +995,7 @@ USAGE_ERRORS = [  # message, arguments
     ('expected ... found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
     ('expected ... found "-1"', "logits", "--ids=-1", "-o", "none"),
     ('expected ... found "99999999999999999999"', "logits", "--ids", "99999999999999999999", "-o", "none"),
-    ('run: unknown option "- an item"; a text: -p TEXT', "run", "- an item"),
+    ('run: unknown option "- an item"; use -p TEXT for a text', "run", "- an item"),
     ("run: unknown option --max-tokenz; did you mean --max-tokens (", "run", "--max-tokenz", "5", "x"),
     ("--ids: use score --jsonl, whose texts may be arrays of token ids", "score", "--ids", "1,2"),
     ("-sys: cannot be combined with --raw", "run", "-sys", "a", "--raw", "b"),

@@ -391,7 +391,7 @@ def lines_of_a_terminal(tmp):
 @test
 def command_feedback(tmp):
     err = call("chat", "--commands", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
-    for what in ("(undone: 0 messages left; /redo brings them back)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
+    for what in ("(undone: 0 messages left; /redo reverts this)", "(system prompt set)", "(system prompt removed)", "(cleared)", "n-predict 1, ", "top-k 40"):
         check(what in err, what, err)
     check("warning" not in err, err)
 

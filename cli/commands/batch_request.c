@@ -404,7 +404,7 @@ static const Field fields[] = {
 
     // Fields inside an object of another API.
     REFUSED(NOTHING, "extra_body options sampling_params parameters generation_config generationConfig",
-            "write its members in its place"),
+            "write its members in the record itself"),
 
     // Limits and stops.
     REFUSED(NOTHING, "max_output_tokens maxOutputTokens maxTokens max_tokens_to_sample", "write \"max_tokens\""),

@@ -299,13 +299,13 @@ static void command_undo(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last(d, "user");
     if (i < 0) {
-        chat_error(c, EXIT_RUNTIME, "there is no message to go back to");
+        chat_error(c, EXIT_RUNTIME, "there is no message to undo");
         return;
     }
     c->n_removed = d->n - i;
     dialogue_undo(d, i);
     chat_save(c, false);
-    note(c->options, "(undone: %s left; /redo brings them back)", count_of(d->n, "message"));
+    note(c->options, "(undone: %s left; /redo reverts this)", count_of(d->n, "message"));
 }
 
 // Brings back what the last /undo, /edit, /regen or /answer has removed.
@@ -314,7 +314,7 @@ static void command_redo(Chat *c, const char *text) {
     int n_before = d->n;
     int from = dialogue_redo(d);
     if (from < 0) {
-        chat_error(c, EXIT_RUNTIME, "there is nothing to bring back");
+        chat_error(c, EXIT_RUNTIME, "there is nothing to redo");
         return;
     }
     c->n_removed = n_before - from;
@@ -424,7 +424,7 @@ static const struct {
     {"/clear", "begin another dialogue with the same system prompt", command_clear, false},
     {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
     {"/undo", "remove the last message and its answer", command_undo, false},
-    {"/redo", "bring back what the last /undo, /edit or /regen removed", command_redo, false},
+    {"/redo", "bring back what /undo, /edit, /regen or /answer removed", command_redo, false},
     {"/regen", "answer the last message again", command_regen, false},
     {"/answer", "TEXT: answer the last message again, beginning with TEXT", command_answer, false},
     {"/edit", "change the last message and send it again", command_edit, false},

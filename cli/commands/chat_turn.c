@@ -335,9 +335,9 @@ bool chat_add(Chat *c, Message m, bool wants_answer) {
     dialogue_remove(d, d->n - 1, d->n);
     c->n_new--;
     if (dialogue_has(d, d->n - 1, "user") || dialogue_has(d, d->n - 1, "tool"))
-        note(c->options, "(the message before has no answer: /regen or /undo)");
+        note(c->options, "(the previous message has no answer: /regen or /undo)");
     else if (d->n && d->messages[d->n - 1].has_calls)
-        note(c->options, "(the tool call before has no result: /tool TEXT or /undo)");
+        note(c->options, "(the previous tool call has no result: /tool TEXT or /undo)");
     return false;
 }
 

@@ -134,8 +134,7 @@ static bool is_accepted(Matcher *m, const Tokenizer *t, const Ids *ids, size_t *
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
         const uint64_t *mask = matcher_mask(m, drops_space);
-        if (!mask)
-            die(EXIT_INCOMPLETE, "token %d: the constraint has too many readings of the text", i);
+        if (!mask) die(EXIT_INCOMPLETE, "token %d: the constraint is too ambiguous here", i);
         int id = ids->data[i];
         if (tokenizer_is_control(t, id))
             return i == ids->len - 1 && tokenizer_is_stop(t, id) && matcher_is_end(m);
