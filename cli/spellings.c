@@ -168,7 +168,7 @@ static const SpellingRow spellings[] = {
     {"--xtc-probability", NO_SAMPLER("no XTC; use a higher --temp with --min-p")},
     {"--dynatemp-range", NO_SAMPLER("no dynamic temperature; use --temp with --min-p")},
     {"--adaptive-target", NO_SAMPLER("no adaptive-p; use --temp with --min-p")},
-    {"--sampler-seq --sampling-seq", NO_SAMPLER("use --samplers, which has names for the letters")},
+    {"--sampler-seq --sampling-seq", NO_SAMPLER("use --samplers with names instead of letters")},
 
     // GPUs, images and sound: one rule by parts of names; short names have none.
     {"*gpu *device *split-mode *tensor-split *override-tensor *offload *backend *rpc *mmproj "
@@ -216,7 +216,7 @@ static const SpellingRow spellings[] = {
     {"-r --repetitions", REFUSED("no option of this command; bench: -n N")},
     {"-p --n-prompt",
      REFUSED("no option of this command, which reads its input; run: -p, bench: --tests p512,d0")},
-    {"--reasoning-format", REFUSED("batch has reasoning_content beside the text")},
+    {"--reasoning-format", REFUSED("batch writes reasoning_content beside the text")},
     {"--no-jinja",
      REFUSED("chat templates are Jinja; --template NAME chooses a built-in one, --raw uses none")},
     {"*in-prefix --in-suffix", REFUSED("use --template FILE.jinja, or --raw")},
