@@ -45,9 +45,11 @@ Str *choices_read(JsonDoc *doc, const char *value, int *n, Error *err) {
     const char *path = value + 1;
     bool ok = file_read_text(path, &text, err);
     if (ok) file_register_input(path);
-    bool is_array = ok && text.data[strspn(text.data, " \t\r\n")] == '[';
+    const char *array = ok ? text.data + strspn(text.data, " \t\r\n") : "";
+    bool is_array = *array == '[';
     ok = ok && (is_array || put_lines(&lines, buffer_str(&text), path, err));
-    Str *list = ok ? json_list(doc, is_array ? text.data : lines.data, n, err) : NULL;
+    // Both are arrays, whose strings are copied to the document.
+    Str *list = ok ? json_list(doc, is_array ? array : lines.data, n, err) : NULL;
 
     buffer_free(&text);
     buffer_free(&lines);
