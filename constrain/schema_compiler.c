@@ -90,7 +90,7 @@ static void put_place(SchemaCompiler *c, Buffer *list, const Json *schema, Str k
     // Places are separated by commas. The last one has none.
     if (list->len) buffer_puts(list, ",");
     bool is_listed = list->len && str_contains(buffer_str(list), place.data);
-    if (list->len) list->len--;
+    if (list->len) list->data[--list->len] = 0;
     if (is_inside && !is_listed)
         buffer_printf(list, "%s%.*s", list->len ? ", " : "", (int)place.len - 1, place.data);
     buffer_free(&place);
