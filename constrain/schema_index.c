@@ -163,8 +163,8 @@ static const Json *find_target(SchemaCompiler *c, const Json *resource, Str ref)
     const Json *found = follow_pointer(c, resource, ref);
     if (found || str_is(ref, "#") || str_begins_with(ref, "#/")) return found;
     if (resource->kind == JSON_OBJECT && str_eq(find_id(c, resource), ref)) return resource;
-    int i = intern_add(&c->index.ids, ref.data, ref.len, NULL);
-    return c->index.ids.values[i];
+    int i = intern_find(&c->index.ids, ref.data, ref.len);
+    return i < 0 ? NULL : c->index.ids.values[i];
 }
 
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
