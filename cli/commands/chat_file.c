@@ -107,7 +107,7 @@ void chat_save(Chat *c, bool is_whole) {
     }
 
     if (!ok && !c->is_unsaved) warn("%s", err.text);
-    c->is_unsaved = !ok;
+    c->is_unsaved = !ok && c->path; // without a file, nothing is retried
     buffer_free(&text);
 }
 
