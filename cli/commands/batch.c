@@ -455,6 +455,7 @@ static void open_output(Batch *b) {
     else
         batch_output_open(&b->output, b->options);
     if (b->input.shard.n == 0) parse_shard(b, b->options->batch.shard);
+    batch_output_use_rule(&b->output, &b->input.shard);
     if (b->options->batch.is_check) return;
     batch_output_resume(&b->output, &b->pipeline, &b->input.shard);
 

@@ -101,11 +101,17 @@ bool batch_output_shard(const BatchOutput *out, Shard *stored) {
     bool ok = out->run.len && json_parse(&doc, out->run.data, out->run.len, &err);
     const Json *shard = ok ? json_get_string(doc.root, "shard") : NULL;
     char text[SHARD_TEXT] = "";
-    if (shard) snprintf(text, sizeof text, "%.*s", SHOWN(shard->string));
+    if (shard) {
+        const char *rule = str_contains(shard->string, ":") ? "" : ":lines";
+        snprintf(text, sizeof text, "%.*s%s", SHOWN(shard->string), rule);
+    }
     json_free(&doc);
-    if (!shard_parse(stored, text)) return false;
-    stored->by_lines |= !stored->has_rule;
-    return true;
+    return shard_parse(stored, text);
+}
+
+void batch_output_use_rule(const BatchOutput *out, Shard *shard) {
+    Shard stored;
+    if (!shard->has_rule && batch_output_shard(out, &stored)) shard->by_lines = stored.by_lines;
 }
 
 // Another version writes values in another way, so nothing can be compared.
@@ -118,16 +124,14 @@ static void check_version(const Json *old, const char *path) {
         path, version ? version->number : 1, IDENTITY_VERSION);
 }
 
-void batch_output_resume(BatchOutput *out, Pipeline *p, Shard *shard) {
+void batch_output_resume(BatchOutput *out, Pipeline *p, const Shard *shard) {
     const Options *o = p->options;
     char place[SHARD_TEXT];
-    Shard stored;
     JsonDoc old = {0}, new = {0};
     Buffer now = {0}, differences = {0};
     Error err;
 
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
-    if (!shard->has_rule && batch_output_shard(out, &stored)) shard->by_lines = stored.by_lines;
     shard_put(shard, place);
 
     bool is_compared = out->run.len && !o->output.is_forced;

@@ -59,12 +59,13 @@ void batch_output_open(BatchOutput *out, const Options *o);
 // Opens stdout for the errors that --check finds. With --resume, reads the results of earlier runs.
 void batch_output_open_check(BatchOutput *out, const Options *o);
 // Compares this run with the one that started the output: model, options, arithmetic, shard.
-// Without
-// --seed, *p gets the seed of that run, and *shard its rule unless one was typed. Dies if they
-// differ, unless --force is given (batch_identity.c).
-void batch_output_resume(BatchOutput *out, Pipeline *p, Shard *shard);
+// Without --seed, *p gets the seed of that run. Dies if they differ, unless --force is given
+// (batch_identity.c).
+void batch_output_resume(BatchOutput *out, Pipeline *p, const Shard *shard);
 // The shard of an output that an earlier run has started. False if it has none.
-bool batch_output_shard(const BatchOutput *out, Shard *shard);
+bool batch_output_shard(const BatchOutput *out, Shard *stored);
+// Sets the rule of a shard to that of the output, unless one was typed.
+void batch_output_use_rule(const BatchOutput *out, Shard *shard);
 // True if the request of r has a result that is to be kept. `is_own`: it belongs to this shard.
 bool batch_output_has(BatchOutput *out, const Record *r, bool is_own);
 // Repairs the output of a resumed run: removes an incomplete last line and all results that are to
