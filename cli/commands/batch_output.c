@@ -223,15 +223,20 @@ static void open_stdout(BatchOutput *out) {
     out->journal = (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
 }
 
+// Dies on options that need another one.
+static void check_resume(const Options *o) {
+    if (o->batch.retries_failed && !o->batch.is_resume)
+        die(EXIT_USAGE, "--retry-failed: needs --resume");
+    if (o->batch.is_resume && is_stdout(o)) die(EXIT_USAGE, "--resume: needs -o FILE");
+}
+
 void batch_output_open(BatchOutput *out, const Options *o) {
     struct stat st;
     Error err;
+    check_resume(o);
     out->retries_failed = o->batch.retries_failed;
-    if (out->retries_failed && !o->batch.is_resume)
-        die(EXIT_USAGE, "--retry-failed: needs --resume");
 
     if (is_stdout(o)) {
-        if (o->batch.is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
         open_stdout(out);
         return;
     }
@@ -249,6 +254,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
 }
 
 void batch_output_open_check(BatchOutput *out, const Options *o) {
+    check_resume(o);
     out->retries_failed = o->batch.retries_failed;
     if (!is_stdout(o)) {
         note(o, "--check: errors go to standard output, %s is not written", o->output.path);
