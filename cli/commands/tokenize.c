@@ -16,6 +16,7 @@
 
 static void add_messages(Dialogue *d, const Json *messages) {
     int i = 0;
+    if (messages->kind != JSON_ARRAY) die(EXIT_RUNTIME, "messages: expected an array");
     for (const Json *m = messages->child; m; m = m->next, i++) {
         Message message;
         Error err;
