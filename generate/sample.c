@@ -413,7 +413,7 @@ bool sample_is_greedy(const SampleOptions *o) {
 static void set_order(Sampler *s) {
     const SampleOptions *o = &s->options;
     SamplerOrder order = samplers_resolve(&o->order);
-    int n_cuts = 0; // truncations so far
+    bool has_cut = false; // a truncation comes before
     bool begins_with_top_k = false;
 
     s->temp = samplers_have(&order, SAMPLER_TEMPERATURE) ? o->temp : 1;
@@ -424,10 +424,13 @@ static void set_order(Sampler *s) {
         if (!sample_has_effect(o, kind)) continue;
         s->order.at[s->order.n++] = kind;
 
-        if (kind >= SAMPLER_TOP_K && n_cuts++ == 0) begins_with_top_k = kind == SAMPLER_TOP_K;
-        if (n_cuts && kind == SAMPLER_TEMPERATURE)
+        if (kind >= SAMPLER_TOP_K) {
+            begins_with_top_k |= !has_cut && kind == SAMPLER_TOP_K;
+            has_cut = true;
+        }
+        if (has_cut && kind == SAMPLER_TEMPERATURE)
             s->depth = fmax(s->depth, (double)EXP_DEPTH * fmax(1, (double)s->temp));
-        if (n_cuts && kind < SAMPLER_TEMPERATURE) s->depth = INFINITY; // the best logit may fall
+        if (has_cut && kind < SAMPLER_TEMPERATURE) s->depth = INFINITY; // the best logit may fall
     }
 
     // Top-k needs little memory if it comes before min-p and top-p.
