@@ -2,8 +2,9 @@
 // line. A line is a message, or it changes what is above it:
 //
 //     {"role":"undo","n":2}    removes the last two messages
-//     {"role":"clear"}         ends a dialogue: a file may have several, and the last one is
-//     continued
+//     {"role":"clear"}         ends a dialogue
+//
+// A file may have several dialogues; the last one is continued.
 //
 // So a transcript only grows while a chat is open, and a killed chat loses nothing.
 #pragma once

@@ -1,4 +1,4 @@
-// See answer_view.h. Text goes to a descriptor immediately, as in output.c.
+// See answer_view.h. Text is written to its descriptor immediately, as in output.c.
 #include "cli/answer_view.h"
 #include "cli/output.h"
 

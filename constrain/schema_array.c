@@ -120,8 +120,6 @@ static const SchemaKeyword keywords[] = {
     {.names = NULL},
 };
 
-// Alternatives.
-
 // Unique items.
 //
 // "uniqueItems" is enforced for listed values, which the machine counts as bits. Other items are
@@ -202,6 +200,8 @@ static bool make_unique(SchemaCompiler *c, ArrayDef *d, const SchemaAssertion *a
     d->is_unique = true;
     return true;
 }
+
+// Alternatives.
 
 // The assertions on item i or, if i is the number of first items, on all other items. Returns their
 // number.

@@ -1,6 +1,5 @@
 // The state of a chat, its file (chat_file.c), its turns (chat_turn.c) and its slash commands
-// (chat_commands.c). A turn
-// adds a message to the dialogue, and the answer of the model.
+// (chat_commands.c). A turn adds a message to the dialogue, and the answer of the model.
 //
 // Before each answer the template renders the whole dialogue, and the token stream replaces the
 // texts of earlier answers with their original tokens. The session is then rewound to the end of
