@@ -4,10 +4,9 @@
 // token is w_i = exp(l_i - max l):
 //
 //   logit bias    l_i += bias_i
-//   penalties     of each token among the last repeat_last_n: l_i = l_i > 0 ? l_i / r : l_i * r
-//   with
-//                 the repeat penalty r (Keskar et al. 2019), then l_i -= presence + frequency *
-//                 count_i with its number of occurrences count_i (OpenAI's API)
+//   penalties     of each token among the last repeat_last_n: l_i = l_i > 0 ? l_i / r : l_i * r,
+//                 with the repeat penalty r (Keskar et al. 2019), then l_i -= presence + frequency
+//                 * count_i, with its number of occurrences count_i (OpenAI's API)
 //   DRY           l_i -= a penalty if token i would continue a repetition (dry.h)
 //   temperature   l_i = l_i / T; T = 0: the result is the largest l_i
 //   top-k         keep the k largest w_i (Fan et al. 2018)
