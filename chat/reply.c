@@ -272,7 +272,7 @@ static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
     return list;
 }
 
-// The same for a forced call. It has Llama's form if that of the template is not known.
+// Takes the calls of a forced reply. They have Llama's form if that of the template is unknown.
 static size_t take_forced(CallReader *c, const Template *tpl, Str s) {
     if (tpl->n_call_forms) return take_calls(c, tpl, s);
     take_objects(c, s);

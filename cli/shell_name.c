@@ -78,7 +78,7 @@ static void put_quoted(Buffer *out, const char *name, char quote) {
     }
 }
 
-// What is typed of a name.
+// The part of a file name that has been typed.
 typedef struct {
     Str typed;
     Str shown;    // typed, without a backslash at its end
@@ -87,7 +87,7 @@ typedef struct {
     char *begin;  // the beginning of the name in it
 } TypedName;
 
-// Appends the spelling of an entry of the directory, if it continues what is typed.
+// Appends the spelling of a directory entry, if it continues the typed text.
 static void put_entry(const TypedName *t, const char *entry, Buffer *out) {
     // A name with a newline would be read as two.
     bool is_hidden = *entry == '.' && *t->begin != '.';

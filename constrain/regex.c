@@ -206,7 +206,7 @@ static int read_group(PatternReader *r) {
     bool is_behind = looks_at(r, "?<=");
     size_t begin = r->at - 1;
 
-    // What follows the parenthesis: (?: (?= (?! (?<= or (?<name>
+    // The kind of the group: (?: (?= (?! (?<= or (?<name>
     if (looks_at(r, "?:") || is_ahead) {
         r->at += 2;
     } else if (is_behind) {
@@ -335,7 +335,7 @@ static bool build(PatternReader *r, NfaFragment f, bool is_open, Dfa *out) {
 // together with what follows it. Alternatives of a group with a lookahead have a copy each of what
 // follows the group.
 
-// What follows a place of an expression: the items of a sequence from `item` on, then `next`.
+// The rest of an expression: the items of a sequence from `item` on, then `next`.
 typedef struct PatternRest {
     int item;
     const struct PatternRest *next;

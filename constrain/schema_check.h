@@ -9,7 +9,7 @@
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 // Sets a flag for each item or member of a value that a schema evaluates, if the schema holds.
 void schema_mark(SchemaCompiler *c, const Json *schema, const Json *value, bool *marks);
-// The same for the keywords beside u->keyword in a schema that holds.
+// Sets the flags for all keywords of a schema that holds, except u->keyword.
 void schema_mark_others(SchemaCompiler *c, const KeywordUse *u, const Json *value, bool *marks);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
 // Equality as JSON Schema defines it: 1 equals 1.0, and members have no order.

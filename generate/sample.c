@@ -10,8 +10,8 @@
 // T). Top-k and top-p are the same problem: the smallest set of best keys that reaches a goal,
 // which is a count or a sum of weights. Quickselect solves it.
 //
-// The temperature divides no logit. It is a factor T of what is compared with them, in the stages
-// after it; 1 before. So a logit has the same bits in every order of the stages.
+// Logits are never divided by the temperature T. The stages after it multiply the values that they
+// compare with logits by T instead. So a logit has the same bits in every order of the stages.
 #include "generate/sample.h"
 #include "base/exp.h"
 #include "base/memory.h"
@@ -370,8 +370,8 @@ static void apply_min_p(Sampler *s, Choice *c) {
     c->n = n;
 }
 
-// Of all tokens, one with w_i < (1 - top_p) total / n_vocab is not in the nucleus, because it and
-// all smaller ones sum to less than (1 - top_p) total. (0.01 covers rounding.)
+// Among all tokens, one with w_i < (1 - top_p) total / n_vocab is not in the nucleus: it and all
+// smaller ones sum to less than (1 - top_p) total. (0.01 covers rounding.)
 static void apply_top_p(Sampler *s, Choice *c) {
     double p = (double)s->options.top_p, total = 0;
 

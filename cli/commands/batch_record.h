@@ -80,7 +80,7 @@ typedef struct {
     Str text; // data NULL: none
 } RecordStart;
 
-// What the lines of a streamed choice have so far (batch_stream.c).
+// The part of a choice that has been streamed (batch_stream.c).
 typedef struct {
     bool is_on;                 // "stream": true; of a parent
     size_t n_text, n_reasoning; // bytes

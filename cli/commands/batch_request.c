@@ -354,10 +354,8 @@ typedef struct {
     const char *names;                                   // separated by spaces
     unsigned places;                                     // IN_* bits
     bool (*parse)(Record *r, const Json *v, Error *err); // NULL: without effect on the answer
-    // Of a field that is not supported. An error unless its value is one of those that mean the
-    // same as no field.
-    const char *instead; // what to write instead; NULL: the field is supported
-    const char *neutral; // values, see has_value()
+    const char *instead; // of an unsupported field: what to write instead; NULL: it is supported
+    const char *neutral; // values of an unsupported field that are accepted, see has_value()
 } Field;
 
 #define READ(names, parse)                                                                         \
@@ -524,8 +522,8 @@ static bool set_option(Record *r, const Option *option, const char *name, const 
 }
 
 // Finds the option of the command line that a field sets, under its name or one that other programs
-// have for it; NULL with *out false: there is none. False with err for a sampling method that
-// llama31 lacks.
+// have for it. *out is NULL if there is none. False with err for a sampling method that llama31
+// lacks.
 static bool find_option(const Json *v, const Option **out, Error *err) {
     char name[40], spelled[42], number[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
@@ -553,7 +551,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     return v->kind == JSON_NULL || set_option(r, option, name, v, err);
 }
 
-// Checks the members beside a "body". Those that can change an answer belong into it.
+// Checks the members next to a "body". Those that can change an answer belong in the body.
 static bool check_outside(const Record *r, const Json *root, Error *err) {
     for (const Json *v = root->child; v; v = v->next) {
         const Field *field = find_field(v->key, IN_REQUEST);

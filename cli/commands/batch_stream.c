@@ -2,8 +2,8 @@
 //
 //     {"id": ..., "delta": TEXT, "reasoning_content": TEXT, "logprobs": [...], "tool_calls": [...]}
 //
-// A line has what is new since the last one; members without news are left out, except "delta". The
-// record itself follows as if it were not streamed.
+// A line has the text since the last one. Members without new text are left out, except "delta".
+// The record itself follows as if it were not streamed.
 //
 // Invariant: the deltas of a choice, joined, are its text, and so are those of its reasoning. So
 // what may become a part of a tag, or a tool call, is held back until that is decided. White space
@@ -13,8 +13,8 @@
 
 enum { MAX_CALL_TAGS = 3 };
 
-// The end of what is final in a text that a tag may follow: the first tag, or the beginning of one
-// at the end of the text.
+// The length of the final part of a text that may contain a tag: up to the first tag, or to the
+// beginning of one at the end of the text.
 static size_t final_length(Str text, const Str *tags, int n_tags, bool *has_tag) {
     size_t tag, partial;
     stops_find(&(Stops){.strings = tags, .n_strings = n_tags}, text, 0, &tag, &partial);
@@ -109,7 +109,7 @@ static void write_line(Batch *b, Record *r, Str delta, const Reply *reply) {
     buffer_free(&line);
 }
 
-// Writes what is new in a choice.
+// Writes the new text of a choice.
 static void stream_choice(Batch *b, Record *r) {
     const Sequence *s = &r->sequence;
     bool is_finished = s->finish != FINISH_NONE;

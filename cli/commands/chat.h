@@ -16,7 +16,7 @@
 #include "cli/open_model.h"
 #include "generate/generate.h"
 
-// Of all turns.
+// Counters of all turns.
 typedef struct {
     uint64_t n_prefill, n_decode; // tokens
     double prefill_sec, decode_sec;

@@ -118,7 +118,7 @@ static bool is_stream(const char *path) {
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
-// Reads the file name that a command takes into *name. False, after an error, if it is none.
+// Reads the file name after a command into *name. False, after an error, if it is invalid.
 static bool read_file_name(Chat *c, const char *command, const char *text, Buffer *name) {
     Error err;
     bool ok = shell_name_read(str_of(text), name, &err);
@@ -485,7 +485,7 @@ bool chat_command(Chat *c, const char *text) {
 
 // Completion
 
-// The offset of the name in a command that takes a file, or 0 if this is none.
+// The offset of the file name in a command that takes one, or 0.
 static size_t file_begin(Str text) {
     for (int i = 0; i < N_COMMANDS; i++) {
         size_t n = strlen(commands[i].name);

@@ -21,8 +21,8 @@ static void print_choices(const Record *r) {
     }
 }
 
-// Appends the choices of the command line as a JSON array. Their file can be read before a run
-// only.
+// Appends the choices of the command line as a JSON array. Their file is read here, because a run
+// reads no files.
 static void put_choices(Buffer *out, const char *value) {
     JsonDoc doc = {0};
     JsonWriter w = {.out = out};

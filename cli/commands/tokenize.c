@@ -203,7 +203,7 @@ static void check_text(TextChecker *c, Str text) {
     puts(c->line.data);
 }
 
-// What the command works on, until the process ends.
+// The state of the command, until the process ends.
 typedef struct {
     Gguf gguf;
     Tokenizer *tokenizer;
