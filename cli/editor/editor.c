@@ -606,6 +606,7 @@ static void complete_word(Editor *e) {
     if (n) {
         qsort(words, (size_t)n, sizeof *words, compare_words);
         while (words[0][common] && words[0][common] == words[n - 1][common]) common++;
+        while (common && (words[0][common] & 0xc0) == 0x80) common--; // no part of a character
     }
     if (n && common > typed) {
         insert_text(e, words[0] + typed, common - typed);
