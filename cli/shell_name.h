@@ -7,6 +7,6 @@
 
 // Appends the name that a text spells. False with err (exit 1) if a quote is not closed.
 bool shell_name_read(Str text, Buffer *out, Error *err);
-// Appends the spellings of the files whose names begin with what is typed, one per line. Each
+// Appends the spellings of the files whose names begin with the typed one, one per line. Each
 // begins with `typed`. Hidden files are completed only after a dot.
 void shell_name_complete(Str typed, Buffer *out);
