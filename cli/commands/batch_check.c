@@ -3,6 +3,7 @@
 #include "cli/commands/batch.h"
 #include "cli/output.h"
 
+#include <math.h>
 #include <stdio.h>
 
 void batch_check_parse(const Options *o, double speed[2]) {
@@ -51,6 +52,7 @@ void batch_check_print(const Batch *b) {
     if (speed[0] > 0) {
         double sec =
             (double)(n->n_prompt - n->n_sharable) / speed[0] + (double)n->n_limit / speed[1];
+        sec = fmin(sec, 1e15); // fits a long
         fprintf(stderr, " | at most %ld:%02d:%02d", (long)sec / 3600, (int)((long)sec / 60 % 60),
                 (int)((long)sec % 60));
     }
