@@ -145,11 +145,13 @@ bool tools_check(const Json *tools, const Template *tpl, Error *err) {
     if (tools->kind != JSON_ARRAY) return error_set(err, EXIT_RUNTIME, "tools: not an array");
     for (const Json *tool = tools->child; tool; tool = tool->next, i++) {
         const Json *type = json_get_string(tool, "type");
-        if (!json_is(type, "function") || !json_get_string(json_get(tool, "function"), "name"))
+        bool is_function = json_is(type, "function");
+        if (!is_function || !json_get_string(json_get(tool, "function"), "name"))
             return error_set(err, EXIT_RUNTIME,
                              "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":"
-                             "\"...\",...}}, found type \"%.*s\"",
-                             i, SHOWN(type ? type->string : str_of("")));
+                             "\"...\",...}}, found %s \"%.*s\"",
+                             i, is_function ? "no name beside type" : "type",
+                             SHOWN(type ? type->string : str_of("")));
     }
     return !tools->n_items || tpl->takes_tools ||
            error_set(err, EXIT_RUNTIME, "tools: chat template %s does not support tools",

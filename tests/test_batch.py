@@ -1581,7 +1581,7 @@ def openai_lines(cli):
         if "as" in row["shows"]:
             row["expected"] = len(rows)
             rows.append({"verdict": "honored", "shows": {}, "body": dict(row["body"], messages=row["shows"]["as"])})
-    text, err = cli.run("batch", "--template", "llama3.1", "--ordered", "--temp", "0.8", "-i", "-",
+    text, err = cli.run("batch", "--template", "llama3.1", "--ordered", "--temp", "0.8", "--deterministic", "-i", "-",
                         stdin="\n".join(map(json.dumps, lines)).encode(), code=(5, 6))
     answers = list(map(json.loads, text.splitlines()))
     same(len(answers), len(rows))

@@ -486,7 +486,8 @@ static bool set_samplers(Record *r, const Option *option, const char *name, cons
 
     buffer_puts(&names, "");
     for (int i = 0; i < n && ok; i++) {
-        ok = item->kind == JSON_STRING || record_mismatch(err, name, "an array of strings", item);
+        bool is_name = item->kind == JSON_STRING && strlen(item->string.data) == item->string.len;
+        ok = is_name || record_mismatch(err, name, "an array of names", item);
         if (i) buffer_puts(&names, ";");
         if (ok) buffer_put(&names, item->string);
         item = item->next;
