@@ -346,7 +346,7 @@ Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
     *n = 0;
 
     if (is_array && !json_parse(doc, text, strlen(text), err)) {
-        err->code = EXIT_USAGE;
+        if (doc->arena) err->code = EXIT_USAGE; // otherwise out of memory
         json_free(doc);
         return NULL;
     }

@@ -140,7 +140,7 @@ const Option option_table[] = {
      "FILE.jinja, built-in name or none (default: model's)"},
     {{"--chat-template-kwargs"}, PROMPTED | CMD_TOKENIZE, STRING(ANSWER, text.template_kwargs, "JSON"),
      "template variables as a JSON object"},
-    {{"--tools"}, GENERATE | COMMON(CMD_CHAT), INPUT(ANSWER, prompt.tools), "JSON array of tools that the model may call"},
+    {{"--tools"}, GENERATE | COMMON(CMD_CHAT) | CMD_TOKENIZE, INPUT(ANSWER, prompt.tools), "JSON array of tools that the model may call"},
     {{"--rendered"}, CMD_TOKENIZE, FLAG(NEUTRAL, tokenize.is_rendered),
      "with --chat: print the rendered text instead of ids"},
     {{"--raw"}, COMMON(CMD_RUN) | CMD_BATCH | CMD_SCORE, FLAG(ANSWER, prompt.is_raw),

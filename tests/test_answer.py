@@ -280,7 +280,7 @@ def tools_beside_format(cli):
     # Without a known form there are no calls in a constrained answer; a forced one has Llama's form, and a note says so.
     unknown = cli.write("u.jinja", [HERMES.replace("tool_call>", "call>")])
     request = draw_dialogue(rng, 0, closers, {})
-    for choice, words in ("auto", "the calls of chat template"), ("none", None), ("required", None):
+    for choice, words in ("auto", "the call form of chat template"), ("none", None), ("required", None):
         record = dict(request, tool_choice=choice, max_tokens=900)
         answer = run_batch(cli, [record], "--template", unknown, code=5 if words else (0, 6))[0]
         check(words in answer["error"]["message"] if words else check_dialogue(record, answer) in (None, choice == "required"), answer)

@@ -19,6 +19,7 @@ NOT_RUN = {  # part of a command: why it does not run here
     "sbatch": "needs a cluster",
     "< requests": "needs two pipes",
     "truncated.gguf": "shows a refusal",
+    '"contains"': "shows an incomplete text",
     "bench -m": "measures for seconds; tests/test_cli.py runs it",
     "--rerank": "needs a reranker; tests/test_score.py runs it",
     "scripts/lm_eval": "needs lm-evaluation-harness",

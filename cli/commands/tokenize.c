@@ -13,24 +13,15 @@
 #include "cli/resolve.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
-static void add_messages(Dialogue *d, const Json *messages) {
-    int i = 0;
-    if (messages->kind != JSON_ARRAY) die(EXIT_RUNTIME, "messages: expected an array");
-    for (const Json *m = messages->child; m; m = m->next, i++) {
-        Message message;
-        Error err;
-        if (!message_read(m, &message, &err)) die(err.code, "messages[%d]: %s", i, err.text);
-        dialogue_push(d, message);
-    }
-}
-
-// Reads a conversation: a JSON object with messages, tools and other variables of the template, or
-// a message per line. The answer of the model is expected next, unless the object says otherwise or
-// the last line is a message of the assistant.
+// Reads a conversation: a message per line, as in a chat's file, or a JSON object with the
+// variables of the template (messages, tools ...), which are passed on as they are. The answer of
+// the model is expected next, unless the object says otherwise or the last line is a message of the
+// assistant.
 static void read_conversation(const Options *o, TemplateInput *in) {
     static Dialogue d;
-    static Buffer text, variables, tools;
+    static Buffer text, variables;
     static JsonDoc doc;
     Error err;
     size_t n_truncated;
@@ -38,22 +29,10 @@ static void read_conversation(const Options *o, TemplateInput *in) {
     if (!file_read_text(o->tokenize.chat_file, &text, &err)) die_error(&err);
     Str all = buffer_str(&text);
 
-    // An object with messages and tools, which are read as in batch, and variables.
+    // As in batch, the arguments of tool calls may be strings of JSON.
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
-        JsonWriter w = json_object(&variables);
-        for (const Json *m = doc.root->child; m; m = m->next) {
-            bool is_tools = str_is(m->key, "tools") && m->kind == JSON_ARRAY;
-            if (is_tools) tools_put(m, &tools);
-            if (str_is(m->key, "messages")) add_messages(&d, m);
-            if (is_tools || str_is(m->key, "messages")) continue;
-            json_write_key(&w, m->key);
-            json_write_value(&w, NULL, m, NULL);
-        }
-        json_end_object(&w);
-
-        in->messages = d.messages;
-        in->n_messages = d.n;
-        in->tools = buffer_str(&tools);
+        if (o->prompt.tools) die(EXIT_USAGE, "--tools: write \"tools\" in the object instead");
+        json_write_value(&(JsonWriter){.out = &variables}, NULL, doc.root, message_put_arguments);
         in->variables = buffer_str(&variables);
         in->wants_answer = true;
         return;
@@ -78,8 +57,11 @@ static void encode_conversation(const Options *o, const Settings *s, const Gguf 
     template_from_options(o, g, t, &tpl);
     template_note_missing(o, &tpl);
     read_conversation(o, &in);
+    in.tools = tools_read(o, &tpl);
     close_file_access(o);
     if (!template_render(&tpl, t, &in, &text, &mask, &err)) die_error(&err);
+    free((char *)in.tools.data);
+
     if (o->tokenize.is_rendered)
         text_write(text.data, text.len);
     else
@@ -255,6 +237,8 @@ static void check_options(const Options *o, bool has_constraint) {
         die(EXIT_USAGE, "tokenize --chat: cannot be combined with other text");
     if (o->tokenize.is_rendered && !o->tokenize.chat_file)
         die(EXIT_USAGE, "tokenize --rendered: needs --chat FILE");
+    if (o->prompt.tools && !o->tokenize.chat_file)
+        die(EXIT_USAGE, "tokenize --tools: needs --chat FILE");
 }
 
 int command_tokenize(const Options *o) {
