@@ -45,7 +45,7 @@ struct sigaction {
 #undef stat
 #undef fstat
 struct posix_stat {
-    dev_t st_dev;
+    dev_t st_dev, st_rdev; // st_rdev is always 0
     ino_t st_ino;
     unsigned short st_mode;
     unsigned st_uid; // always 0
