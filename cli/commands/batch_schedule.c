@@ -269,7 +269,7 @@ static void start_record(Batch *b, Record *r) {
     if (is_shared) r->session = session_fork(prefix.session, prefix.n_now);
     r->schedule.n_shared = r->session ? prefix.n_now : 0;
     if (!r->session) r->session = session_new(&b->pipeline.model.kv); // nothing is shared
-    if (is_shared && prefix.kept >= 0) { // now the most recently used
+    if (is_shared && prefix.kept >= 0) {                              // now the most recently used
         Session *used = remove_prefix(b, prefix.kept);
         b->prefixes[b->n_prefixes++] = used;
     }

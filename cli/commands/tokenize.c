@@ -223,6 +223,8 @@ static void process_lines(Tokenize *run, const Options *o, const Settings *s, bo
         note(o, "compiled in %.0f us", constraint_compile_sec(run->checker.constraint) * 1e6);
 }
 
+static bool is_about_chat(const Options *o) { return o->tokenize.is_rendered || o->prompt.tools; }
+
 // Dies on options that cannot be combined.
 static void check_options(const Options *o, bool has_constraint) {
     if (has_constraint && !o->prompt.is_jsonl)
@@ -235,10 +237,8 @@ static void check_options(const Options *o, bool has_constraint) {
         die(EXIT_USAGE, "tokenize --jsonl: reads -f FILE or standard input only");
     if (o->tokenize.chat_file && (o->prompt.text || o->prompt.file || o->n_args))
         die(EXIT_USAGE, "tokenize --chat: cannot be combined with other text");
-    if (o->tokenize.is_rendered && !o->tokenize.chat_file)
-        die(EXIT_USAGE, "tokenize --rendered: needs --chat FILE");
-    if (o->prompt.tools && !o->tokenize.chat_file)
-        die(EXIT_USAGE, "tokenize --tools: needs --chat FILE");
+    if (is_about_chat(o) && !o->tokenize.chat_file)
+        die(EXIT_USAGE, "tokenize: --rendered and --tools need --chat FILE");
 }
 
 int command_tokenize(const Options *o) {
