@@ -187,6 +187,7 @@ static void check_text(TextChecker *c, Str text) {
 
 // The state of the command, until the process ends.
 typedef struct {
+    Settings settings;
     Gguf gguf;
     Tokenizer *tokenizer;
     Buffer text; // to encode, or ids to decode
@@ -198,10 +199,10 @@ typedef struct {
 
 // --jsonl: the text of each line (lines_text()) becomes an array of ids or, with a constraint, the
 // result of check_text().
-static void process_lines(Tokenize *run, const Options *o, const Settings *s, bool has_constraint) {
+static void process_lines(Tokenize *run, const Options *o, bool has_constraint) {
     Ids *ids = &run->ids;
 
-    if (has_constraint) checker_open(&run->checker, o, s, run->tokenizer);
+    if (has_constraint) checker_open(&run->checker, o, &run->settings, run->tokenizer);
     lines_open(&run->lines, o->prompt.file, 1 << 30);
     close_file_access(o);
 
@@ -250,7 +251,7 @@ int command_tokenize(const Options *o) {
 
     // The text is read before the model is opened, which may take longer.
     check_options(o, has_constraint);
-    Settings settings = settings_resolve(o, NULL, NULL);
+    run.settings = settings_resolve(o, NULL, NULL);
     Options exact = *o;
     exact.prompt.keep_newline = true; // every byte counts
     if (has_text) prompt_read(&exact, &run.text);
@@ -262,9 +263,9 @@ int command_tokenize(const Options *o) {
     if (has_text) close_file_access(o);
 
     if (o->tokenize.chat_file)
-        encode_conversation(o, &settings, &run.gguf, t, ids);
+        encode_conversation(o, &run.settings, &run.gguf, t, ids);
     else if (o->prompt.is_jsonl)
-        process_lines(&run, o, &settings, has_constraint);
+        process_lines(&run, o, has_constraint);
     else if (o->tokenize.is_decode)
         ids_parse(run.text.data, tokenizer_n_vocab(t), ids);
     else
