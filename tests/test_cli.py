@@ -985,7 +985,7 @@ USAGE_ERRORS = [  # message, arguments
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-p", "x"),
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-f", "x"),
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "x"),
-    ("--rendered: needs --chat FILE", "tokenize", "--rendered", "x"),
+    ("--rendered and --tools need --chat FILE", "tokenize", "--rendered", "x"),
     ("exclude each other", "tokenize", "--count", "--jsonl"),
     ("exclude each other", "tokenize", "--ids", "--count"),
     ("logits: needs --ids LIST and -o FILE", "logits"),
