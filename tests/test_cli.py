@@ -508,7 +508,8 @@ def stdin_beside_a_prompt():
     sh("cat $LIST | for x in 1 2; do $R $x; done", b"1\n\na\nb\nc\n2\n")
 
     # Cron and other programs without a terminal: a device, a closed descriptor, a pipe of nothing.
-    sh("setsid $R X; setsid $R X <&-; true | setsid sh -c '$R X; true'; $R X & wait", b"X\n" * 4)
+    sh("setsid $R X; setsid $R X <&-; true | setsid sh -c 'sleep 0.5; $R X; true'; $R X & wait",
+       b"X\n" * 4)  # before `true` ends, its pipe may still bring lines
     r = subprocess.run(["sh", "-c", "$R <&-; $R"], stdin=subprocess.DEVNULL, stderr=-1, env=env)
     check(matches(r.stderr.decode(), "standard input: Bad file descriptor\n ... the prompt is empty\n"), r)
 
