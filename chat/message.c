@@ -50,11 +50,11 @@ static bool read_content(const Json *content, Buffer *out, Error *err) {
         const Json *text = json_get_string(part, "text");
         const Json *type = json_get_string(part, "type");
         if (!json_is(type, "text") || !text)
-            return error_set(
-                err, EXIT_RUNTIME,
-                "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}, found type "
-                "\"%.*s\"",
-                i, SHOWN(type ? type->string : str_of("")));
+            return error_set(err, EXIT_RUNTIME,
+                             "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}, found %s "
+                             "\"%.*s\"",
+                             i, json_is(type, "text") ? "no text beside type" : "type",
+                             SHOWN(type ? type->string : str_of("")));
         buffer_put(out, text->string);
     }
     return true;

@@ -34,7 +34,8 @@ static void note_constraint(const Pipeline *p, const CompiledConstraint *c, Buff
     if (found->checked.len) note_once(p, found->checked.data, NULL);
 }
 
-// Notes the samplers that would have an effect, but are not in the order.
+// Notes the samplers that would have an effect, but are not in the order; to `notes` if the order
+// is the request's own.
 static void note_samplers(const Pipeline *p, const SampleOptions *o, Buffer *notes) {
     Buffer text = {0};
     for (int i = 0; i < N_SAMPLERS; i++) {
@@ -43,7 +44,8 @@ static void note_samplers(const Pipeline *p, const SampleOptions *o, Buffer *not
         buffer_printf(&text, "%s%s",
                       text.len ? ", " : "not among the samplers, so off: ", sampler_name(kind));
     }
-    if (text.len) note_once(p, text.data, notes);
+    bool is_own = memcmp(&o->order, &p->settings.sample.order, sizeof o->order) != 0;
+    if (text.len) note_once(p, text.data, is_own ? notes : NULL);
     buffer_free(&text);
 }
 

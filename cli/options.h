@@ -197,8 +197,8 @@ typedef struct {
     size_t offset;   // of the field in Options; also for a setting
     size_t n_offset; // of the length of a list
     double min, max;
-    const char *value, *help; // value: placeholder in help, NULL for a flag. "[N]": a number, which
-                              // is 1 if the next argument is none
+    const char *value, *help; // value: placeholder in help, NULL for a flag. "[N]": a number; 1 if
+                              // the next argument is not a number
     Module module;            // required module
     const char *key;          // metadata of the model file that is the default, or NULL
 } Option;

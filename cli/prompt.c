@@ -130,6 +130,7 @@ Str tools_read(const Options *o, const Template *tpl) {
     JsonDoc doc = {0};
     Error err;
     if (!o->prompt.tools) return (Str){0};
+    if (o->prompt.is_raw) die(EXIT_USAGE, "--tools: cannot be combined with --raw");
     if (!file_read_text(o->prompt.tools, &text, &err)) die_error(&err);
     if (!json_parse(&doc, text.data, text.len, &err) || !tools_check(doc.root, tpl, &err))
         die(EXIT_USAGE, "%s: %s", o->prompt.tools, err.text);

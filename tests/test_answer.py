@@ -76,36 +76,36 @@ def reasoning_is_apart(cli):
     for more in (["--template", asks, "--answer", "<think>\n"], ["--template", opens]):
         how = [*more, *args]
         r = json.loads(cli.run("run", "--json", *how)[0])
-        thoughts, answer = r["reasoning_content"], r["text"]
-        check(thoughts and answer.strip(), r)
+        reasoning, answer = r["reasoning_content"], r["text"]
+        check(reasoning and answer.strip(), r)
         for form in ([], ["--no-stream"], ["--reasoning-format", "auto"]):
             out, err = cli.run("run", *form, *how)
             same(out.decode(), answer + "\n", form)
-            check("\n" + thoughts + "\n" in "\n" + err and "think>" not in err, err)
+            check("\n" + reasoning + "\n" in "\n" + err and "think>" not in err, err)
             same(cli.run("run", "-q", *form, *how), (out, ""))
         raw = cli.run("run", "-q", "--reasoning-format", "none", *how)[0].decode()
-        check(raw.startswith(thoughts) and raw.endswith("</think>" + answer + "\n"), raw)
+        check(raw.startswith(reasoning) and raw.endswith("</think>" + answer + "\n"), raw)
         same(json.loads(cli.run("run", "--json", "--reasoning-format", "none", *how)[0])["text"], raw[:-1])
 
     how = ["--template", opens, *args]
     message = b"x\n"
     out, err = cli.run("chat", *how[:-1], stdin=message)
-    check(out.decode() == answer + "\n" and thoughts in err, out, err)
+    check(out.decode() == answer + "\n" and reasoning in err, out, err)
     same(cli.run("chat", "-q", *how[:-1], stdin=message), (out, ""))
     same(cli.run("chat", "-q", "--reasoning-format", "none", *how[:-1], stdin=message)[0].decode(), raw)
     same(json.loads(cli.run("chat", "--json", "--reasoning-format", "none", *how[:-1], stdin=message)[0])["content"], raw[:-1])
     for command in "run", "chat":
         cli.refuses(2, "--reasoning-format: ... none ... deep", command, "--reasoning-format", "deep", stdin=message)
     two = cli.run("run", "-N", 2, "-q", *how[:-1], "--temp", 1, "--seed", 3, "x")[0]
-    check(thoughts.encode() not in two and b"think" not in two, two)
+    check(reasoning.encode() not in two and b"think" not in two, two)
 
     stop = answer.split()[-1]
-    for word in thoughts.split()[0], " ":
+    for word in reasoning.split()[0], " ":
         r = json.loads(cli.run("run", "--json", "--stop", word, *how)[0])
-        same((r["reasoning_content"], r["text"]), (thoughts, answer.split(word)[0]))
+        same((r["reasoning_content"], r["text"]), (reasoning, answer.split(word)[0]))
     r = run_batch(cli, ask(1, stop=[stop], temperature=0, messages=[{"role": "user", "content": "x"}], max_tokens=40),
                   "--template", opens, "--reasoning-budget", 8)[0]
-    same((r["reasoning_content"], r["text"]), (thoughts, answer.split(stop)[0]))
+    same((r["reasoning_content"], r["text"]), (reasoning, answer.split(stop)[0]))
 
     for command in ["run", *how], ["chat", *how[:-1]]:
         t = Terminal([PROGRAM, *map(str, command), *(["-q"] if command[0] == "run" else ["-q", "--plain"])], 24, 200)
@@ -114,7 +114,7 @@ def reasoning_is_apart(cli):
             t.send("x\r")
         words = answer.split()
         check(t.wait(words[-1]), t.text())
-        check(re.search(rb"\x1b\[2m" + re.escape(thoughts.encode()) + rb"\s*</think>\s*\x1b\[0m\s*" + re.escape(words[0].encode()), t.raw), t.raw)
+        check(re.search(rb"\x1b\[2m" + re.escape(reasoning.encode()) + rb"\s*</think>\s*\x1b\[0m\s*" + re.escape(words[0].encode()), t.raw), t.raw)
         t.close()
 
 

@@ -385,7 +385,7 @@ def last_chat():
 
     # No chat is saved yet.
     _, err = piped(BUILT_IN, ["x"], "--continue", code=1)
-    assert "history.last-chat: No such file" in err, err
+    assert "history.last-chat: no chat has been kept yet" in err, err
 
     # A killed chat is saved.
     t = chat(BUILT_IN, "-q", "-n", "2")

@@ -301,6 +301,8 @@ def order_of_samplers():
     r = run("run", "-m", GOOD, *how, "--samplers", "temperature", "the")
     check(b"not among the samplers, so off: top_k, min_p, top_p\n" in r.err, r)
     check(b"not among" not in run("run", "-m", GOOD, *how, "--samplers", last, "the").err)
+    r = run("batch", "-m", GOOD, *how, "--samplers", "top_k", stdin=b'{"prompt": "the", "max_tokens": 1}\n')
+    check(b"not among" in r.err and b"not among" not in r.out, r)  # said once, not in each record
     for bad in ("top_k;xtc", "", "top_k;top_k"):
         refuses(2, "--samplers: ... " + (bad[6:] or '""'), "run", "-m", GOOD, "--samplers", bad, "the")
 
@@ -986,6 +988,7 @@ USAGE_ERRORS = [  # message, arguments
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-p", "x"),
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-f", "x"),
     ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "x"),
+    ("--tools: cannot be combined with --raw", "run", "--raw", "--tools", "none", "x"),
     ("--rendered and --tools need --chat FILE", "tokenize", "--rendered", "x"),
     ("exclude each other", "tokenize", "--count", "--jsonl"),
     ("exclude each other", "tokenize", "--ids", "--count"),

@@ -849,6 +849,8 @@ def order_of_properties(cli):
     def orders(*args):
         return {"".join(json.loads(cli.run("run", "-q", *sampling, *args, "--seed", seed, "x")[0])) for seed in range(8)}
     same(orders(), {"zay"})
+    err = cli.run("run", "-n", 1, "--any-order", "--strict-schema", "x")[1]
+    check("no effect without a JSON Schema: --any-order --strict-schema\n" in err, err)
     same(orders("--ordered-properties"), {"zay"})
     check(len(orders("--any-order")) > 2, "always the same order")
     records = [{"id": i, "prompt": "x", "seed": i, "ordered_properties": True} for i in range(8)]

@@ -487,7 +487,7 @@ static bool set_samplers(Record *r, const Option *option, const char *name, cons
     buffer_puts(&names, "");
     for (int i = 0; i < n && ok; i++) {
         bool is_name = item->kind == JSON_STRING && strlen(item->string.data) == item->string.len;
-        ok = is_name || record_mismatch(err, name, "an array of names", item);
+        ok = is_name || record_mismatch(err, name, "names of samplers", item);
         if (i) buffer_puts(&names, ";");
         if (ok) buffer_put(&names, item->string);
         item = item->next;

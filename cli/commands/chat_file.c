@@ -76,7 +76,12 @@ static bool keep_last_chats(Chat *c, Error *err) {
     if (ok) {
         dialogue_begin_anew(&old);
         dialogue_keep_earlier(&old, MAX_EARLIER);
-        buffer_put(&c->dialogue.earlier, buffer_str(&old.earlier));
+
+        // Those that this chat has begun anew, while the file could not be written, are later ones.
+        Buffer later = c->dialogue.earlier;
+        c->dialogue.earlier = old.earlier;
+        old.earlier = later;
+        buffer_put(&c->dialogue.earlier, buffer_str(&later));
     }
     dialogue_free(&old);
     return ok;
@@ -159,7 +164,8 @@ static SavedChats read_saved(const Options *o) {
         if (!path)
             die(EXIT_USAGE, "%s: the history is disabled (%s)",
                 o->chat.lists ? "--list" : "--continue", history_missing(o));
-        bool is_end = n > 1 && access(path, F_OK);
+        bool is_end = access(path, F_OK) && (n > 1 || !o->chat.session_file);
+        if (is_end && n == 1) die(EXIT_RUNTIME, "%s: no chat has been kept yet", path);
         if (!is_end && !add_saved(&s, n, path, &err)) die_error(&err);
         free(path);
         if (is_end) break;

@@ -119,7 +119,7 @@ static bool make_request(Run *run, Error *err) {
 
     int n_positions = r->max_tokens >= 0 ? run->ids.len : r->max_context;
     AnswerInput in = {.settings = &p->settings,
-                      .offer = {.tools = is_raw ? (Str){0} : p->tools},
+                      .offer = {.tools = p->tools},
                       .has_reasoning = p->tpl.has_reasoning && !is_raw};
     return kv_memory_check(&p->model, (size_t)n_positions, err) &&
            answer_open(p, &in, r, &run->answer, err);
@@ -209,6 +209,17 @@ static int report(Run *run, int n) {
     return warn_incomplete(s, n) ? EXIT_INCOMPLETE : EXIT_OK;
 }
 
+// Notes the options for schemas where there is neither a schema nor a tool.
+static void note_unused_modes(const Pipeline *p) {
+    const ConstraintSpec *c = &p->settings.constraint;
+    bool has_schema = c->kind == CONSTRAINT_SCHEMA || c->kind == CONSTRAINT_SCHEMA_TEXT;
+    bool is_any = c->any_order || c->extra_properties || c->is_strict;
+    if (has_schema || p->tools.len || !is_any) return;
+
+    note(p->options, "no effect without a JSON Schema:%s%s%s", c->any_order ? " --any-order" : "",
+         c->extra_properties ? " --extra-properties" : "", c->is_strict ? " --strict-schema" : "");
+}
+
 int command_run(const Options *o) {
     static Run run;
     Pipeline *p = &run.pipeline;
@@ -223,6 +234,7 @@ int command_run(const Options *o) {
     pipeline_open(p, o);
     prompt_check(o, &run.prompt);
     template_note_missing(o, &p->tpl);
+    note_unused_modes(p);
     if (!make_request(&run, &err)) die_error(&err);
 
     // A single text is printed while it is generated, except with --no-stream.
