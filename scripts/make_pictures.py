@@ -14,8 +14,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PICTURES = os.path.join(ROOT, "docs", "pictures")
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 
-SCHEMA = """{"type": "object", "required": ["name", "born"],
- "properties": {"name": {"type": "string"}, "born": {"type": "integer"}}}"""
+SCHEMA = """{"type": "object", "required": ["name", "born"], "properties":
+ {"name": {"type": "string", "maxLength": 40}, "born": {"type": "integer"}}}"""
 SESSION = [  # what is typed, and the prompt of the answer
     ('./llama31 run --deterministic --temp 0.7 --seed 18 "Once upon a time"', "$"),
     ("./llama31 chat -q --deterministic --temp 0 -m tinyllama.gguf", ">"),
