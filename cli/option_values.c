@@ -72,6 +72,11 @@ static void put_adapters(Buffer *out, const ModelOptions *m, const Pipeline *p) 
     json_end_array(&w);
 }
 
+static void put_reasoning(Buffer *out, int thinks) {
+    static const char *const names[] = {"off", "auto", "on"};
+    json_quote(out, str_of(names[thinks + 1]));
+}
+
 static void put_int(Buffer *out, int value) {
     if (value == INT_MIN)
         buffer_puts(out, "null");
@@ -91,9 +96,14 @@ static void put_value(Buffer *out, const Option *row, const Options *o, const Se
     case OPTION_SEED:
         buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
         break;
-    case OPTION_INT:
-    case OPTION_REASONING:
-    case OPTION_BUDGET: put_int(out, *(const int *)field); break;
+    case OPTION_INT: put_int(out, *(const int *)field); break;
+    case OPTION_REASONING: put_reasoning(out, *(const int *)field); break;
+    case OPTION_BUDGET:
+        if (*(const int *)field == BUDGET_AUTO)
+            json_quote(out, str_of("auto"));
+        else
+            put_int(out, *(const int *)field);
+        break;
     case OPTION_SAMPLERS: put_samplers(out, field); break;
     case OPTION_STRINGS: put_strings(out, *(Str *const *)field, *(const int *)n_items); break;
     case OPTION_LORA: put_adapters(out, &o->model.load, p); break;

@@ -224,7 +224,7 @@ const Option option_table[] = {
     GROUP("Command-specific"),
     {{"-i", "--input"}, COMMON(REQUESTS), INPUT(NEUTRAL, batch.input),
      "requests, one JSON object per line; - is stdin"},
-    {{"--lines"}, COMMON(CMD_BATCH), FLAG(NEUTRAL, batch.is_lines), "input is plain text, one prompt per line"},
+    {{"--lines"}, COMMON(CMD_BATCH), FLAG(ANSWER, batch.is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(NEUTRAL, batch.is_ordered), "write results in input order"},
     {{"--resume"}, COMMON(CMD_BATCH) | CMD_SCORE, FLAG(NEUTRAL, batch.is_resume), "keep existing results and complete the rest"},
     {{"--retry-failed"}, REQUESTS, FLAG(NEUTRAL, batch.retries_failed),
@@ -298,11 +298,12 @@ Options options_default(const char *command, unsigned flag) {
                                     .repeat_last_n = 64,
                                     .dry = {.base = 1.75f, .allowed_length = 2, .last_n = -1},
                                     .seed = random_seed()}};
-    return (Options){
-        .command = command,
-        .flag = flag,
-        .model = {.path = model && *model ? model : NULL, .cache = getenv("LLAMA31_CACHE")},
-        .settings = settings};
+    return (Options){.command = command,
+                     .flag = flag,
+                     .model = {.path = model && *model ? model : NULL,
+                               .load = {.kv_type = "f16"},
+                               .cache = getenv("LLAMA31_CACHE")},
+                     .settings = settings};
 }
 
 // Two rows may have the same name for different commands (--ids). For an unknown name, the error

@@ -45,16 +45,15 @@ static const char *invert(const TypedOption *typed, Error *err) {
 
 // llama.cpp has an option for the type of keys and one for that of values, --kv has KEYS,VALUES.
 static const char *set_key_type(const TypedOption *typed, Error *err) {
-    const char *old = typed->kv_type ? typed->kv_type : "f16";
-    const char *comma = strchr(old, ',');
+    const char *comma = strchr(typed->kv_type, ',');
     (void)err;
-    return text_format("%s,%s", typed->value, comma ? comma + 1 : old);
+    return text_format("%s,%s", typed->value, comma ? comma + 1 : typed->kv_type);
 }
 
 static const char *set_value_type(const TypedOption *typed, Error *err) {
-    const char *old = typed->kv_type ? typed->kv_type : "f16";
+    int n_keys = (int)strcspn(typed->kv_type, ",");
     (void)err;
-    return text_format("%.*s,%s", (int)strcspn(old, ","), old, typed->value);
+    return text_format("%.*s,%s", n_keys, typed->kv_type, typed->value);
 }
 
 // The value of the first option with one of these names, or NULL.

@@ -17,7 +17,7 @@ import re
 import sys
 
 MAX_LINE = 4 << 20  # bytes of a request
-VERSION = 2         # of the identity of a run (cli/commands/batch_identity.c)
+VERSION = 3         # of the identity of a run (cli/commands/batch_identity.c)
 
 
 def key_of_request(text, line, is_lines):

@@ -1,11 +1,12 @@
 // The identity of a run of batch: what its answers depend on beside their requests. The first
 // result of an output has it in the member "run"; --resume compares it.
 //
-//     {"version":2,"command":"batch","arithmetic":"avx512","shard":"1/3:prefix",
+//     {"version":3,"command":"batch","arithmetic":"avx512","shard":"1/3:prefix",
 //      "options":{"--model":{"file":"HASH"},"--seed":7,"--temp":0.5}}
 //
 // The options are those of the table that can change an answer and differ from their defaults
-// (option_values.h). "shard" is left out if there is one.
+// (option_values.h). "shard" is left out if there is one. SOURCE_DATE_EPOCH, the date that
+// templates write, is a member if it is set.
 #include "cli/commands/batch_output.h"
 #include "cli/option_values.h"
 #include "cli/output.h"
@@ -13,10 +14,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { IDENTITY_VERSION = 2 }; // increased when the value of an option is written in another way
+enum { IDENTITY_VERSION = 3 }; // increased when the value of an option is written in another way
 
 static void put_identity(Buffer *out, const Pipeline *p, const char *shard) {
     const Options *o = p->options;
+    const char *date = getenv("SOURCE_DATE_EPOCH");
     Buffer arithmetic = {0};
     kernels_put_arithmetic(&arithmetic, o->model.load.is_batch_invariant);
 
@@ -25,6 +27,7 @@ static void put_identity(Buffer *out, const Pipeline *p, const char *shard) {
     json_write_string(&w, "command", str_of(o->command));
     json_write_string(&w, "arithmetic", buffer_str(&arithmetic));
     if (*shard) json_write_string(&w, "shard", str_of(shard));
+    if (date && *date) json_write_string(&w, "SOURCE_DATE_EPOCH", str_of(date));
 
     json_begin_object(&w, "options");
     OptionWalk walk = option_walk(o->flag, o, &p->settings, p);
@@ -36,22 +39,15 @@ static void put_identity(Buffer *out, const Pipeline *p, const char *shard) {
     buffer_free(&arithmetic);
 }
 
-// A value for a message. Only the hash of a file or a long text is known.
-static const char *shown(const char *value) {
-    if (!strcmp(value, "null")) return "not set";
-    return *value == '{' ? "a text" : value;
-}
-
-// Appends a member that differs, with both values.
-static void put_difference(Buffer *out, const char *name, const char *old, const char *now) {
-    enum { MAX_SHOWN = 60 };
-    bool is_model = str_begins_with(str_of(now), "{\"file\"");
-
-    buffer_printf(out, "%s%s ", out->len ? "; " : "", name);
-    if (*old == '{' && *now == '{')
-        buffer_puts(out, is_model ? "(its content)" : "(its text)");
+// Appends a value to a message: of a file or a long text, {"text":"HASH"}, only the hash is known.
+static void put_shown(Buffer *out, const char *value) {
+    char kind[8], hash[24];
+    if (!strcmp(value, "null"))
+        buffer_puts(out, "not set");
+    else if (sscanf(value, "{\"%7[a-z]\":\"%23[0-9a-f]\"}", kind, hash) == 2)
+        buffer_printf(out, "%s %s", kind, hash);
     else
-        buffer_printf(out, "%.*s, now %.*s", MAX_SHOWN, shown(old), MAX_SHOWN, shown(now));
+        buffer_printf(out, "%.120s", value);
 }
 
 // Compares a member of two objects; where it is absent, it has the value `usual`.
@@ -65,8 +61,13 @@ static void compare_member(Buffer *out, const char *name, const Json *old, const
         else
             buffer_puts(&values[i], usual);
 
-    if (strcmp(values[0].data, values[1].data) != 0)
-        put_difference(out, name, values[0].data, values[1].data);
+    if (strcmp(values[0].data, values[1].data) != 0) {
+        buffer_printf(out, "%s%s ", out->len ? "; " : "", name);
+        put_shown(out, values[0].data);
+        buffer_puts(out, ", now ");
+        put_shown(out, values[1].data);
+    }
+
     for (int i = 0; i < 2; i++) buffer_free(&values[i]);
 }
 
@@ -79,6 +80,7 @@ static void put_differences(Buffer *out, const Json *old, const Json *now, const
     compare_member(out, "command", old, now, "null");
     compare_member(out, "arithmetic", old, now, "null");
     compare_member(out, "shard", old, now, "null");
+    compare_member(out, "SOURCE_DATE_EPOCH", old, now, "null");
 
     OptionWalk walk = option_walk(o->flag, &defaults, &defaults.settings, NULL);
     while (option_walk_next(&walk)) {
