@@ -200,6 +200,20 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a) {
     return heap_pop_string(h, start);
 }
 
+static Value macro_attribute(Heap *h, Value v, Str name) {
+    const JinjaNode *macro = v.macro->node;
+    if (str_is(name, "name")) return value_data(macro->name);
+    if (str_is(name, "caller")) return value_bool(macro->op & USES_CALLER);
+    if (str_is(name, "catch_varargs")) return value_bool(macro->op & USES_VARARGS);
+    if (str_is(name, "catch_kwargs")) return value_bool(macro->op & USES_KWARGS);
+    if (!str_is(name, "arguments")) return library_attribute(h, v, name);
+
+    Value names = value_list(h, VALUE_TUPLE, 0);
+    for (const JinjaNode *param = macro->a; param; param = param->next)
+        if (!param->op) list_push(h, names.list, value_data(param->name));
+    return names;
+}
+
 // Loops
 
 // The item of a loop with a condition. As in Jinja, which filters with a generator, an item that is
@@ -351,6 +365,7 @@ static Value eval_dict(Heap *h, const JinjaNode *n) {
 static Value eval_attribute(Heap *h, const JinjaNode *n) {
     Value v = eval(h, n->a);
     if (v.kind == VALUE_LOOP) return loop_attribute(h, v.loop, n->name);
+    if (v.kind == VALUE_MACRO) return macro_attribute(h, v, n->name);
     return library_attribute(h, v, n->name);
 }
 

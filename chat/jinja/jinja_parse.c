@@ -649,23 +649,28 @@ static JinjaNode *parse_expression(JinjaParser *p) {
 
 // Statements
 
-// An assignment target: a name, an attribute (of a namespace), or a tuple of names and tuples.
-static JinjaNode *parse_target(JinjaParser *p) {
+// A target without a comma: a name, an attribute (of a namespace), or a tuple in parentheses.
+static JinjaNode *parse_one_target(JinjaParser *p) {
     JinjaNode *n = parse_primary(p);
-    if (accept(p, ".")) {
-        n = new_named(p, EXPR_ATTRIBUTE, n);
-    } else if (is_word(token(p), ",")) {
-        n = new_node(p, EXPR_TUPLE, n, NULL);
-        JinjaNode **tail = &n->a->next;
-        while (accept(p, ",")) {
-            bool is_target = token(p)->kind == TOKEN_NAME || is_word(token(p), "(");
-            if (!is_target || is_word(token(p), "in")) break;
-            *tail = parse_primary(p);
-            tail = &(*tail)->next;
-        }
-    }
+    if (accept(p, ".")) n = new_named(p, EXPR_ATTRIBUTE, n);
     if (n->kind != EXPR_NAME && n->kind != EXPR_ATTRIBUTE && n->kind != EXPR_TUPLE)
         heap_fail(p->heap, "cannot assign to this");
+    return n;
+}
+
+// An assignment target, or several, which are a tuple.
+static JinjaNode *parse_target(JinjaParser *p) {
+    JinjaNode *n = parse_one_target(p);
+    if (!is_word(token(p), ",")) return n;
+
+    n = new_node(p, EXPR_TUPLE, n, NULL);
+    JinjaNode **tail = &n->a->next;
+    while (accept(p, ",")) {
+        bool is_target = token(p)->kind == TOKEN_NAME || is_word(token(p), "(");
+        if (!is_target || is_word(token(p), "in")) break;
+        *tail = parse_one_target(p);
+        tail = &(*tail)->next;
+    }
     return n;
 }
 
