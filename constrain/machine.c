@@ -496,6 +496,7 @@ static void step_after(Machine *m, State s, int b) {
 static void step_state(Machine *m, State s, int b) {
     switch ((StateKind)s.kind) {
     case AT_END: break;
+
     case AT_VALUE: step_value(m, s, b); break;
     case IN_TEXT: step_text(m, s, b); break;
     case IN_STRING: step_string(m, s, b); break;
@@ -505,6 +506,9 @@ static void step_state(Machine *m, State s, int b) {
     case AT_SPACE:
     case AT_NEXT: step_item(m, s, b); break;
     case AT_AFTER: step_after(m, s, b); break;
+    case IN_TAG: step_tag(m, s, b); break;
+
+    // Expected characters.
     case AT_QUOTE:
         if (b == '"') begin_name(m, s);
         break;
@@ -519,7 +523,6 @@ static void step_state(Machine *m, State s, int b) {
     case AT_CLOSE:
         if (b == closing_of(top(m, &s))) close_container(m, s);
         break;
-    case IN_TAG: step_tag(m, s, b); break;
     }
 }
 

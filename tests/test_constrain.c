@@ -502,9 +502,11 @@ static Grammar *compile_calls(const char *schema, const CallSpec *spec, unsigned
     Buffer shape = {0};
     JsonDoc except = {0};
     Grammar *g = xalloc(1, sizeof *g);
+
     g->root = NONE;
     calls_put_shape(spec, &shape);
     if (shape.len && !json_parse(&except, shape.data, shape.len, err)) die_error(err);
+
     if (schema) {
         grammar_free(g);
         g = grammar_schema_text(str_of(schema), except.root, modes, NULL, err);
@@ -513,6 +515,7 @@ static Grammar *compile_calls(const char *schema, const CallSpec *spec, unsigned
         grammar_free(g);
         g = NULL;
     }
+
     buffer_free(&shape);
     json_free(&except);
     return g;
@@ -902,14 +905,17 @@ void test_constrain(void) {
     test_case("constrain_grammars", grammars);
     test_case("constrain_grammar_errors", grammar_errors);
     test_case("constrain_choices", choices);
+
     test_case("constrain_schemas", schemas);
     test_case("constrain_failures", failures);
     test_case("constrain_format_lengths", format_lengths);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_wrong_values", wrong_values);
     test_case("constrain_unknown_keywords", unknown_keywords);
+
     test_case("constrain_tool_calls", tool_calls);
     test_case("constrain_schema_or_calls", schema_or_calls);
+
     test_case("constrain_masks", masks);
     test_case("constrain_random_masks", random_masks);
     test_case("constrain_many_readings", many_readings);

@@ -531,6 +531,21 @@ static size_t history_find(const Buffer *history, size_t end, const Buffer *quer
     return SIZE_MAX;
 }
 
+// Appends a key to the query of a search, or removes its last character. False if the key has
+// another effect.
+static bool edit_query(Buffer *query, int key) {
+    bool removes = key == 127 || key == CTRL_KEY('H');
+    if (removes && query->len) {
+        query->len = code_point_start(query, query->len - 1);
+        query->data[query->len] = 0;
+        return true;
+    }
+
+    if (removes || key < 0x20) return false;
+    buffer_append(query, &(char){(char)key}, 1);
+    return true;
+}
+
 // Ctrl-R: reads a query key by key and shows the newest history entry that contains it. Another
 // Ctrl-R shows the next older match. Ctrl-G and Ctrl-C restore the text; any other key accepts the
 // entry and then has its usual effect.
@@ -552,21 +567,17 @@ static void search_history(Editor *e) {
 
         while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*tty.interrupted)
             draw_text(e);
-        if (key == CTRL_KEY('R') && found != SIZE_MAX) {
-            end = found; // the next older entry
-        } else if ((key == 127 || key == CTRL_KEY('H')) && query.len) {
-            query.len = code_point_start(&query, query.len - 1);
-            query.data[query.len] = 0;
+
+        bool is_repeated = key == CTRL_KEY('R');
+        if (edit_query(&query, key))
             end = e->history.len;
-        } else if (key >= 0x20 && key != 127) {
-            buffer_append(&query, &(char){(char)key}, 1);
-            end = e->history.len;
-        } else if (key != CTRL_KEY('R')) {
+        else if (!is_repeated)
             break;
-        }
+        else if (found != SIZE_MAX)
+            end = found; // the next older entry
 
         size_t next = query.len ? history_find(&e->history, end, &query) : SIZE_MAX;
-        if (next == SIZE_MAX && key == CTRL_KEY('R')) continue;
+        if (next == SIZE_MAX && is_repeated) continue;
         found = next;
         if (found != SIZE_MAX) show_entry(e, found);
     }
@@ -631,33 +642,39 @@ static void complete_word(Editor *e) {
 // Handles a control key or an escape sequence.
 static void handle_key(Editor *e, int key) {
     switch (key == 27 ? read_escape(e) : key) {
+    // Move.
     case CTRL_KEY('A'): e->at = row_edge(e, -1); break;
     case CTRL_KEY('B'): e->at = char_before(e, e->at); break;
-    case CTRL_KEY('D'): cut_text(e, e->at, char_after(e, e->at), false); break;
     case CTRL_KEY('E'): e->at = row_edge(e, 1); break;
     case CTRL_KEY('F'): e->at = char_after(e, e->at); break;
+    case CTRL_KEY('N'): move_row(e, 1); break;
+    case CTRL_KEY('P'): move_row(e, -1); break;
+    case ALT_KEY('b'): e->at = word_edge(e, -1, is_word_char); break;
+    case ALT_KEY('f'): e->at = word_edge(e, 1, is_word_char); break;
+
+    // Cut.
+    case CTRL_KEY('D'): cut_text(e, e->at, char_after(e, e->at), false); break;
     case CTRL_KEY('H'):
     case 127: cut_text(e, char_before(e, e->at), e->at, false); break;
     case CTRL_KEY('K'): cut_text(e, e->at, row_edge(e, 1), true); break;
+    case CTRL_KEY('U'): cut_text(e, row_edge(e, -1), e->at, true); break;
+    case CTRL_KEY('W'): cut_text(e, word_edge(e, -1, is_visible), e->at, true); break;
+    case ALT_KEY('d'): cut_text(e, e->at, word_edge(e, 1, is_word_char), true); break;
+    case ALT_KEY(8):
+    case ALT_KEY(127): cut_text(e, word_edge(e, -1, is_word_char), e->at, true); break;
+
+    // Insert.
+    case CTRL_KEY('I'): complete_word(e); break;
+    case CTRL_KEY('R'): search_history(e); break;
+    case CTRL_KEY('Y'): insert_text(e, e->killed.data, e->killed.len); break;
+    case ALT_KEY('\r'):
+    case ALT_KEY('\n'): insert_text(e, "\n", 1); break;
+    case KEY_PASTE: read_paste(e); break;
+
     case CTRL_KEY('L'):
         write_all(e->out, "\x1b[H\x1b[2J", 7);
         e->cursor_row = 0;
         break;
-    case CTRL_KEY('N'): move_row(e, 1); break;
-    case CTRL_KEY('P'): move_row(e, -1); break;
-    case CTRL_KEY('I'): complete_word(e); break;
-    case CTRL_KEY('R'): search_history(e); break;
-    case CTRL_KEY('U'): cut_text(e, row_edge(e, -1), e->at, true); break;
-    case CTRL_KEY('W'): cut_text(e, word_edge(e, -1, is_visible), e->at, true); break;
-    case CTRL_KEY('Y'): insert_text(e, e->killed.data, e->killed.len); break;
-    case ALT_KEY('b'): e->at = word_edge(e, -1, is_word_char); break;
-    case ALT_KEY('f'): e->at = word_edge(e, 1, is_word_char); break;
-    case ALT_KEY('d'): cut_text(e, e->at, word_edge(e, 1, is_word_char), true); break;
-    case ALT_KEY(8):
-    case ALT_KEY(127): cut_text(e, word_edge(e, -1, is_word_char), e->at, true); break;
-    case ALT_KEY('\r'):
-    case ALT_KEY('\n'): insert_text(e, "\n", 1); break;
-    case KEY_PASTE: read_paste(e); break;
     }
 }
 
@@ -692,6 +709,22 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     return EDITOR_TYPED;
 }
 
+// Ctrl-C: leaves the text on the screen and begins an empty one. False if the text was empty or is
+// an edit of an earlier one, which ends.
+static bool interrupt_text(Editor *e, bool is_edit) {
+    bool is_over = e->text.len == 0 || is_edit;
+    *tty.interrupted = 0;
+
+    e->at = e->text.len; // moves the cursor to the last row
+    draw_text(e);
+    write_all(e->out, "^C\r\n", 4);
+    if (is_over) return false;
+
+    set_text(e, "", 0);
+    e->cursor_row = 0;
+    return true;
+}
+
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out) {
     if (e->is_dumb) return read_line(e, prompt, out);
 
@@ -706,14 +739,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         int key = *tty.interrupted ? WOKEN : next_key(e, -1); // Ctrl-C may have ended a paste
 
         if (*tty.interrupted) {
-            *tty.interrupted = 0;
-            bool is_given_up = e->text.len == 0 || *text; // *text: Ctrl-C cancels the edit
-            e->at = e->text.len;                          // moves the cursor to the last row
-            draw_text(e);
-            write_all(e->out, "^C\r\n", 4);
-            if (is_given_up) return EDITOR_INTERRUPTED;
-            set_text(e, "", 0);
-            e->cursor_row = 0;
+            if (!interrupt_text(e, *text)) return EDITOR_INTERRUPTED;
         } else if (key == END_OF_INPUT || (key == 4 && e->text.len == 0)) {
             write_all(e->out, "\r\n", 2);
             return EDITOR_CLOSED;

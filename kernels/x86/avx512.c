@@ -44,17 +44,21 @@ static size_t vnni_bytes(int n_tokens, int cols) {
 static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                         int token_end, Type type, bool in_pairs) {
     const int group = type_info(type)->group, offset = type_info(type)->zero_point;
+
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
+
         for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
             VnniActivations *a =
                 (VnniActivations *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
             const int at = k % K_BLOCK / 32;
             int8_t columns[32], *q = a->q + k % K_BLOCK;
             int sums[2];
+
             a->scale[at] = quantize_int8(row + k, cols - k, 2, in_pairs ? columns : q, sums);
             if (in_pairs) store_pairs(q - k % SUPERBLOCK, k % SUPERBLOCK, columns);
             if (group == 32) sums[0] += sums[1];
+
             for (int i = 0; i < 2; i++) {
                 a->start[i][at] = BASE_BITS - offset * sums[i];
                 a->sum[i][at] = a->scale[at] * (float)sums[i];
