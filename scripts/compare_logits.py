@@ -22,16 +22,12 @@ import operator
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 
-from lib.program import find_program
+from lib.gguf_writer import Failure
+from lib.program import find_program, run_script
 
 DEFAULT_WINDOW = 512
-
-
-class Failure(Exception):
-    pass
 
 
 class Model:
@@ -148,16 +144,7 @@ def main():
     parser.add_argument("-c", "--context", type=int, metavar="N", help="tokens per window (default %d, at most the "
                         "context of the model)" % DEFAULT_WINDOW)
     parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
-    try:
-        compare(parser.parse_args())
-    except (Failure, ValueError) as e:  # ValueError: quotes
-        sys.exit("compare_logits.py: %s" % e)
-    except OSError as e:
-        sys.exit("compare_logits.py: %s: %s" % (e.filename, e.strerror))
-    except subprocess.CalledProcessError as e:  # llama31 has written its error
-        sys.exit(e.returncode if e.returncode > 0 else str(e))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_script(compare, parser.parse_args())
 
 
 if __name__ == "__main__":

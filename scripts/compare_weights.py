@@ -18,10 +18,9 @@ import math
 import operator
 import os
 import subprocess
-import sys
 import tempfile
 
-from lib.program import find_program
+from lib.program import find_program, run_script
 from lib.gguf_reader import GgufFile
 from lib.gguf_writer import Failure, product
 
@@ -110,16 +109,7 @@ def main():
     parser.add_argument("--imatrix", metavar="FILE", help="importance matrix in GGUF")
     parser.add_argument("--match", metavar="TEXT", default="", help="only matrices with TEXT in their name")
     parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
-    try:
-        compare(parser.parse_args())
-    except Failure as e:
-        sys.exit("compare_weights.py: %s" % e)
-    except OSError as e:
-        sys.exit("compare_weights.py: %s: %s" % (e.filename, e.strerror))
-    except subprocess.CalledProcessError as e:  # llama31 has written its error
-        sys.exit(e.returncode if e.returncode > 0 else str(e))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_script(compare, parser.parse_args())
 
 
 if __name__ == "__main__":

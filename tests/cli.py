@@ -159,10 +159,22 @@ def change_byte(path, back):
     same(os.stat(path).st_mtime_ns, st.st_mtime_ns)
 
 
+def read(path):
+    """The bytes of a file."""
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data):
+    """Writes the bytes of a file; returns its path."""
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
 def read_lines(path):
     """The objects of a file of JSON lines; the last line must be complete."""
-    with open(path, "rb") as f:
-        data = f.read()
+    data = read(path)
     check(data == b"" or data.endswith(b"\n"), path, "ends in the middle of a line")
     return [json.loads(line) for line in data.splitlines()]
 

@@ -8,21 +8,10 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, refuses, requires, same, some, test
+from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read, read_lines, refuses, requires, same, some, test, write
 
 STORIES = os.path.join(ROOT, "stories", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-def write(path, data):
-    with open(path, "wb") as f:
-        f.write(data)
-    return path
 
 
 def run(*args, stdin=b"", code=0, **options):

@@ -7,22 +7,12 @@ import shutil
 import subprocess
 import threading
 
-from cli import SCRIPTS, Skip, check, main, same, test
+from cli import SCRIPTS, Skip, check, main, read, same, test, write
 
 FILE = "Llama-3.2-1B-Instruct-Q4_K_M.gguf"
 PATH = "/bartowski/Llama-3.2-1B-Instruct-GGUF/%s/main/" + FILE
 DATA = bytes(i * 7 % 251 for i in range(300000))
 TOOLS = "awk cat cut df mktemp mv rm sed sh sha256sum shasum tr wc xargs".split()
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-def write(path, data):
-    with open(path, "wb") as f:
-        f.write(data)
 
 
 class Hub(http.server.ThreadingHTTPServer):

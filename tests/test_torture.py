@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from cli import PROGRAM, ROOT, Skip, check, in_ci, main, read_lines, requires, same, some, test
+from cli import PROGRAM, ROOT, Skip, check, in_ci, main, read, read_lines, requires, same, some, test
 
 LIBRARY = os.path.join(ROOT, os.environ.get("BUILD", "build"), "torture.so")
 STORIES = os.path.join(ROOT, "stories", "stories.gguf")
@@ -32,11 +32,6 @@ COMMANDS = {  # name: (arguments, stdin)
 }
 
 CALLS = "open", "stat", "fstat", "access", "fchmod", "read", "pread", "flock", "close"
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
 
 
 def needs_library():
