@@ -55,8 +55,10 @@ static float llama3_freq(const RopeParams *p, float freq) {
     float orig = (float)p->orig_ctx, factor = (float)p->factor;
     float low = (float)p->low_freq_factor, high = (float)p->high_freq_factor;
     float wavelength = two_pi / freq;
+
     if (wavelength < (float)(p->orig_ctx / p->high_freq_factor)) return freq;
     if (wavelength > (float)(p->orig_ctx / p->low_freq_factor)) return freq / factor;
+
     float smooth = (orig / wavelength - low) / (high - low);
     float interpolated = (1 - smooth) * freq / factor, kept = smooth * freq;
     return interpolated + kept;
@@ -86,8 +88,10 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
     if (p->rule == ROPE_NTK) theta = ntk_theta(theta, p->factor, p->dim);
     if (p->rule == ROPE_DYNAMIC && n > p->orig_ctx)
         theta = ntk_theta(theta, p->factor * n / p->orig_ctx - (p->factor - 1), p->dim);
+
     float freq = base_freq(theta, i, p->dim);
     if (p->has_divisors) freq /= p->divisors[i];
+
     switch (p->rule) {
     case ROPE_LINEAR: return freq / (float)p->factor;
     case ROPE_YARN: return yarn_freq(p, freq, i);
@@ -101,12 +105,14 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
 // sines of the query, one through those of the key. With a multiplier M (Mistral 3), the factor is
 // divided by 0.1 M ln(factor) + 1.
 static float attention_factor(const RopeParams *p) {
+    const Yarn *yarn = &p->yarn;
+    if (p->rule == ROPE_YARN && yarn->attn_factor > 0)
+        return (float)(yarn->attn_factor * yarn->magnitude);
+
     bool has_formula = p->rule == ROPE_YARN && p->factor > 1;
     double log_factor = has_formula ? 0.1 * log(p->factor) : 0;
-    if (p->rule == ROPE_YARN && p->yarn.attn_factor > 0)
-        return (float)(p->yarn.attn_factor * p->yarn.magnitude);
-    return (float)((log_factor + 1) / (p->yarn.log_multiplier * log_factor + 1) *
-                   p->yarn.magnitude);
+    double factor = (log_factor + 1) / (yarn->log_multiplier * log_factor + 1);
+    return (float)(factor * yarn->magnitude);
 }
 
 // Parameters of a file: defaults, then rope.*, then rope.scaling.*, then the divisors. Names of
@@ -219,10 +225,9 @@ bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int he
                            family_key(g, "rope.freq_base").text, p->theta);
     p->dim = (int)dim;
 
+    // Metadata of the Llama 3.1 rule is exact, divisors are rounded.
     if (!read_scaling(p, g, err)) return false;
-
-    return p->rule == ROPE_LLAMA3 ||
-           read_divisors(p, g, err); // metadata is exact, divisors are not
+    return p->rule == ROPE_LLAMA3 || read_divisors(p, g, err);
 }
 
 bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,
@@ -300,10 +305,12 @@ static void fill_rows(void *arg) {
 void rope_reserve(Rope *rope, int n_positions) {
     enum { STEP = 256 }; // rows that the table grows by, so that decoding rarely copies it
     if (n_positions <= rope->n_positions) return;
+
     size_t row_bytes = (size_t)(rope->params.dim / 2) * sizeof(float);
     int n = round_up(n_positions, STEP);
     rope->cos = xrealloc(rope->cos, (size_t)n, row_bytes);
     rope->sin = xrealloc(rope->sin, (size_t)n, row_bytes);
+
     CisRows rows = {rope, rope->n_positions, n};
     team_run(INT32_MAX, fill_rows, &rows);
     rope->n_positions = n;
@@ -313,6 +320,7 @@ void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos
     bool is_half = rope->params.has_half_pairs;
     int half = rope->params.dim / 2, step = is_half ? 1 : 2, apart = is_half ? half : 1;
     const float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
+
     for (int h = 0; h < n_heads; h++, vec += head_dim)
         for (int i = 0; i < half; i++) {
             float re = vec[step * i], im = vec[step * i + apart]; // (re + j im) (c + j s)

@@ -1,6 +1,6 @@
 // llama31: entry point. Parses argv into Options and runs one command on a team of threads.
 //
-//     argv -> command_choose() -> options_parse() -> kernels_init() -> enter_sandbox()
+//     argv -> command_choose() -> options_parse() -> choose_kernels() -> enter_sandbox()
 //          -> team_serve(command->run)
 //
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
@@ -40,10 +40,26 @@ static int call_command(void *arg) {
     exit(code);
 }
 
+// Chooses the kernels for this CPU, at most those that LLAMA31_ISA names.
+static void choose_kernels(void) {
+    const char *isa = getenv("LLAMA31_ISA");
+    if (!kernels_init(NULL))
+        die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx, neon or i8mm",
+            isa);
+    if (isa && *isa && !str_is_one_of(str_of(isa), kernels_names()))
+        warn("LLAMA31_ISA=%s: not supported by this processor; using %s", isa, kernel.name);
+}
+
+// Returns the size of the team: -t or -tb, whichever is greater.
+static int choose_threads(ModelOptions *m) {
+    int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
+    if (n_threads > 8 * team_default_threads()) warn("-t %d: too many for the CPUs", n_threads);
+    if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
+    return n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads;
+}
+
 // Runs a command with the arguments after its name; returns the exit code. The options are static
-// because commands keep pointers to them. Kernels and threads are chosen once per process:
-// LLAMA31_ISA caps the instruction set, -t sets the number of threads. No file has been read when
-// the process enters the sandbox.
+// because commands keep pointers to them.
 static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
@@ -59,28 +75,19 @@ static int run_command(const Command *command, int argc, char **argv) {
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);
 
-    // Positional arguments.
+    // Positional arguments. The first one of some commands is the model.
     if (command->prepare) command->prepare(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
 
-    if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA=%s: use scalar, avx2, avxvnni, avx512, amx, neon or i8mm",
-            getenv("LLAMA31_ISA"));
-    const char *isa = getenv("LLAMA31_ISA");
-    if (isa && *isa && !str_is_one_of(str_of(isa), kernels_names()))
-        warn("LLAMA31_ISA=%s: not supported by this processor; using %s", isa, kernel.name);
+    choose_kernels();
+    int n_threads = choose_threads(&o.model.load);
 
-    ModelOptions *m = &o.model.load;
-    int n_threads = m->n_threads > 0 ? m->n_threads : team_default_threads();
-    if (n_threads > 8 * team_default_threads()) warn("-t %d: too many for the CPUs", n_threads);
-    if (m->n_batch_threads > 0) m->n_threads = n_threads; // the model must not take all threads
-
-    // From here on the process can open only the files that the options name.
+    // No file has been read so far. From here on the process can open only the files that the
+    // options name.
     enter_sandbox(&o);
-    return team_serve(n_threads > m->n_batch_threads ? n_threads : m->n_batch_threads, call_command,
-                      &o);
+    return team_serve(n_threads, call_command, &o);
 }
 
 // Refuses a stack on which parsers and kernels could overflow (`ulimit -s`). It may be too small

@@ -89,6 +89,8 @@ static uint32_t merge_rank(const Tokenizer *t, const char *s, const PiecePart *l
     *id = n <= t->max_bytes ? vocabulary_find(t, s + left->start, n) : -1;
     if (*id < 0) return NO_RANK;
     if (!t->merges) return t->rank ? t->rank[*id] : (uint32_t)*id;
+
+    // The rules that make this token are a list.
     int rule = t->first_merge[*id];
     while (rule >= 0 && (t->merges[rule].left != left->id || t->merges[rule].right != right->id))
         rule = t->merges[rule].next;
@@ -101,9 +103,9 @@ static void push_pair(EncodeState *e, const char *s, int left) {
     const PiecePart *right = &e->parts[e->parts[left].next];
     MergePair p = {.end = right->end};
     uint32_t rank = merge_rank(e->t, s, &e->parts[left], right, &p.id);
-
     if (rank == NO_RANK) return;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
+
     size_t i = e->n_heap++;
     for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2)
         e->heap[i] = e->heap[(i - 1) / 2];
@@ -122,6 +124,46 @@ static MergePair pop_pair(EncodeState *e) {
     return best;
 }
 
+// Divides a piece of n bytes into one part per character (SentencePiece) or byte. Returns their
+// number.
+static int divide_piece(EncodeState *e, const char *s, size_t n) {
+    const Tokenizer *t = e->t;
+    int n_parts = 0;
+
+    if (n > e->cap_parts) {
+        e->cap_parts = 2 * n;
+        e->parts = xrealloc(e->parts, e->cap_parts, sizeof *e->parts);
+        e->heap =
+            xrealloc(e->heap, 2 * e->cap_parts, sizeof *e->heap); // n - 1 pairs, one more per merge
+    }
+
+    for (size_t at = 0; at < n; n_parts++) {
+        uint32_t code;
+        int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
+        if (len == 0) len = 1; // a byte outside of valid UTF-8
+        int id = t->is_sentencepiece ? vocabulary_find(t, s + at, (size_t)len)
+                                     : t->byte_id[(unsigned char)s[at]];
+        e->parts[n_parts] =
+            (PiecePart){n_parts - 1, n_parts + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, id};
+        at += (size_t)len;
+    }
+
+    e->parts[n_parts - 1].next = -1;
+    return n_parts;
+}
+
+// Outputs the tokens of the parts. A part without a token is encoded byte by byte.
+static void output_parts(EncodeState *e, const char *s) {
+    const PiecePart *parts = e->parts;
+    for (int i = 0; i >= 0; i = parts[i].next) {
+        if (parts[i].id >= 0)
+            ids_push(e->out, parts[i].id);
+        else
+            for (uint32_t k = parts[i].start; k < parts[i].end; k++)
+                ids_push(e->out, e->t->byte_id[(unsigned char)s[k]]);
+    }
+}
+
 // Encodes a piece of n bytes in O(n log n): its parts are a linked list, its pairs a heap. After a
 // merge, pairs of the old parts are stale. They stay in the heap and are skipped when popped.
 //
@@ -129,37 +171,19 @@ static MergePair pop_pair(EncodeState *e) {
 //     t he       he merged, th is stale; new pair: the (rank 9)
 //     the        one token
 static void merge_piece(EncodeState *e, const char *s, size_t n) {
-    const Tokenizer *t = e->t;
-    if (n > e->cap_parts) {
-        e->cap_parts = 2 * n;
-        e->parts = xrealloc(e->parts, e->cap_parts, sizeof *e->parts);
-        e->heap =
-            xrealloc(e->heap, 2 * e->cap_parts, sizeof *e->heap); // n - 1 pairs, one more per merge
-    }
+    int n_parts = divide_piece(e, s, n);
     PiecePart *parts = e->parts;
-    int n_parts = 0;
 
-    // Start with one part per character (SentencePiece) or byte, and with all pairs of neighbors.
-    for (size_t at = 0; at < n; n_parts++) {
-        uint32_t code;
-        int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
-        if (len == 0) len = 1; // a byte outside of valid UTF-8
-        int id = t->is_sentencepiece ? vocabulary_find(t, s + at, (size_t)len)
-                                     : t->byte_id[(unsigned char)s[at]];
-        parts[n_parts] =
-            (PiecePart){n_parts - 1, n_parts + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, id};
-        at += (size_t)len;
-    }
-    parts[n_parts - 1].next = -1;
     e->n_heap = 0;
     for (int i = 0; i < n_parts; i++) push_pair(e, s, i);
 
-    // Merge the best pair until the heap is empty. Stale pairs are skipped.
+    // Merge the best pair until the heap is empty.
     while (e->n_heap) {
         MergePair p = pop_pair(e);
         int left = (int)(uint32_t)p.key;
         int right = parts[left].next;
-        if (parts[left].id == PART_MERGED || right < 0 || parts[right].end != p.end) continue;
+        bool is_stale = parts[left].id == PART_MERGED || right < 0 || parts[right].end != p.end;
+        if (is_stale) continue;
 
         parts[left].id = p.id;
         parts[left].end = p.end;
@@ -171,14 +195,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
         push_pair(e, s, left);
     }
 
-    // Output the parts. A part without a token is encoded byte by byte.
-    for (int i = 0; i >= 0; i = parts[i].next) {
-        if (parts[i].id >= 0)
-            ids_push(e->out, parts[i].id);
-        else
-            for (uint32_t k = parts[i].start; k < parts[i].end; k++)
-                ids_push(e->out, t->byte_id[(unsigned char)s[k]]);
-    }
+    output_parts(e, s);
 }
 
 // Encodes a piece: from the cache, as one token, or by merging. The cache pays because most pieces

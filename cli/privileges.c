@@ -50,20 +50,26 @@ static void add_output(PathList *p, const char *path) {
     free(target);
 }
 
+// Adds the files that an option names. "-" is a standard stream.
 static void add_option(PathList *p, const Options *o, const Option *option) {
-    OptionKind kind = option->kind;
-    const char *path = NULL;
-    if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
-        path = *(const char *const *)((const char *)o + option->offset);
-    if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
-    for (int i = 0; kind == OPTION_LORA && i < o->model.load.n_adapters; i++)
-        add_input(p, str_copy(o->model.load.adapters[i].path).data);
+    const ModelOptions *m = &o->model.load;
+    bool names_file = option->kind >= OPTION_TEXT && option->kind <= OPTION_DIRECTORY;
+    const char *path = names_file ? *(const char *const *)((const char *)o + option->offset) : NULL;
+
+    if (option->kind == OPTION_LORA)
+        for (int i = 0; i < m->n_adapters; i++) add_input(p, str_copy(m->adapters[i].path).data);
+
+    if (option->kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
     if (!path || !*path || !strcmp(path, "-")) return;
-    if (kind == OPTION_DIRECTORY) mkdir(path, 0700);
-    if (kind == OPTION_DIRECTORY)
+
+    switch (option->kind) {
+    case OPTION_OUTPUT: add_output(p, path); break;
+    case OPTION_DIRECTORY:
+        mkdir(path, 0700);
         add_path(p, path, SANDBOX_WRITE);
-    else
-        (kind == OPTION_OUTPUT ? add_output : add_input)(p, path);
+        break;
+    default: add_input(p, path);
+    }
 }
 
 const char *history_path(const Options *o) {
@@ -130,11 +136,17 @@ static void add_all(PathList *p, const Options *o) {
     if (o->flag == CMD_CHAT) add_chat(p, o);
 }
 
+// What the system lacks, if not all layers could be entered.
+static const char *missing_layers(unsigned layers) {
+    if (!layers) return "seccomp and Landlock";
+    return layers & SANDBOX_FILES ? "seccomp (system calls)" : "Landlock (files)";
+}
+
 void enter_sandbox(const Options *o) {
     static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
     bool is_required = !strcmp(mode, "require");
-    if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
+    if (!str_is_one_of(str_of(mode), "auto require none"))
         die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
 
     add_all(&paths, o);
@@ -151,12 +163,9 @@ void enter_sandbox(const Options *o) {
 
     unsigned layers = sandbox_enter(paths.items, paths.n);
     if (layers == SANDBOX_ALL) return;
-
-    const char *missing = "seccomp (system calls)";
-    if (!(layers & SANDBOX_FILES)) missing = "Landlock (files)";
-    if (!layers) missing = "seccomp and Landlock";
-    if (is_required) die(EXIT_RUNTIME, "--sandbox require: this system lacks %s", missing);
-    if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing);
+    if (is_required)
+        die(EXIT_RUNTIME, "--sandbox require: this system lacks %s", missing_layers(layers));
+    if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing_layers(layers));
 }
 
 void close_file_access_except(const Options *o, const char *directory) {

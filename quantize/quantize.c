@@ -146,6 +146,14 @@ static bool plan_tensors(Quantizer *q, Error *err) {
     return true;
 }
 
+static void print_type(const GgufTensor *t, Type type) {
+    Buffer name = {0};
+    buffer_put_escaped(&name, t->name, "");
+    fprintf(stderr, "%-32s %-8s -> %s\n", name.data, type_info(t->type)->name,
+            type_info(type)->name);
+    buffer_free(&name);
+}
+
 // Lists the types of all tensors, and warns about losses of accuracy that could be avoided.
 static void report_types(const Quantizer *q) {
     const QuantizeOptions *o = q->options;
@@ -157,21 +165,19 @@ static void report_types(const Quantizer *q) {
     for (int i = 0; i < q->g->n_tensors; i++) {
         const GgufTensor *t = &q->g->tensors[i];
         Type type = (Type)q->tensors[i].type;
-        Buffer name = {0};
-        buffer_put_escaped(&name, t->name, "");
-        if (o->is_verbose)
-            fprintf(stderr, "%-32s %-8s -> %s\n", name.data, type_info(t->type)->name,
-                    type_info(type)->name);
-        buffer_free(&name);
-
+        if (o->is_verbose) print_type(t, type);
         if (type == t->type) continue;
         is_requantized |= quant_is_integer(t->type) && type != TYPE_F32;
 
         // Importance matrices lack the embedding and the output matrix.
         if (gguf_tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
-        if (q->columns && !q->columns[i] && !n_unknown++) unknown = t->name;
-        if (!q->columns || !q->columns[i]) continue;
+        if (!q->columns) continue;
+
+        if (!q->columns[i]) {
+            if (!n_unknown++) unknown = t->name;
+            continue;
+        }
         n_matrices += (int)imatrix_n_matrices(t);
         n_unused += imatrix_n_unknown(t, q->columns[i]);
         if (n_unused && !unused.len) unused = t->name;

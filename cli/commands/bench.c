@@ -34,8 +34,7 @@ typedef struct {
     bool is_scaling;            // compares several numbers of threads
     double *first; // tokens per second and thread with the first number of threads, by test
     int test;      // index of the current test
-    const Generator *drafting; // its counters, in a test with draft tokens; otherwise NULL
-    Buffer out;                // results: rows of the table, or JSON
+    Buffer out;    // results: rows of the table, or JSON
     JsonWriter json;
     // For the first line of the report:
     double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
@@ -56,57 +55,77 @@ static double pass_bytes(const Model *m, int n, int batch, double depth) {
     return model_pass_size(m, n).bytes + batch * depth * (double)kv_position_bytes(&m->kv);
 }
 
-// Reports a test by its time, bytes and operations per token.
-static void report_test(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec,
-                        double bytes, double operations) {
-    double gb = bytes * 1e-9 / sec;
-    double gflop = operations * 1e-9 / sec;
-    double per_thread = 1 / (sec * b->model.n_threads);
-    const Generator *g = b->drafting;
-    double *first = &b->first[b->test]; // per_thread with the first number of threads
-    if (*first == 0) *first = per_thread;
+// A test, with its time, bytes and operations per token.
+typedef struct {
+    const char *name;
+    int n_tokens, depth, batch;
+    double sec, bytes, operations;
+    const Generator *drafting; // its counters, in a test with draft tokens; otherwise NULL
+} TestResult;
 
-    if (b->options->output.is_json) {
-        JsonWriter *w = &b->json;
-        json_begin_object(w, NULL);
-        json_write_string(w, "test", str_of(test));
-        json_write_int(w, "n_threads", b->model.n_threads);
-        json_write_int(w, "n_tokens", n_tokens);
-        json_write_int(w, "depth", depth);
-        json_write_int(w, "batch", batch);
-        json_write_format(w, "tokens_per_sec", "%.3f", 1 / sec);
-        json_write_format(w, "gb_per_sec", "%.3f", gb);
-        json_write_format(w, "gflop_per_sec", "%.3f", gflop);
-        json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
-        json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
-        json_write_format(w, "efficiency", "%.3f", per_thread / *first);
-        if (g) {
-            json_write_int(w, "n_drafted", (int64_t)g->n_drafted);
-            json_write_int(w, "n_accepted", (int64_t)g->n_accepted);
-            json_write_int(w, "n_passes", (int64_t)g->n_decode_passes);
-        }
-        json_end_object(w);
-        return;
+// Writes a test as an object of --json. efficiency: of a thread, relative to the first number of
+// threads.
+static void write_test(Bench *b, const TestResult *r, double efficiency) {
+    const Generator *g = r->drafting;
+    JsonWriter *w = &b->json;
+
+    json_begin_object(w, NULL);
+    json_write_string(w, "test", str_of(r->name));
+    json_write_int(w, "n_threads", b->model.n_threads);
+    json_write_int(w, "n_tokens", r->n_tokens);
+    json_write_int(w, "depth", r->depth);
+    json_write_int(w, "batch", r->batch);
+    json_write_format(w, "tokens_per_sec", "%.3f", 1 / r->sec);
+    json_write_format(w, "gb_per_sec", "%.3f", r->bytes * 1e-9 / r->sec);
+    json_write_format(w, "gflop_per_sec", "%.3f", r->operations * 1e-9 / r->sec);
+    json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
+    json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
+    json_write_format(w, "efficiency", "%.3f", efficiency);
+    if (g) {
+        json_write_int(w, "n_drafted", (int64_t)g->n_drafted);
+        json_write_int(w, "n_accepted", (int64_t)g->n_accepted);
+        json_write_int(w, "n_passes", (int64_t)g->n_decode_passes);
     }
+    json_end_object(w);
+}
 
-    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", test, n_tokens, depth, batch, 1 / sec,
-                  gb);
+// Adds a test to the table.
+static void put_row(Bench *b, const TestResult *r, double efficiency) {
+    double gb = r->bytes * 1e-9 / r->sec;
+    double gflop = r->operations * 1e-9 / r->sec;
+    const Generator *g = r->drafting;
+
+    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", r->name, r->n_tokens, r->depth,
+                  r->batch, 1 / r->sec, gb);
     buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%9.1f",
-                  b->is_scaling ? 100 * per_thread / *first : gflop);
+                  b->is_scaling ? 100 * efficiency : gflop);
     buffer_printf(&b->out, " %7.0f %% %6.0f %%\n", 100 * gb / b->read_gb,
                   100 * gflop / b->peak_gflop);
     if (g)
         buffer_printf(&b->out, "%8s accepted %llu of %llu draft tok, %.2f tok per pass\n", "",
                       (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted,
                       (double)g->n_decode / (double)g->n_decode_passes);
-    progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
-                   batch, 1 / sec);
+}
 
-    // Keep the numbers of the summary.
-    if (*test == 'p') b->prefill_per_sec = 1 / sec;
-    if (*test == 'd' && batch == 1 && !b->decode_per_sec) {
-        b->decode_per_sec = 1 / sec;
-        b->decode_bandwidth = gb / b->read_gb;
+// Reports a test, and keeps what the first line of the report needs.
+static void report_test(Bench *b, const TestResult *r) {
+    double per_thread = 1 / (r->sec * b->model.n_threads);
+    double *first = &b->first[b->test]; // per_thread with the first number of threads
+    if (*first == 0) *first = per_thread;
+
+    if (b->options->output.is_json) {
+        write_test(b, r, per_thread / *first);
+        return;
+    }
+
+    put_row(b, r, per_thread / *first);
+    progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", r->name, r->n_tokens,
+                   r->depth, r->batch, 1 / r->sec);
+
+    if (*r->name == 'p') b->prefill_per_sec = 1 / r->sec;
+    if (*r->name == 'd' && r->batch == 1 && !b->decode_per_sec) {
+        b->decode_per_sec = 1 / r->sec;
+        b->decode_bandwidth = r->bytes * 1e-9 / r->sec / b->read_gb;
     }
 }
 
@@ -148,9 +167,13 @@ static void bench_prefill(Bench *b, int n) {
     free(tokens);
 
     int n_passes = div_up(n, b->chunk);
-    report_test(b, "prefill", n, 0, 1, median(sec, PREFILL_ROUNDS),
-                n_passes * pass_bytes(&b->model, n < b->chunk ? n : b->chunk, 1, 0) / n,
-                pass_operations(&b->model, n, 1, depth) / n);
+    int n_chunk = n < b->chunk ? n : b->chunk;
+    report_test(b, &(TestResult){.name = "prefill",
+                                 .n_tokens = n,
+                                 .batch = 1,
+                                 .sec = median(sec, PREFILL_ROUNDS),
+                                 .bytes = n_passes * pass_bytes(&b->model, n_chunk, 1, 0) / n,
+                                 .operations = pass_operations(&b->model, n, 1, depth) / n});
 }
 
 // Decodes one token per round for each of `batch` sequences, which begin at `depth`.
@@ -177,9 +200,14 @@ static void bench_decode(Bench *b, int depth, int batch) {
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
 
-    report_test(b, "decode", b->decode_rounds * batch, depth, batch, median(sec, b->decode_rounds),
-                pass_bytes(&b->model, batch, batch, depth) / batch,
-                pass_operations(&b->model, batch, batch, depth) / batch);
+    report_test(
+        b, &(TestResult){.name = "decode",
+                         .n_tokens = b->decode_rounds * batch,
+                         .depth = depth,
+                         .batch = batch,
+                         .sec = median(sec, b->decode_rounds),
+                         .bytes = pass_bytes(&b->model, batch, batch, depth) / batch,
+                         .operations = pass_operations(&b->model, batch, batch, depth) / batch});
 
     for (int i = 0; i < batch; i++) session_free(sessions[i]);
     free(sec);
@@ -213,10 +241,14 @@ static void bench_drafts(Bench *b, int n) {
     check(s.finish != FINISH_ERROR, &s.error);
 
     int n_rows = n + (int)(g.n_drafted - g.n_accepted), n_passes = (int)g.n_decode_passes;
-    b->drafting = &g;
-    report_test(b, "spec", n, 0, 1, g.decode_sec / n, n_passes * pass_bytes(&p.model, 1, 1, 0) / n,
-                pass_operations(&p.model, n_rows, n_rows, 0) / n);
-    b->drafting = NULL;
+    report_test(b, &(TestResult){.name = "spec",
+                                 .n_tokens = n,
+                                 .batch = 1,
+                                 .sec = g.decode_sec / n,
+                                 .bytes = n_passes * pass_bytes(&p.model, 1, 1, 0) / n,
+                                 .operations = pass_operations(&p.model, n_rows, n_rows, 0) / n,
+                                 .drafting = &g});
+
     sequence_free(&s);
     session_free(session);
     free(prompt.data);
@@ -314,51 +346,76 @@ static void print_profile(double total) {
     fprintf(stderr, " of %.2f s\n", total);
 }
 
-int command_bench(const Options *o) {
-    static Bench bench;
-    Bench *b = &bench;
-    JsonWriter *w = &b->json;
+// The tests of the command line, or usual ones. Checks the list; b->first has an entry for each.
+static const char *choose_tests(Bench *b) {
+    const Options *o = b->options;
+    const char *usual = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
     int64_t n;
-    const char *counts = o->bench.thread_counts ? o->bench.thread_counts : "";
 
-    *b = (Bench){.options = o,
-                 .is_scaling = strchr(counts, ','),
-                 .chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK,
-                 .decode_rounds = o->bench.n_rounds ? o->bench.n_rounds : DECODE_ROUNDS};
-
-    const char *all = b->is_scaling ? "p512,d0" : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32";
-    if (o->model.draft) all = "d0,s256";
+    if (o->model.draft) usual = "d0,s256";
     if (o->model.draft && b->is_scaling) die(EXIT_USAGE, "--draft: expected one number in -t");
-    const char *tests = o->bench.tests ? o->bench.tests : all;
+
+    const char *tests = o->bench.tests ? o->bench.tests : usual;
     b->first = xalloc(strlen(tests) + 1, sizeof *b->first);
     const char *rest = tests;
     do {
         rest = take_test(rest, &n);
     } while (*rest);
-    model_open_or_die(o, &b->model, &b->tokenizer);
+    return tests;
+}
 
-    if (o->output.is_json) {
-        *w = json_object(&b->out);
-        json_begin_object(w, "machine");
-        json_write_string(w, "kernels", str_of(kernel.name));
-        json_write_int(w, "threads", b->model.n_threads);
-        json_end_object(w);
-        json_begin_array(w, "results");
-    }
+// Measures the limits of the machine with the current number of threads.
+static void measure_limits(Bench *b) {
+    b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
+    b->peak_gflop = bench_peak_gflop(b->model.n_threads);
+    if (b->is_scaling && !b->options->output.is_json)
+        buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
+                      count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
+                      b->peak_gflop);
+}
+
+static void begin_json(Bench *b) {
+    JsonWriter *w = &b->json;
+    *w = json_object(&b->out);
+    json_begin_object(w, "machine");
+    json_write_string(w, "kernels", str_of(kernel.name));
+    json_write_int(w, "threads", b->model.n_threads);
+    json_end_object(w);
+    json_begin_array(w, "results");
+}
+
+static void print_json_report(Bench *b) {
+    JsonWriter *w = &b->json;
+    json_end_array(w);
+    json_begin_object(w, "probe");
+    json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
+    json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
+    json_write_string(w, "peak_unit", str_of(kernel.peak_unit));
+    json_end_object(w);
+    text_print_json(w);
+}
+
+int command_bench(const Options *o) {
+    static Bench bench;
+    Bench *b = &bench;
+    const char *counts = o->bench.thread_counts ? o->bench.thread_counts : "";
+    double sec = 0; // of all tests
+
+    *b = (Bench){.options = o,
+                 .is_scaling = strchr(counts, ','),
+                 .chunk = o->model.chunk ? o->model.chunk : GENERATE_CHUNK,
+                 .decode_rounds = o->bench.n_rounds ? o->bench.n_rounds : DECODE_ROUNDS};
+    const char *tests = choose_tests(b);
+    model_open_or_die(o, &b->model, &b->tokenizer);
+    if (o->output.is_json) begin_json(b);
 
     // Run all tests for each number of threads.
-    double sec = 0;
     do {
+        int64_t n;
         counts = take_number(counts, &n);
         if (n > 0) b->model.n_threads = (int)n;
-        b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
-        b->peak_gflop = bench_peak_gflop(b->model.n_threads);
         b->decode_per_sec = 0;
-
-        if (b->is_scaling && !o->output.is_json)
-            buffer_printf(&b->out, "%s: memory %.1f GB/s, %s peak %.0f GFLOP/s\n",
-                          count_of(b->model.n_threads, "thread"), b->read_gb, kernel.peak_unit,
-                          b->peak_gflop);
+        measure_limits(b);
 
         team_profile = o->bench.is_profile;
         sec -= now_sec();
@@ -368,18 +425,10 @@ int command_bench(const Options *o) {
     } while (*counts);
 
     progress_end();
-
-    if (o->output.is_json) {
-        json_end_array(w);
-        json_begin_object(w, "probe");
-        json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
-        json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
-        json_write_string(w, "peak_unit", str_of(kernel.peak_unit));
-        json_end_object(w);
-        text_print_json(w);
-    } else {
+    if (o->output.is_json)
+        print_json_report(b);
+    else
         print_report(b);
-    }
     if (o->bench.is_profile) print_profile(sec);
     return EXIT_OK;
 }

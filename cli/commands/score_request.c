@@ -125,6 +125,31 @@ static bool new_items(Record *r, int n, Error *err) {
     return true;
 }
 
+// Encodes a continuation. Of the text of the context, n_text bytes stay in it; the white space
+// behind them moves to the continuation.
+static bool encode_pair(Record *r, const Source *context, size_t n_text, Source s, ScoreItem *item,
+                        Error *err) {
+    Str text = context->text;
+    bool is_joint = !context->has_ids && !s.has_ids && n_text;
+    Buffer spaced = {0};
+
+    set_text(r, &s, item);
+    if (s.has_ids ? !s.ids.len : !s.text.len)
+        return error_set(err, EXIT_RUNTIME, "a continuation is empty");
+
+    if (is_joint) {
+        encode_joint(r, text, s.text, &context->ids, item);
+        return true;
+    }
+
+    buffer_put(&spaced, (Str){text.data + n_text, text.len - n_text});
+    buffer_put(&spaced, s.text);
+    s.text = buffer_str(&spaced);
+    bool ok = encode_after(r, context, &s, item, err);
+    buffer_free(&spaced);
+    return ok;
+}
+
 // Encodes one item per continuation (n). The choices of a plain text are all scored from the first
 // token in which any of them differs from the context, so that their sums are comparable.
 static bool encode_pairs(Record *r, Source *context, const Source *continuations, int n,
@@ -136,6 +161,8 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
     Error unused;
 
     if (!new_items(r, n, err)) return false;
+
+    // The context.
     for (int i = 0; i < n; i++)
         if (continuations[i].has_ids) n_text = text.len; // white space cannot move there
     if (!context->has_ids && n_text)
@@ -144,23 +171,7 @@ static bool encode_pairs(Record *r, Source *context, const Source *continuations
 
     for (int i = 0; i < n; i++) {
         ScoreItem *item = &score->items[i];
-        Source s = continuations[i];
-        set_text(r, &s, item);
-        bool is_joint = !context->has_ids && !s.has_ids;
-
-        if (s.has_ids ? !s.ids.len : !s.text.len)
-            return error_set(err, EXIT_RUNTIME, "a continuation is empty");
-        if (is_joint && n_text) {
-            encode_joint(r, text, s.text, &context->ids, item);
-        } else {
-            Buffer spaced = {0};
-            buffer_put(&spaced, (Str){text.data + n_text, text.len - n_text});
-            buffer_put(&spaced, s.text);
-            s.text = buffer_str(&spaced);
-            bool ok = encode_after(r, context, &s, item, err);
-            buffer_free(&spaced);
-            if (!ok) return false;
-        }
+        if (!encode_pair(r, context, n_text, continuations[i], item, err)) return false;
         if (item->first_scored < first) first = item->first_scored;
     }
 

@@ -150,29 +150,29 @@ static void print_sampling(const Gguf *g) {
     buffer_free(&line);
 }
 
-static void print_model(const Model *m, const Options *o) {
+static void print_file(const Gguf *g) {
+    printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(g->path)), g->version,
+           g->n_shards > 1 ? ", sharded" : "");
+    print_origin(g);
+    if (gguf_file_type(g)) printf("%-14s%s\n", "mixture", gguf_file_type(g));
+}
+
+static void print_shape(const Model *m) {
     const Config *c = &m->config;
     const ExpertConfig *x = &c->experts;
     const RopeParams *r = &m->rope;
-    PassSize token = model_pass_size(m, 1);
-    char size[24], kv_type[KV_TYPE_TEXT];
+    const char *output = m->output.data == m->embed.data ? "tied to the embedding" : "own matrix";
+    char size[24];
 
-    printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
-           m->file.n_shards > 1 ? ", sharded" : "");
-    print_origin(&m->file);
-    if (gguf_file_type(&m->file)) printf("%-14s%s\n", "mixture", gguf_file_type(&m->file));
-    print_family(m);
-
-    // Print the shape of the model.
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
     if (x->n_experts) {
         printf("%-14s%d of width %d, %d per token", "experts", x->n_experts, x->dim, x->n_used);
         if (x->shared_dim) printf(", shared expert of %d", x->shared_dim);
         if (x->n_groups > 1) printf(", %d of %d groups", x->n_groups_used, x->n_groups);
-        printf(": %s per token\n", scaled(size, token.weights, " weights"));
+        printf(": %s per token\n", scaled(size, model_pass_size(m, 1).weights, " weights"));
     }
-    const char *output = m->output.data == m->embed.data ? "tied to the embedding" : "own matrix";
+
     if (m->family.head_tensors && *output == 't') output = "the target's matrix";
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size, output,
            (double)c->norm_eps);
@@ -182,10 +182,13 @@ static void print_model(const Model *m, const Options *o) {
     if (r->rule != ROPE_NONE && r->rule != ROPE_FILE)
         printf(", factor %g, original context %d", r->factor, r->orig_ctx);
     printf("\n");
-    print_types(&m->file);
-    print_sampling(&m->file);
+}
 
-    // Print the memory: weights, KV cache, and the number of positions that fit.
+// Prints the memory: weights, KV cache, and the number of positions that fit.
+static void print_memory(const Model *m, const Options *o) {
+    const Config *c = &m->config;
+    char size[24], kv_type[KV_TYPE_TEXT];
+
     int context = o->model.ctx ? o->model.ctx : c->max_context;
     if (!o->model.ctx && context > DEFAULT_CONTEXT) context = DEFAULT_CONTEXT;
     double kv = (double)kv_position_bytes(&m->kv);
@@ -203,6 +206,31 @@ static void print_model(const Model *m, const Options *o) {
                 : "%-14s%s: the weights and %.0f of %d positions fit\n",
             "available", scaled(size, (double)available, "B"), n_fit < context ? n_fit : context,
             context);
+}
+
+// Prints how fast this machine can decode. Each token reads the weights once, so the bandwidth of
+// the memory limits it.
+static void print_limit(const Model *m, const Options *o) {
+    double gb = model_pass_size(m, 1).bytes * 1e-9;
+    double bandwidth = o->show.bandwidth;
+    char size[24];
+
+    if (bandwidth <= 0) {
+        double probe = fmin(fmax((double)model_weight_bytes(m), MIN_PROBE), MAX_PROBE);
+        bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
+    }
+    printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
+           scaled(size, gb * 1e9, "B"), bandwidth,
+           o->show.bandwidth > 0 ? "--bandwidth" : "measured");
+}
+
+static void print_model(const Model *m, const Options *o) {
+    print_file(&m->file);
+    print_family(m);
+    print_shape(m);
+    print_types(&m->file);
+    print_sampling(&m->file);
+    print_memory(m, o);
 
     printf("%-14s%s\n", "kernels", kernel.name);
     printf("%-14s%d (%s)\n", "threads", m->n_threads, threads_reason(o, m->n_threads));
@@ -212,15 +240,7 @@ static void print_model(const Model *m, const Options *o) {
                    ? "same bits for any batch"
                    : "last bits depend on the batch (--deterministic: same bits)");
 
-    // Decoding reads the weights once per token, so memory bandwidth bounds its speed.
-    double gb = token.bytes * 1e-9, bandwidth = o->show.bandwidth;
-    if (bandwidth <= 0) {
-        double probe = fmin(fmax(weights, MIN_PROBE), MAX_PROBE);
-        bandwidth = bench_read_gb(m->n_threads, (size_t)probe);
-    }
-    printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
-           scaled(size, gb * 1e9, "B"), bandwidth,
-           o->show.bandwidth > 0 ? "--bandwidth" : "measured");
+    print_limit(m, o);
 }
 
 static void write_tensors(const Gguf *g, JsonWriter *w) {
