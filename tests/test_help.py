@@ -48,6 +48,25 @@ def fits(tmp):
 
 
 @test
+def defaults(tmp):
+    """The defaults of numbers in the help and in docs/usage.md are those of the program, which chat's /set shows."""
+    shown = subprocess.run([PROGRAM, "chat", "-q", "--commands"], input="/set\n", capture_output=True, text=True, timeout=60).stderr
+    values = dict(re.findall(r"([a-z][-\w]+) (-?[\d.]+)", shown))
+    del values["seed"]
+    text = re.sub(r"\n {20,}", " ", program("help", "chat", "--all")[0])
+    in_help = dict(re.findall(r"^  --([-\w]+).*\(default (-?[\d.]+)", text, re.M))
+    same({name: in_help.get(name) for name in values}, values)
+
+    with open(os.path.join(cli.ROOT, "docs", "usage.md")) as f:
+        rows = re.findall(r"^\| (`--.*?`) \| ([-\d., ()of]+) \|", f.read(), re.M)
+    in_docs = {}
+    for options, numbers in rows:
+        names, numbers = re.findall(r"--([-\w]+)", options), re.findall(r"-?\d[\d.]*", numbers)
+        in_docs.update(zip(names, numbers * len(names)))
+    same({name: in_docs.get(name) for name in values}, values)
+
+
+@test
 def common_options(tmp):
     """help begins with run, chat and batch; help COMMAND lists the common options by one name, and counts the others."""
     overview = program("help")[0]
