@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Merges the outputs of `llama31 batch --shard K/N` in the order of the input, and checks that they are complete.
 
-usage: merge_batch.py [--lines] [--dedupe] [-o MERGED] IN OUT...
+usage: merge_batch.py [--lines] [--dedupe] [--force] [-o MERGED] IN OUT...
        merge_batch.py --status IN OUT...
 
 Every request of IN must have exactly one answer in the OUTs, whose hash of the request matches, and they must have no
-others. Otherwise nothing is written, and stderr lists the problems and the shards to repeat. --dedupe keeps the first
-valid answer of each request and leaves out the others. --status counts the answers of each shard.
+others. The OUTs must be of one run: with the same options, except random seeds, and the same arithmetic. Otherwise
+nothing is written, and stderr lists the problems and the shards to repeat. --dedupe keeps the first valid answer of each
+request and leaves out the others. --force merges outputs of different runs. --status counts the answers of each shard.
+
+The first answer of MERGED has the identity of the run, without its shard, unless the OUTs have different ones.
 
 Exit status: 0: complete; 1: something is missing, damaged or unreadable; 2: invalid command line."""
 import argparse
@@ -185,15 +188,44 @@ def shard_of_run(run):
     return int(k), max(int(n), 1), rule
 
 
-def without_run(line):
-    """A line of output without the identity of the run, its last member."""
-    return line[:line.rindex(b',"run":{"version":')] + b"}\n"
+def split_run(line):
+    """A line of output without the identity of its run, the last member; and that identity without the shard."""
+    at = line.rindex(b',"run":{"version":')
+    run = line[at + len(b',"run":'):line.rindex(b"}")]
+    return line[:at] + b"}\n", re.sub(rb',"shard":"[^"]*"', b"", run, count=1)
+
+
+def run_values(run):
+    """{name: JSON} of the members and options of an identity, without the shard."""
+    values = {**run.get("options", {}), **run}
+    return {name: json.dumps(value) for name, value in values.items() if name not in ("options", "shard")}
+
+
+def differences(runs):
+    """{name: {value: path}} of the members and options in which the identities of runs differ."""
+    found = {}
+    for name in sorted({name for _, _, values in runs for name in values}):
+        places = {}
+        for path, _, values in runs:
+            places.setdefault(values.get(name, "not set"), path)
+        if len(places) > 1:
+            found[name] = places
+    return found
+
+
+def describe_differences(found):
+    """A line for each member; the seeds of shards may differ."""
+    for name, values in found.items():
+        if name == "--seed":
+            continue
+        text = "outputs of different runs: %s: %s" % (name, ", ".join("%s in %s" % item for item in values.items()))
+        yield text + ("; batch --deterministic has the same arithmetic on all of them" if name == "arithmetic" else "")
 
 
 def read_answers(paths, problems):
-    """({key: [answer]}, {path: shard}); an answer has the members path, offset, hash, has_run, is_error and
-    n_tokens."""
-    answers, shards = {}, {}
+    """({key: [answer]}, {path: shard}, [(path, identity of a run, run_values)]); an answer has the members path, offset,
+    hash, has_run, is_error and n_tokens."""
+    answers, shards, runs = {}, {}, []
     for path in paths:
         shards[path] = None
         with open(path, "rb") as f:
@@ -206,6 +238,7 @@ def read_answers(paths, problems):
                     key = key_of_answer(answer)
                     if "run" in answer:
                         shards[path] = shard_of_run(answer["run"])
+                        runs.append((path, split_run(line)[1], run_values(answer["run"])))
                     if "delta" not in answer:  # a part of a streamed answer
                         answers.setdefault(key, []).append(
                             {"path": path, "offset": offset, "hash": answer.get("request"), "has_run": "run" in answer,
@@ -213,7 +246,7 @@ def read_answers(paths, problems):
                 except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
                     problems.append((path, "%s: line %d: not an answer: %s" % (path, number, e)))
                 offset += len(line)
-    return answers, shards
+    return answers, shards, runs
 
 
 def requests(args):
@@ -302,6 +335,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--lines", action="store_true", help="IN is plain text, one prompt per line")
     parser.add_argument("--dedupe", action="store_true", help="keep the first valid answer of each request")
+    parser.add_argument("--force", action="store_true", help="merge outputs of different runs")
     parser.add_argument("--status", action="store_true", help="count the answers of each shard; write nothing")
     parser.add_argument("-o", "--output", help="output file (default: stdout)")
     parser.add_argument("input", metavar="IN")
@@ -316,7 +350,7 @@ def main():
         print("merge_batch: left out: " + ", ".join(p for p in args.outputs if p not in paths), file=sys.stderr)
 
     problems, args.n_dropped = [], 0
-    answers, shards = read_answers(paths, problems)
+    answers, shards, runs = read_answers(paths, problems)
     every = dict(answers)
     places, missing = order_answers(args, answers, problems)
     if args.status:
@@ -330,7 +364,9 @@ def main():
     else:
         problems += unknown
 
-    found = [text for _, text in problems] + list(missing.values())
+    different = differences(runs)
+    mixed = [] if args.force else list(describe_differences(different))
+    found = mixed + [text for _, text in problems] + list(missing.values())
     repeated = shards_to_repeat(shards, count_missing(args, shards, missing), problems) if found else []
     for text in found[:20] + list(repeated):
         print("merge_batch: " + text, file=sys.stderr)
@@ -338,13 +374,20 @@ def main():
         print("merge_batch: %d problems, nothing written" % len(found), file=sys.stderr)
         return 1
 
-    # Copies the answers in the order of the input, without the identities of the runs.
+    # Copies the answers in the order of the input. As in an output of the program, the first one has the identity of the
+    # run, except on stdout.
     files = {path: open(path, "rb") for path in paths}
     merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
+    run = runs[0][1] if args.output and runs and not different else None
     for a in places:
         files[a["path"]].seek(a["offset"])
         line = files[a["path"]].readline()
-        merged.write(without_run(line) if a["has_run"] else line)
+        if a["has_run"]:
+            line = split_run(line)[0]
+        if run:
+            line = line[:line.rindex(b"}")] + b',"run":' + run + b"}\n"
+            run = None
+        merged.write(line)
 
     merged.flush()
     if args.output:
@@ -353,6 +396,8 @@ def main():
 
     n_errors = sum(a["is_error"] for a in places)
     dropped = ", %d duplicate or outdated left out" % args.n_dropped if args.n_dropped else ""
+    if different and args.output:
+        dropped += "; no identity of a run, because the outputs differ in " + ", ".join(different)
     print("merge_batch: %d answers, %d errors%s" % (len(places) - n_errors, n_errors, dropped), file=sys.stderr)
     return 0
 

@@ -1423,6 +1423,13 @@ def shards(cli):
         n_errors = sum("error" in json.loads(line) for line in whole.splitlines())
         same((merged, err), (whole, "merge_batch: %d answers, %d errors\n" % (whole.count(b"\n") - n_errors, n_errors)))
 
+    # A file of merged answers has the identity of the run, like an output of the program.
+    merged, alone = cli.path_of("merged"), cli.path_of("alone")
+    cli.run("batch", "-q", "--ordered", "-o", alone, *options, code=5)
+    merge(cli, source, ["-o", merged, *outs])
+    with open(merged, "rb") as f, open(alone, "rb") as g:
+        same(f.read(), g.read())
+
     # Faults of an input of the merger.
     with open(outs[0], "rb") as f:
         lines = f.readlines()
@@ -1435,6 +1442,39 @@ def shards(cli):
 
         out, err = merge(cli, source, outs, code=1)
         check(word in err and out == b"", name, err)
+
+
+@test
+def merged_runs(cli):
+    """Outputs of runs with other options or another arithmetic are refused by name; seeds may differ."""
+    source, merged = cli.write("in", [{"id": i, "prompt": "One"} for i in range(8)]), cli.path_of("merged")
+
+    def part(k, *options, isa="scalar"):
+        path = cli.path_of("part-%d-%s-%d" % (k, isa, len(os.listdir(cli.tmp))))
+        command = cli.command("batch", "-q", "-n", 2, "--temp", 0, "-i", source, "-o", path, "--shard", "%d/2:lines" % k, *options)
+        subprocess.run(command, env=dict(os.environ, LLAMA31_ISA=isa), check=True)
+        return path
+
+    def refused(first, second, *words):
+        err = merge(cli, source, ["-o", merged, first, second], code=1)[1]
+        check(all(word in err for word in ("outputs of different runs: ", *words)) and not os.path.exists(merged), err)
+
+    first = part(1, "-s", 1)
+    refused(first, part(2, "-s", 1, "--top-k", 3), "--top-k: not set in ", ", 3 in ")
+    refused(first, part(2, "-s", 1, "--deterministic"), "--deterministic: not set in ")
+    same(merge(cli, source, ["-o", merged, first, part(2, "-s", 1)])[1], "merge_batch: 8 answers, 0 errors\n")
+    same(read_lines(merged)[0]["run"]["options"]["--seed"], 1)
+
+    # Outputs of different seeds have no common identity.
+    err = merge(cli, source, ["-o", merged, first, part(2, "-s", 2)])[1]
+    check("no identity of a run, because the outputs differ in --seed\n" in err, err)
+    check(not any("run" in a for a in read_lines(merged)))
+    os.remove(merged)
+
+    other = part(2, "-s", 1, isa="avx2")
+    if read_lines(other)[0]["run"]["arithmetic"] == "avx2":
+        refused(first, other, 'arithmetic: "scalar" in ', '"avx2" in ', "batch --deterministic")
+        same(merge(cli, source, ["--force", "-o", merged, first, other])[1][:30], "merge_batch: 8 answers, 0 erro")
 
 
 @test

@@ -195,7 +195,7 @@ def verified_batches(tmp):
     how = ["batch", "-q", "--raw", "--temp", "0.8", "-m", BUILT_IN, "-i", requests]
     run(isas[0], *how, "--deterministic", "-o", out)
     options = ["--raw", "--temp", "0.8", "-m", BUILT_IN]
-    code, said = verify(isas[-1], "--sample", "100%", requests, out, *options)
+    code, said = verify(isas[-1], "--sample", "100%", requests, out, *options, "--deterministic", "-i", "x", "-o", out, "--force")
     same((code, said), (0, "41 of 41 answers recomputed, 0 differ\n"))
 
     with open(out, encoding="utf-8") as f:
@@ -208,6 +208,32 @@ def verified_batches(tmp):
             f.write("".join(other))
         code, said = verify(isas[-1], "--sample", "41", requests, changed, *options)
         check(code == 1 and "41 answers recomputed, 1 differ" in said, said)
+
+    # What is no answer to a request.
+    first = next(i for i, line in enumerate(lines) if line.startswith('{"id":"r') and '"run"' not in line)
+    for old, new, word in ('"id":"r', '"id":"x', ": no such request"), ('"request":"', '"request":"0', ": the request has changed"):
+        with open(changed, "w", encoding="utf-8") as f:
+            f.write("".join(lines[:first] + [lines[first].replace(old, new)] + lines[first + 1:]))
+        code, said = verify(isas[-1], "--sample", "1", requests, changed, *options)
+        check(code == 1 and word in said, said)
+    for old, new, words in (('"deterministic 1"', '"deterministic 0"', 'arithmetic "deterministic 0", now "deterministic 1"; compute it again'),
+                            ('{"version":', '{"version":9', "another version than 2; compute it again")):
+        with open(changed, "w", encoding="utf-8") as f:
+            f.write("".join(line.replace(old, new) for line in lines))
+        code, said = verify(isas[-1], requests, changed, *options)
+        check(code == 2 and words in said and said.count("\n") == 1, said)
+    for args, status, words in ((["/none", out], 1, "/none: No such file"), (["--sample", "0", requests, out], 2, "--sample: expected"),
+                                ([requests, out, "-m", "/none"], 1, "/none: no such file")):
+        code, said = verify(isas[-1], *args)
+        check(code == status and words in said and "Traceback" not in said, said)
+
+    # Lines of text: their numbers are the ids.
+    text = os.path.join(tmp, "in.txt")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write("Once\n\nThe dog\n  \n{x}\n")
+    run(isas[0], "batch", "-q", "--raw", "--lines", "-n", "9", "--deterministic", "-m", BUILT_IN, "-i", text, "-o", out + ".txt")
+    code, said = verify(isas[-1], "--sample", "100%", "--lines", text, out + ".txt", "--raw", "-n", "9", "-m", BUILT_IN)
+    same((code, said), (0, "3 of 3 answers recomputed, 0 differ\n"))
 
     code, said = verify(isas[0], requests, out, "--raw", "-m", BUILT_IN, "--temp", "0.5")
     check(code == 2 and "--temp 0.8, now 0.5" in said, said)
