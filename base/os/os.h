@@ -51,7 +51,8 @@ bool os_link_temporary(int fd, const char *path);
 
 // True if a calling shell may read what is left of the pipe or socket `st`, the standard input: its
 // own is the same, and it has read something before, as a loop does. Other programs pass their
-// standard input on. False if the system cannot tell (all but Linux).
+// standard input on. If the pipe is open but empty, waits for its end, a second at most: cron and
+// sshd close it after the shell has started. False if the system cannot tell (all but Linux).
 bool os_shell_reads_stdin(const struct stat *st);
 
 // Requests the use of the AMX tile registers for this process; false if the system refuses.

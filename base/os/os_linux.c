@@ -6,12 +6,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/auxv.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -229,6 +231,14 @@ static bool is_shell(const char *process) {
     return str_is_one_of(str_of(slash ? slash + 1 : target), shells);
 }
 
+// True if standard input, a pipe or socket, ends within a second and without a byte.
+static bool is_stdin_empty(void) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char byte;
+    if (poll(&in, 1, 1000) <= 0) return false;
+    return !(in.revents & POLLIN) || recv(STDIN_FILENO, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 // Walks up the processes that have the same standard input. A shell that has only been forked, for
 // a function or a group of commands, has read no byte; a loop has.
 bool os_shell_reads_stdin(const struct stat *st) {
@@ -236,7 +246,8 @@ bool os_shell_reads_stdin(const struct stat *st) {
     for (long pid = (long)getppid(); pid > 1;) {
         snprintf(process, sizeof process, "/proc/%ld", pid);
         if (!has_stdin(process, st)) return false;
-        if (is_shell(process) && read_number(process, "io", "rchar:", 1) > 0) return true;
+        if (is_shell(process) && read_number(process, "io", "rchar:", 1) > 0)
+            return !is_stdin_empty();
         pid = (long)read_number(process, "status", "PPid:", 0);
     }
     return false;
