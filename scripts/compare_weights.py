@@ -10,6 +10,7 @@ error of the weights q of a matrix in the place of w is sqrt(sum of i (q - w)^2 
 columns. Without --imatrix, all columns have the importance 1.
 
 The files are decoded to F32 in a temporary directory ($TMPDIR), one after the other."""
+import lib.interrupt  # noqa: F401
 import argparse
 import array
 import collections

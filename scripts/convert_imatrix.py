@@ -11,6 +11,7 @@ The form, little-endian; the numbers of the last line are in newer files only:
     u32 n_chunks, u32 length, name of the text
 
 A sum is the mean square of the inputs of a column, times n_calls."""
+import lib.interrupt  # noqa: F401
 import argparse
 import struct
 import sys

@@ -7,6 +7,7 @@
 
 Prompts and metrics are those of lm-evaluation-harness (v0.4.8); the table names the version of each task. See
 docs/scoring.md for the files."""
+import lib.interrupt  # noqa: F401
 import argparse
 import csv
 import glob
@@ -477,5 +478,3 @@ if __name__ == "__main__":
         sys.exit(str(e))
     except subprocess.CalledProcessError as e:  # llama31 has written its error
         sys.exit(e.returncode if e.returncode > 0 else str(e))
-    except KeyboardInterrupt:
-        sys.exit(130)

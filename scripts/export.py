@@ -15,6 +15,7 @@ Weights are streamed from file to file. The output is written to a temporary fil
 Meta's params.json has use_scaled_rope, but no factor: it is 32 for Llama 3.2 1B and 3B (dim 2048 and 3072), else 8,
 unless --rope-factor is given. It has no context length either: 131072 with scaled RoPE, 8192 for Llama 3, 4096 for
 Llama 2, unless --context is given."""
+import lib.interrupt  # noqa: F401
 import argparse
 import math
 import os

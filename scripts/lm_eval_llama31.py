@@ -13,6 +13,7 @@ import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, FOLDER)
+import lib.interrupt  # noqa: E402, F401
 from lib.program import find_program  # noqa: E402
 from lib.scoring import Model  # noqa: E402
 

@@ -2,6 +2,7 @@
 """Generates chat/jinja/jinja_case_table.h: the upper, lower and title case of characters, as this Python converts them.
 
 usage: make_case.py > chat/jinja/jinja_case_table.h"""
+import lib.interrupt  # noqa: F401
 import unicodedata
 
 WIDTH = 116

@@ -7,6 +7,7 @@ The file is a list of decimal numbers: the count of decompositions, then a row f
 with one combining class, then a row for each.
 
 Decompositions of assigned characters never change. Characters that are newer than the tables are left as they are."""
+import lib.interrupt  # noqa: F401
 import textwrap
 import unicodedata
 

@@ -3,6 +3,7 @@
 
 `terminal` runs the commands of SESSION in a pseudo-terminal and draws the final screen. `speed` draws the bars of
 docs/pictures/speed.csv. Both write docs/pictures/NAME.svg, with colors for light and dark backgrounds."""
+import lib.interrupt  # noqa: F401
 import csv
 import html
 import itertools

@@ -4,6 +4,7 @@
 Weights are normally distributed (standard deviation 0.02, norms 1), quantized ones uniformly. They come from a pool of
 2 million numbers, which each tensor reads cyclically from a random offset, so that 16 GB are written at disk speed. The
 vocabulary has the size and structure of Llama 3.1's or of the family's, with made-up tokens."""
+import lib.interrupt  # noqa: F401
 import argparse
 import random
 import struct

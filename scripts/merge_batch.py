@@ -12,6 +12,7 @@ request and leaves out the others. --force merges outputs of different runs. --s
 The first answer of MERGED has the identity of the run, without its shard, unless the OUTs have different ones.
 
 Exit status: 0: complete; 1: something is missing, damaged or unreadable; 2: invalid command line."""
+import lib.interrupt  # noqa: F401
 import argparse
 import collections
 import json

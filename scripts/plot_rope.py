@@ -6,6 +6,7 @@
 
 Frequencies are plotted by rule. For a table with --positions, the plot is cos and sin over position and pair; with
 --rotate, the pairs of a vector (x[2i], x[2i+1]), rotated; with --decay, the mean of q.k over the distance of q and k."""
+import lib.interrupt  # noqa: F401
 import argparse
 import base64
 import html

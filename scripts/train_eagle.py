@@ -17,6 +17,7 @@ accepted ones (a draft token is accepted if it is the target's most likely one),
 
 Needs PyTorch (1.13 or later) and NumPy.
 """
+import lib.interrupt  # noqa: F401
 import argparse
 import json
 import os

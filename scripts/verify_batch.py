@@ -9,6 +9,7 @@ anew each time. Any machine can verify the answers, except with the scalar backe
 
 Exit status: 0: all answers of the sample are equal, and all answers of OUT are those to requests of IN; 1: one is not,
 with its id and the place, or a file is unreadable; 2: invalid command line, or OUT cannot be verified."""
+import lib.interrupt  # noqa: F401
 import argparse
 import json
 import os

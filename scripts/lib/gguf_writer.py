@@ -218,8 +218,6 @@ def run(output, work, source=None):
         code, message = e.code, str(e)
     except OSError as e:
         code, message = 1, "%s: %s" % (e.filename or output, e.strerror)
-    except KeyboardInterrupt:
-        code, message = 130, "interrupted"
     except Exception as e:
         if not source:
             raise
