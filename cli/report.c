@@ -70,15 +70,31 @@ void warn_loops(int n, const char *noun) {
              count_of(n, noun));
 }
 
-void note_ending(const Options *o, const Generator *g, const Sequence *s) {
-    const Request *r = &s->request;
+void warn_full(int n, const char *noun, const Model *m, int context) {
+    if (n)
+        warn("%s cut: context full (%d, %s)", count_of(n, noun), context,
+             context < m->config.max_context ? "-c" : "the model's");
+}
+
+void warn_unanswered(int n) {
+    if (n)
+        warn("%s cut within the reasoning, so without an answer (-n, --reasoning-budget)",
+             count_of(n, "text"));
+}
+
+bool is_cut_by_context(const Sequence *s) {
+    int limit = s->request.max_tokens;
+    return s->finish == FINISH_LENGTH && (limit < 0 || s->n_generated < limit);
+}
+
+bool is_unanswered(const Sequence *s, const Reply *r) {
+    return s->finish == FINISH_LENGTH && r->n_reasoning && !r->n_answer;
+}
+
+void note_ending(const Options *o, const Sequence *s) {
     if (s->n_cut) note(o, "the text was cut within a character, its beginning is left out");
-    if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
-    if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
-        note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
-    else
-        note(o, "ended: context full (%d, %s)", r->max_context,
-             r->max_context < g->model->config.max_context ? "-c" : "the model's");
+    if (s->finish == FINISH_LENGTH && s->request.max_tokens && !is_cut_by_context(s))
+        note(o, "ended: %s (-n)", count_of(s->n_generated, "token"));
 }
 
 // The line must fit 80 columns unless there is reasoning: no decimals from 100 tok/s on.
@@ -108,6 +124,10 @@ void note_stats(const Options *o, const Generator *g, int n_reasoning, int n_ans
 
     if (n_reasoning) buffer_printf(&text, " | reasoning %d, answer %d tok", n_reasoning, n_answer);
     if (!sample_is_greedy(sample)) buffer_printf(&text, " | seed %lld", (long long)sample->seed);
+
+    SamplerOrder order = samplers_resolve(&sample->order);
+    for (int i = 0; i < order.n && o->is_verbose; i++)
+        buffer_printf(&text, "%s%s", i ? ";" : " | ", sampler_name(order.at[i]));
 
     note(o, "%s", text.data);
     buffer_free(&text);

@@ -40,7 +40,8 @@ def length_limits(tmp):
     """A note names the limit that ended a completion: -n or the context. No note with -q or after a stop token."""
     check("ended: 3 tokens (-n)\n" in run("-n", "3", ONCE)[1])
     check("ended: 1 token (-n)\n" in run("-n", "1", ONCE)[1])
-    check("ended: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", ONCE)[1])
+    for quiet in [], ["-q"]:
+        check("warning: 1 text cut: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", *quiet, ONCE)[1])
     check("ended" not in run("-n", "0", ONCE)[1] + run("-q", "-n", "3", ONCE)[1] + run("-r", "a", "-n", "300", ONCE)[1])
     same(json.loads(run("--json", "-n", "3", ONCE)[0])["finish_reason"], "length")
     check("ended: 3 tokens (-n)\n" in call("chat", "-t", "1", "-n", "3", stdin=b"hello\n")[1])

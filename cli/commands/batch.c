@@ -534,6 +534,7 @@ static void print_warnings(const Batch *b) {
     const Options *o = b->options;
     const BatchOutput *out = &b->output;
     const BatchCounts *n = &b->counts;
+    const Model *m = &b->pipeline.model;
     int n_replaced = b->input.doc.n_replaced;
 
     warn_unknown(&b->input.unknown);
@@ -541,6 +542,7 @@ static void print_warnings(const Batch *b) {
         warn("%s longer than the context: the beginning was left out (\"n_truncated\")",
              count_of((int)n->n_truncated, "record"));
     warn_loops(n->n_loops, "answer");
+    warn_full(n->n_full, "answer", m, b->pipeline.ctx ? b->pipeline.ctx : m->config.max_context);
     if (n->n_cut)
         warn("%s cut within a character, the beginning of which was left out",
              count_of(n->n_cut, "answer"));

@@ -28,6 +28,7 @@ typedef struct {
     long n_done, n_failed, n_skipped; // n_skipped: records already in the output
     long n_truncated;                 // records that did not fit the context
     int n_loops;                      // answers that ended in a loop
+    int n_full;                       // answers that the context cut
     int n_cut;                        // answers that ended within a character
     uint64_t n_prompt, n_shared, n_generated, n_reasoning; // tokens
     uint64_t n_sharable;    // tokens of prompts that an ideal order shares

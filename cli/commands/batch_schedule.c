@@ -15,6 +15,7 @@
 // is overtaken by at most MAX_OVERTAKEN records that were read later, plus those that start while
 // another record computes its prefix.
 #include "cli/commands/batch.h"
+#include "cli/report.h"
 
 #include <limits.h>
 
@@ -353,6 +354,7 @@ void batch_collect_finished(Batch *b) {
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
         b->counts.n_cut += r->sequence.n_cut > 0;
         b->counts.n_loops += r->sequence.finish == FINISH_LOOP;
+        b->counts.n_full += is_cut_by_context(&r->sequence);
         record_finish(r, b->task);
 
         bool is_first = r->index % r->parent->n_per_prompt == 0; // choice of its prompt

@@ -307,8 +307,10 @@ static bool chat_answer(Chat *c) {
         note(c->options, has_text ? "(stopped)"
                                   : "(stopped before the answer; the next message joins it, or: "
                                     "/regen, /edit, /undo)");
-    note_ending(c->options, &c->generator, &s);
+    note_ending(c->options, &s);
     warn_loops(s.finish == FINISH_LOOP, "answer");
+    warn_full(is_cut_by_context(&s), "answer", &c->pipeline.model, c->pipeline.ctx);
+    warn_unanswered(is_unanswered(&s, &r));
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->pipeline.ctx - 1)
         note(c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);

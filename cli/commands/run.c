@@ -182,7 +182,7 @@ static int report(Run *run, int n) {
     const Options *o = p->options;
     const Sequence *s = run->completions;
     const Template *tpl = o->prompt.is_raw || view_is_raw(o) ? NULL : &p->tpl;
-    int n_reasoning = 0, n_answer = 0, n_loops = 0;
+    int n_reasoning = 0, n_answer = 0, n_loops = 0, n_full = 0, n_unanswered = 0;
 
     if (n == 1 && !o->output.is_json) end_single(run);
 
@@ -195,13 +195,17 @@ static int report(Run *run, int n) {
         n_reasoning += run->replies[i].n_reasoning;
         n_answer += run->replies[i].n_answer;
         n_loops += s[i].finish == FINISH_LOOP;
+        n_full += is_cut_by_context(&s[i]);
+        n_unanswered += is_unanswered(&s[i], &run->replies[i]);
     }
 
     if (o->output.is_json) print_json(&run->generator, s, run->replies, n);
     if (n > 1 && !o->output.is_json) print_completions(p, buffer_str(&run->prompt), s, n);
 
-    if (n == 1) note_ending(o, &run->generator, s);
+    if (n == 1) note_ending(o, s);
     warn_loops(n_loops, "text");
+    warn_full(n_full, "text", &p->model, s->request.max_context);
+    warn_unanswered(n_unanswered);
     note_stats(o, &run->generator, n_reasoning, n_answer, &p->settings.sample);
     for (int i = 0; i < n; i++)
         if (s[i].finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
