@@ -68,11 +68,19 @@ void dialogue_free(Dialogue *d) {
     buffer_free(&d->earlier);
 }
 
-int dialogue_join(const Dialogue *d, Dialogue *out) {
+// Removes the tool calls, and their results, that follow the last message of the user.
+static void remove_open_calls(Dialogue *d) {
+    int n = d->n;
+    while (n > 0 && (d->messages[n - 1].has_calls || dialogue_has(d, n - 1, "tool"))) n--;
+    if (dialogue_has(d, n - 1, "user")) dialogue_remove(d, n, d->n);
+}
+
+int dialogue_join(const Dialogue *d, bool joins_calls, Dialogue *out) {
     int n_joined = 0;
 
     for (int i = 0; i < d->n; i++) {
         const Message *m = &d->messages[i];
+        if (joins_calls && dialogue_has(d, i, "user")) remove_open_calls(out);
         bool is_empty = dialogue_has(d, i, "assistant") && !m->content.len && !m->has_calls;
         bool is_joined = dialogue_has(d, i, "user") && dialogue_has(out, out->n - 1, "user");
         if (is_empty && dialogue_has(d, i + 1, "user")) continue;
@@ -183,10 +191,25 @@ void transcript_put(const Dialogue *d, Buffer *out) {
     }
 }
 
-void transcript_put_change(const Dialogue *d, int n_removed, int n_new, Buffer *out) {
-    if (n_removed) buffer_printf(out, "{\"role\":\"undo\",\"n\":%d}\n", n_removed);
+void transcript_put_change(Dialogue *d, int n_removed, int n_new, Buffer *out) {
+    if (n_removed) {
+        buffer_printf(out, "{\"role\":\"undo\",\"n\":%d}\n", n_removed);
+        d->has_changes = true;
+    }
     for (int i = d->n - n_new; i < d->n; i++) put_transcript_line(out, &d->messages[i]);
 }
+
+void transcript_put_system(Dialogue *d, Buffer *out) {
+    JsonWriter w = json_object(out);
+    json_write_string(&w, "role", str_of("set"));
+    json_write_string(&w, "system",
+                      dialogue_has(d, 0, "system") ? d->messages[0].content : str_of(""));
+    json_end_object(&w);
+    buffer_puts(out, "\n");
+    d->has_changes = true;
+}
+
+void transcript_put_clear(Buffer *out) { buffer_puts(out, clear_line); }
 
 void transcript_put_markdown(const Dialogue *d, Buffer *out) {
     Buffer lines = {0};
@@ -208,20 +231,29 @@ void transcript_put_markdown(const Dialogue *d, Buffer *out) {
     buffer_free(&lines);
 }
 
-// Applies a line that removes messages, of which the dialogue has at most n_most.
-static bool read_undo(Dialogue *d, const Json *line, int n_most, Error *err) {
+// Applies a line that removes messages.
+static bool read_undo(Dialogue *d, const Json *line, Error *err) {
     const Json *n = json_get(line, "n");
+    int n_most = d->n - dialogue_has(d, 0, "system");
     if (!n || n->kind != JSON_NUMBER || !(n->number >= 1 && n->number <= n_most))
         return error_set(err, EXIT_RUNTIME, "n: expected a number of messages from 1 to %d",
                          n_most);
     dialogue_undo(d, d->n - (int)n->number);
+    d->has_changes = true;
+    return true;
+}
+
+// Applies a line that sets the system prompt.
+static bool read_set(Dialogue *d, const Json *line, Error *err) {
+    const Json *system = json_get_string(line, "system");
+    if (!system) return error_set(err, EXIT_RUNTIME, "set: expected a text \"system\"");
+    dialogue_set_system(d, system->string);
+    d->has_changes = true;
     return true;
 }
 
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err) {
     JsonDoc doc = {0};
-    const char *begin = text.data; // of this dialogue
-    int n_before = d->n;
     bool ok = true;
 
     *n_truncated = 0;
@@ -240,14 +272,14 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         bool is_json = json_parse(&doc, line.data, line.len, &why);
         const Json *role = is_json ? json_get(doc.root, "role") : NULL;
         if (json_is(role, "clear")) {
-            buffer_put(&d->earlier, (Str){begin, (size_t)(line.data - begin)});
-            buffer_puts(&d->earlier, clear_line);
-            begin = text.data;
-            dialogue_remove(d, n_before, d->n);
+            transcript_put(d, &d->earlier);
+            transcript_put_clear(&d->earlier);
+            dialogue_remove(d, 0, d->n);
             dialogue_forget_undone(d);
         } else if (json_is(role, "undo")) {
-            int n_most = d->n - n_before - dialogue_has(d, n_before, "system");
-            ok = read_undo(d, doc.root, n_most, &why);
+            ok = read_undo(d, doc.root, &why);
+        } else if (json_is(role, "set")) {
+            ok = read_set(d, doc.root, &why);
         } else if (is_json && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
         else if (!end && str_may_begin_with(line, "{\"role\":")) // the beginning of every line

@@ -355,6 +355,19 @@ def unanswered_messages():
                        code=1)
         assert "alternate" in err and says in err and "0 messages left" in err, err
 
+    # A template that refuses a message after a tool call without an answer gets it without the call.
+    with open(path("calls.jinja"), "w") as f:
+        f.write("{% set ns = namespace(n=0) %}{% for m in messages %}{% if m.role != 'tool' and not m.tool_calls %}"
+                "{% if (m.role == 'user') != (ns.n % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+                "{% set ns.n = ns.n + 1 %}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}")
+    u, result = {"role": "user", "content": "x"}, {"role": "tool", "content": "42"}
+    for messages in [u, call], [u, call, result], [u, call, result, call], [u, u, call]:
+        with open(path("stage.jsonl"), "w") as f:
+            f.write("".join(json.dumps(m) + "\n" for m in messages))
+        _, err = piped(BUILT_IN, ["hello", "more"], "-n", "1", "--session", path("stage.jsonl"), "--template", path("calls.jinja"))
+        same(err.count("the tool calls between them are left out)"), 1, err)
+        same([m["role"] for m in transcript("stage.jsonl")], [m["role"] for m in messages] + ["user", "assistant"] * 2)
+
     # What a kill leaves at each stage, with each template that renders the same dialogue with all answers.
     folder = os.path.join(DATA, "templates")
     names = some(sorted(os.listdir(folder))) if os.path.isdir(folder) else []
@@ -665,6 +678,40 @@ def undone_messages():
             f.write('{"role":"system","content":"s"}\n' + whole.split("\n")[0] + "\n" + '{"role":"undo","n":%s}\n' % n)
         _, err = piped(BUILT_IN, [], "--session", path("wrong.jsonl"), code=1)
         assert "line 3: n: expected a number of messages from 1 to 1" in err, err
+
+
+@test
+def kills_lose_no_undone_message():
+    """While a chat is open its file only grows, whatever is typed, so a kill loses no message, nor one that is undone."""
+    session, other = path("grown.jsonl"), path("grown_other.jsonl")
+    with open(other, "w") as f:
+        f.write('{"role":"system","content":"other"}\n{"role":"user","content":"loaded"}\n')
+    commands = ["/undo", "/undo", "/redo", "/edit edited %d", "/system system %d", "/system", "/clear", "/new", "/regen", "/answer So %d",
+                "/load " + other, "/set temp 0.%d", "message %d", "message %d", "message %d"]
+    random_ = random.Random(2)
+    whole = b""
+    for i in range(in_ci(300, 20)):
+        lines = [(c % random_.randrange(10**6) if "%d" in c else c) + "\n" for c in random_.choices(commands, k=12)]
+        options = [["--continue", "2"], ["-sys", "start"], [], []][i % 4 if b'"clear"' in whole else 2]
+        p = subprocess.Popen(command_line(BUILT_IN, ["-q", "-n", "1", "--commands", "--session", session] + options),
+                             stdin=-1, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, **ENV))
+        p.stdin.write("".join(lines).encode())
+        p.stdin.flush()
+        try:
+            p.wait(random_.uniform(0, 0.15))
+        except subprocess.TimeoutExpired:
+            p.kill()
+        p.communicate()
+        same(p.returncode, -signal.SIGKILL, lines)
+        with open(session, "rb") as f:
+            grown = f.read()
+        assert grown.startswith(whole.rpartition(b"\n")[0]), (whole[-300:], lines)
+        whole = grown
+    assert whole.count(b'"undo"') > 5 and whole.count(b'"set"') > 1 and whole.count(b'"clear"') > 5, whole[-2000:]
+
+    # /redo after all kills. The end of the chat leaves messages alone.
+    piped(BUILT_IN, ["last", "/undo", "/system S"], "-n", "1", "--session", session)
+    assert not re.search(rb'"last"|"undo"|"set"', open(session, "rb").read())
 
 
 @test

@@ -123,14 +123,8 @@ static bool is_over(const Chat *c) {
 
 // Saves what is not saved yet. Returns the exit code.
 static int close_chat(Chat *c) {
-    // The last attempt to save, and the end of what /redo could bring back.
-    bool has_undone = c->is_open && c->dialogue.n_undone;
-    dialogue_forget_undone(&c->dialogue);
-    if (c->is_unsaved || has_undone) chat_save(c, true);
-
     if (c->is_terminal) c->exit_code = EXIT_OK; // the user has seen the errors
-    if (c->is_unsaved) warn("%s: the last messages are not saved", c->path);
-    bool is_lost = c->is_unsaved && c->options->chat.session_file;
+    bool is_lost = !chat_close_file(c) && c->options->chat.session_file;
     if (is_lost || output_is_lost()) c->exit_code = EXIT_RUNTIME;
     return generate_interrupted && !output_is_lost() ? EXIT_INTERRUPTED : c->exit_code;
 }

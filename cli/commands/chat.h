@@ -37,7 +37,8 @@ typedef struct {
     char *path;         // file of --session, or of the last chat; NULL: none
     Journal journal;    // this file, if is_open
     bool is_open;
-    bool is_unsaved;   // the last write to the journal failed
+    Buffer unsaved;    // lines that the journal does not have yet
+    bool has_failed;   // the last write to the journal failed
     int n_removed;     // messages at the end of the journal that the dialogue no longer has
     int n_new;         // messages at the end of the dialogue that the journal does not have yet
     const char *begun; // the beginning of the answer (/answer); NULL: none
@@ -60,9 +61,13 @@ const char *chat_history(const Options *o);
 void chat_open_file(Chat *c);
 // Prints the saved dialogues (--list). Returns the exit code.
 int chat_list(const Options *o);
-// Saves the dialogue to its file, if it has one: appends what has changed at its end or, if
-// is_whole, writes it anew.
-void chat_save(Chat *c, bool is_whole);
+// Append to the file, if there is one: lines, the messages that were removed from the end of the
+// dialogue or added, or the system prompt.
+void chat_save(Chat *c, Str lines);
+void chat_save_change(Chat *c);
+void chat_save_system(Chat *c);
+// Saves what is not saved yet, and deletes removed messages. False if messages are lost.
+bool chat_close_file(Chat *c);
 // True if the context is full, and no later line of a pipe can make room. With --json each line has
 // an object.
 bool chat_is_stuck(const Chat *c);

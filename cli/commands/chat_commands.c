@@ -192,12 +192,14 @@ static void command_load(Chat *c, const char *text) {
     }
 
     // The old dialogue stays in the file.
+    if (d->n) transcript_put_clear(&c->unsaved);
     dialogue_begin_anew(d);
     dialogue_remove(d, 0, d->n);
     for (int i = 0; i < loaded.n; i++) dialogue_push(d, loaded.messages[i]);
     loaded.n = 0;
     dialogue_free(&loaded);
-    chat_save(c, true);
+    c->n_new = d->n;
+    chat_save_change(c);
     chat_show_last(c);
     note(c->options, "%s", count_of(d->n, "message"));
 }
@@ -304,7 +306,7 @@ static void command_undo(Chat *c, const char *text) {
     }
     c->n_removed = d->n - i;
     dialogue_undo(d, i);
-    chat_save(c, false);
+    chat_save_change(c);
     note(c->options, "(undone: %s left; /redo reverts this)", count_of(d->n, "message"));
 }
 
@@ -319,7 +321,7 @@ static void command_redo(Chat *c, const char *text) {
     }
     c->n_removed = n_before - from;
     c->n_new = d->n - from;
-    chat_save(c, false);
+    chat_save_change(c);
     chat_show_last(c);
     note(c->options, "(%s)", count_of(d->n, "message"));
 }
@@ -356,9 +358,14 @@ static void command_answer(Chat *c, const char *text) {
 
 static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
+    bool is_empty = d->n == dialogue_has(d, 0, "system");
     dialogue_begin_anew(d);
     c->attached.len = 0;
-    chat_save(c, true);
+    if (!is_empty) {
+        transcript_put_clear(&c->unsaved);
+        c->n_new = d->n; // the system prompt
+        chat_save_change(c);
+    }
     note(c->options, "(cleared%s%s%s)", d->n ? "; the system prompt stays" : "",
          c->path ? "; the old messages stay in " : "", c->path ? c->path : "");
 }
@@ -369,7 +376,7 @@ static void command_system(Chat *c, const char *text) {
         return;
     }
     dialogue_set_system(&c->dialogue, str_of(text));
-    chat_save(c, true);
+    chat_save_system(c);
     note(c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 

@@ -1,8 +1,9 @@
 // The file of a chat: --session, or the last chats beside the history. Opens and saves it, lists
 // its dialogues, and resumes one of them.
 //
-// While the chat is open, a change of the dialogue is appended (chat/dialogue.h); at its end, and
-// after a failed write, the file is written anew, without what /undo removed.
+// While the chat is open, its file only grows: every change of the dialogue is appended
+// (chat/dialogue.h), also by the next change if the file cannot be written. At the end of the chat
+// the file is written anew, without what /undo removed.
 #include "cli/commands/chat.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
@@ -63,21 +64,24 @@ static bool open_file(Chat *c, Error *err) {
 }
 
 // Makes the dialogues of the file of the last chat earlier ones of this chat. Of them, the last
-// MAX_EARLIER stay. False with err if the file is no transcript.
+// MAX_EARLIER stay. False with err if the file is no transcript, or cannot be written.
 static bool keep_last_chats(Chat *c, Error *err) {
     enum { MAX_EARLIER = 9 };
     Dialogue old = {0};
     size_t n_truncated;
-    bool ok = transcript_read(&old, c->path, &n_truncated, err);
-    if (!ok) { // not a file of this program: it stays as it is
-        free(c->path);
-        c->path = NULL;
-    }
-    if (ok) {
-        dialogue_begin_anew(&old);
-        dialogue_keep_earlier(&old, MAX_EARLIER);
 
-        // Those that this chat has begun anew, while the file could not be written, are later ones.
+    if (!transcript_read(&old, c->path, &n_truncated, err)) {
+        free(c->path); // not a file of this program: it stays as it is
+        c->path = NULL;
+        dialogue_free(&old);
+        return false;
+    }
+    dialogue_begin_anew(&old);
+    dialogue_keep_earlier(&old, MAX_EARLIER);
+    bool ok = journal_replace(&c->journal, buffer_str(&old.earlier), err);
+
+    // Those that this chat has begun anew, while the file could not be written, are later ones.
+    if (ok) {
         Buffer later = c->dialogue.earlier;
         c->dialogue.earlier = old.earlier;
         old.earlier = later;
@@ -87,33 +91,66 @@ static bool keep_last_chats(Chat *c, Error *err) {
     return ok;
 }
 
-// The file of the last chat is opened by the first message, and keeps earlier chats. After a failed
-// write the whole dialogue is written again. The first of several failures prints a warning;
-// command_chat() prints another one if the last one fails too.
-void chat_save(Chat *c, bool is_whole) {
-    const Dialogue *d = &c->dialogue;
-    int n_removed = c->n_removed;
-    int n_new = c->n_new;
+// Opens the file of the last chat, which keeps earlier ones. False with err.
+static bool open_last_chat(Chat *c, Error *err) {
+    if (!open_file(c, err)) return false;
+    if (keep_last_chats(c, err)) return true;
+    journal_close(&c->journal, &(Error){0}); // the next message tries again
+    c->is_open = false;
+    return false;
+}
+
+// The file of the last chat is opened by the first message. The first of several failures prints a
+// warning; chat_close_file() prints another one if the last one fails too.
+void chat_save(Chat *c, Str lines) {
     Error err;
-    Buffer text = {0};
+    buffer_put(&c->unsaved, lines);
+    if (!c->path) c->unsaved.len = 0;
+    if (!c->unsaved.len) return;
+    if (!c->is_open && dialogue_last(&c->dialogue, "user") < 0) return;
 
+    bool ok = c->is_open || open_last_chat(c, &err);
+    ok = ok && journal_append(&c->journal, buffer_str(&c->unsaved), &err);
+    if (!ok && !c->has_failed) warn("%s", err.text);
+    c->has_failed = !ok && c->path; // without a file, nothing is retried
+    if (!c->has_failed) c->unsaved.len = 0;
+}
+
+void chat_save_change(Chat *c) {
+    Buffer lines = {0};
+    transcript_put_change(&c->dialogue, c->n_removed, c->n_new, &lines);
     c->n_removed = c->n_new = 0;
-    if (!c->path || (!c->is_open && dialogue_last(d, "user") < 0)) return;
+    chat_save(c, buffer_str(&lines));
+    buffer_free(&lines);
+}
 
-    is_whole |= !c->is_open || c->is_unsaved;
-    bool ok = c->is_open || (open_file(c, &err) && keep_last_chats(c, &err));
-    if (ok && is_whole) {
-        buffer_put(&text, buffer_str(&d->earlier));
-        transcript_put(d, &text);
-        ok = journal_replace(&c->journal, buffer_str(&text), &err);
-    } else if (ok) {
-        transcript_put_change(d, n_removed, n_new, &text);
-        ok = journal_append(&c->journal, buffer_str(&text), &err);
-    }
+void chat_save_system(Chat *c) {
+    Buffer line = {0};
+    transcript_put_system(&c->dialogue, &line);
+    chat_save(c, buffer_str(&line));
+    buffer_free(&line);
+}
 
-    if (!ok && !c->is_unsaved) warn("%s", err.text);
-    c->is_unsaved = !ok && c->path; // without a file, nothing is retried
+// Writes the file anew, with its dialogues alone.
+static bool rewrite(Chat *c, Error *err) {
+    Buffer text = {0};
+    buffer_put(&text, buffer_str(&c->dialogue.earlier));
+    transcript_put(&c->dialogue, &text);
+    bool ok = journal_replace(&c->journal, buffer_str(&text), err);
     buffer_free(&text);
+    return ok;
+}
+
+bool chat_close_file(Chat *c) {
+    Error err;
+    if (c->has_failed) chat_save(c, (Str){0});
+    if (c->has_failed) {
+        warn("%s: the last messages are not saved", c->path);
+        return false;
+    }
+    if (c->is_open && c->dialogue.has_changes && !rewrite(c, &err))
+        warn("%s; removed messages stay in the file", err.text);
+    return true;
 }
 
 // Saved dialogues
@@ -250,7 +287,15 @@ static bool resume(Chat *c, SavedChat chosen, Error *err) {
     if (!ok) return false;
 
     if (o->prompt.system) dialogue_set_system(d, c->pipeline.system);
-    if (is_copy || chosen.i || o->prompt.system) chat_save(c, true);
+    if (is_copy || chosen.i) {
+        // Appended again. At the end of the chat the file has an earlier dialogue only once.
+        if (!is_copy) transcript_put_clear(&c->unsaved);
+        d->has_changes = true;
+        c->n_new = d->n;
+        chat_save_change(c);
+    } else if (o->prompt.system) {
+        chat_save_system(c);
+    }
     return true;
 }
 
@@ -264,5 +309,8 @@ void chat_open_file(Chat *c) {
     SavedChat chosen = choose_saved(o);
     if (is_resumed || c->is_terminal) c->path = file_path(o, chosen.n_file);
     if (is_resumed && !resume(c, chosen, &err)) die_error(&err);
-    if (!is_resumed && o->prompt.system) dialogue_set_system(&c->dialogue, c->pipeline.system);
+    if (is_resumed || !o->prompt.system) return;
+    dialogue_set_system(&c->dialogue, c->pipeline.system);
+    c->n_new = 1;
+    chat_save_change(c);
 }

@@ -38,32 +38,48 @@ void chat_error(Chat *c, int code, const char *fmt, ...) {
 
 // Context
 
-// Renders the dialogue into the token stream. Returns the number of its tokens, or -1 if the
-// template fails.
-static int update_stream(Chat *c) {
+// Renders the dialogue, joined as in dialogue_join(). False with err if the template fails.
+static bool render(const Chat *c, bool joins_calls, int *n_joined, Buffer *text, Buffer *mask,
+                   Error *err) {
     const Pipeline *p = &c->pipeline;
     const Dialogue *d = &c->dialogue;
     Dialogue joined = {0};
-    int n_joined = p->tpl.is_none ? 0 : dialogue_join(d, &joined);
+
+    *n_joined = p->tpl.is_none ? 0 : dialogue_join(d, joins_calls, &joined);
     TemplateInput in = {.messages = p->tpl.is_none ? d->messages : joined.messages,
                         .n_messages = p->tpl.is_none ? d->n : joined.n,
                         .tools = p->tools,
                         .wants_answer = true,
                         .reasoning = settings_reasoning(&c->settings)};
-    Buffer text = {0}, mask = {0};
-    Error err;
-    bool ok = template_render(&p->tpl, p->tokenizer, &in, &text, &mask, &err);
-    if (ok)
-        token_stream_update(&c->stream, p->tokenizer, buffer_str(&text), mask.data);
-    else
-        chat_error(c, err.code, "%s", err.text);
-
-    if (n_joined > c->n_joined)
-        note(c->options, "(%s without an answer: joined with the next one)",
-             count_of(n_joined - c->n_joined, "message"));
-    c->n_joined = n_joined;
+    text->len = mask->len = 0;
+    bool ok = template_render(&p->tpl, p->tokenizer, &in, text, mask, err);
 
     dialogue_free(&joined);
+    return ok;
+}
+
+// Renders the dialogue into the token stream. Returns the number of its tokens, or -1 if the
+// template fails. Open tool calls are left out only if the template refuses them.
+static int update_stream(Chat *c) {
+    const Pipeline *p = &c->pipeline;
+    Buffer text = {0}, mask = {0};
+    int n_joined;
+    Error err;
+    bool ok = render(c, false, &n_joined, &text, &mask, &err);
+    bool joins_calls = !ok && render(c, true, &n_joined, &text, &mask, &(Error){0});
+
+    ok |= joins_calls;
+    if (ok) {
+        token_stream_update(&c->stream, p->tokenizer, buffer_str(&text), mask.data);
+        if (n_joined > c->n_joined)
+            note(c->options, "(%s without an answer: joined with the next one%s)",
+                 count_of(n_joined - c->n_joined, "message"),
+                 joins_calls ? "; the tool calls between them are left out" : "");
+        c->n_joined = n_joined;
+    } else {
+        chat_error(c, err.code, "%s", err.text);
+    }
+
     buffer_free(&text);
     buffer_free(&mask);
     return ok ? c->stream.ids.len : -1;
@@ -219,7 +235,7 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     memmove((char *)r->content.data, text.data, r->content.len = text.len);
     dialogue_push(&c->dialogue, reply_message(r));
     c->n_new++;
-    chat_save(c, false);
+    chat_save_change(c);
     for (int i = 0; i < r->n_calls; i++)
         note(c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
     if (r->n_calls || reply_is_call(buffer_str(&c->stream.answer)))
@@ -330,7 +346,7 @@ bool chat_add(Chat *c, Message m, bool wants_answer) {
     dialogue_push(d, m);
     c->n_new++;
     bool ok = chat_fits(c);
-    if (ok && !is_replacing) chat_save(c, false);
+    if (ok && !is_replacing) chat_save_change(c);
     if (ok && wants_answer) ok = chat_answer(c) || !is_replacing;
     if (ok) return true;
 
