@@ -508,9 +508,10 @@ def sentencepiece(tmp):
             continue
         check(False, "accepted an invalid tokenizer.model of", len(invalid), "bytes")
 
-    words = {p: i for i, (p, _, _) in enumerate(PIECES)}
-    t = {"model": {"type": "BPE", "byte_fallback": True, "vocab": words, "merges": ["\u2581 t", "h e", "\u2581t he"]},
-         "added_tokens": [{"id": len(PIECES), "content": "<|im_start|>", "special": True}]}
+    t = pieces_json()
+    t["model"]["vocab"]["\u2581\u2581"] = len(PIECES) - 1
+    t["model"]["merges"].append("\u2581 \u2581")
+    t["added_tokens"] = [{"id": len(PIECES), "content": "<|im_start|>", "special": True}]
     with open(os.path.join(tmp, "tokenizer.json"), "w") as f:
         json.dump(t, f)
     os.remove(os.path.join(tmp, "tokenizer.model"))
@@ -934,13 +935,18 @@ def variant_source(case, sources, folder):
 
 
 def variant_sources(tmp):
-    """The directories that the cases change: golden ones, and one of 8 dimensions with a SentencePiece vocabulary."""
+    """The directories that the cases change: golden ones, and two of 8 dimensions with a SentencePiece vocabulary, as
+    tokenizer.model and as tokenizer.json."""
     tiny_sources(tmp)
-    pieces = os.path.join(tmp, "pieces")
+    pieces, merges = os.path.join(tmp, "pieces"), os.path.join(tmp, "merges")
     with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model(pieces=PIECES[:-1]))
     edit_json(os.path.join(pieces, "config.json"), lambda c: c.update(rope_scaling=None, eos_token_id=2, bos_token_id=1))
-    return dict({name: find(name) for name in ("small31", "small31-hf")}, pieces=pieces)
+    shutil.copytree(pieces, merges)
+    os.remove(os.path.join(merges, "tokenizer.model"))
+    with open(os.path.join(merges, "tokenizer.json"), "w") as f:
+        json.dump(pieces_json(), f)
+    return dict({name: find(name) for name in ("small31", "small31-hf")}, pieces=pieces, merges=merges)
 
 
 def variant_cases():
@@ -1006,19 +1012,24 @@ def read_optional(directory, name):
         return json.load(f)
 
 
+def pieces_json(has_space_prefix=True):
+    """The tokenizer.json of PIECES, as the converters of transformers write it."""
+    words = [w for w, _, _ in PIECES[:-1]]
+    merges = [(words.index(w), [w[:i], w[i:]]) for w in words[259:] for i in range(1, len(w))
+              if w[:i] in words and w[i:] in words]
+    spaces = [{"type": "Prepend", "prepend": "\u2581"}] * has_space_prefix
+    spaces.append({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})
+    return {"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": spaces},
+            "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                      "vocab": {w: i for i, w in enumerate(words)}, "merges": [m for _, m in sorted(merges)]}}
+
+
 def peer_tokenizer(directory, source):
     """A tokenizer.json that has all the tokens of a directory, for Hugging Face's library: added to the vocabulary as
     transformers does, which reads added_tokens.json and tokenizer_config.json for them."""
     settings, t = read_optional(directory, "tokenizer_config.json"), read_optional(directory, "tokenizer.json")
     if not t and source == "pieces":
-        words = [w for w, _, _ in PIECES[:-1]]
-        merges = [(words.index(w), [w[:i], w[i:]]) for w in words[259:] for i in range(1, len(w))
-                  if w[:i] in words and w[i:] in words]
-        spaces = [{"type": "Prepend", "prepend": "\u2581"}] if settings.get("add_prefix_space") is not False else []
-        spaces.append({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})
-        t = {"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": spaces},
-             "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
-                       "vocab": {w: i for i, w in enumerate(words)}, "merges": [m for _, m in sorted(merges)]}}
+        t = pieces_json(settings.get("add_prefix_space") is not False)
     t = t or read_optional(os.path.join(GOLDEN, "small31-hf"), "tokenizer.json")
 
     # The library numbers added tokens itself, except those of the vocabulary.

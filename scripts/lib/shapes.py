@@ -27,7 +27,7 @@ SPECIAL_TOKENS = dict({"additional_special_tokens": [TOKEN]}, **{
     name + "_token": TOKEN for name in ("bos", "eos", "unk", "pad", "sep", "cls", "mask")})
 IDS = (int, [int])
 STEP = {"type": str, "pattern": {"Regex": str, "String": str}, "content": str, "prepend": str, "prepend_scheme": str,
-        "add_prefix_space": bool, "use_regex": bool, "individual_digits": bool, "behavior": str, "invert": bool}
+        "add_prefix_space": bool, "use_regex": bool, "replacement": str, "split": bool, "individual_digits": bool, "behavior": str, "invert": bool}
 STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], single=[dict])
 
 CONFIG = {"model_type": str, "architectures": [str], "hidden_act": str, "layer_types": [str], "no_rope_layers": [int],
@@ -53,7 +53,8 @@ SHAPES = {
     "tokenizer.json": {
         "model": {"type": str, "vocab": ({str: int}, list), "merges": [(str, [str])], "byte_fallback": bool,
                   "ignore_merges": bool, "end_of_word_suffix": str, "continuing_subword_prefix": str, "dropout": NUMBER},
-        "added_tokens": [{"id!": int, "content!": str, "special": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
+        "added_tokens": [{"id!": int, "content!": str, "special": bool, "lstrip": bool, "rstrip": bool, "single_word": bool,
+                          "normalized": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
         "post_processor": STEP},
     "tokenizer_config.json": {
         "chat_template": TEMPLATES, "add_bos_token": bool, "add_prefix_space": bool,

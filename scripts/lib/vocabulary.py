@@ -13,6 +13,7 @@ MAX_TOKENS = MAX_MERGES = 1 << 20  # Gemma 3 has 262144 and 514906
 MAX_TOKEN = 512  # bytes or characters; Llama 3 has a token of 128 spaces
 MAX_JSON = 64 << 20  # bytes of tokenizer.json; Gemma 3's has 33 MB
 SPACE = "\u2581"  # SentencePiece writes it for a space
+NO_SCORE = -1e9  # of a piece that no merge makes
 
 # Pre-tokenizer expressions of Llama 3, Qwen 2 and Mistral (Tekken), and their names in tokenizer.ggml.pre.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
@@ -28,6 +29,16 @@ PRE_TOKENIZERS = {((("Split", regex, True), LEVEL), name != "qwen2"): name for r
 PRE_TOKENIZERS.update({
     ((("Split", SPLIT, True), LEVEL), False): "dbrx", ((GPT2,), False): "gpt-2",
     ((("Digits", True), GPT2), False): "smollm"})
+# All steps of a normalizer and pre-tokenizer that write spaces as SentencePiece does: whether a text gets one in front,
+# and what differs from SentencePiece.
+REPLACE, PREPEND = ("Replace", " ", SPACE), ("Prepend", SPACE)
+SPACES = {
+    (PREPEND, REPLACE): (True, ""), (REPLACE, PREPEND): (True, ""), (REPLACE,): (False, ""),
+    (("Metaspace", SPACE, "never"),): (False, ""),
+    (("Metaspace", SPACE, "always"),): (True, "a text that begins with a space gets another one"),
+    (("Metaspace", SPACE, "first"),): (True, "a text that begins with a space, and text after a special token, get another "
+                                       "one")}
+POST_PROCESSORS = "ByteLevel", "TemplateProcessing"
 # (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
 NORMALIZED = {("qwen2", True): "qwen2", ("qwen2", False): "deepseek-r1-qwen", ("gpt-2", True): "olmo"}
 # Stop tokens that the program knows without a key.
@@ -239,41 +250,77 @@ def meta_vocabulary(path):
 # Hugging Face
 
 def steps_of(step, key):
-    """The steps of a normalizer or pre-tokenizer of tokenizer.json."""
-    return (step or {}).get(key) or ([step] if step and step.get("type") != "Sequence" else [])
+    """The steps of a normalizer, pre-tokenizer or post-processor of tokenizer.json."""
+    if not step or step.get("type") != "Sequence":
+        return [step] if step else []
+    return [inner for part in step.get(key) or () for inner in steps_of(part, key)]
 
 
-def pre_step(s):
-    """A step of a pre-tokenizer with the settings that change its pieces, as in PRE_TOKENIZERS."""
+def step(s):
+    """A step with the settings that change its result, as in PRE_TOKENIZERS and SPACES."""
     kind = s.get("type")
     if kind == "Split":
         is_isolated = (s.get("behavior", "Isolated"), bool(s.get("invert"))) in (("Isolated", False), ("Removed", True))
         return kind, (s.get("pattern") or {}).get("Regex"), is_isolated
     if kind == "ByteLevel":
         return kind, s.get("use_regex") is not False, bool(s.get("add_prefix_space"))
+    if kind == "Replace":
+        return kind, (s.get("pattern") or {}).get("String"), s.get("content")
+    if kind == "Prepend":
+        return kind, s.get("prepend")
+    if kind == "Metaspace":
+        scheme = "never" if s.get("add_prefix_space") is False else s.get("prepend_scheme", "always")
+        return kind, s.get("replacement"), scheme
     return kind, s.get("individual_digits") is True
+
+
+def pre_steps(t):
+    return tuple(step(s) for s in steps_of(t.get("pre_tokenizer"), "pretokenizers"))
+
+
+def space_steps(t):
+    return tuple(step(s) for s in steps_of(t.get("normalizer"), "normalizers")) + pre_steps(t)
 
 
 def split_name(t):
     """The tokenizer.ggml.pre name of a tokenizer.json of byte-level BPE, or None. All its steps and ignore_merges are
     those of a row."""
-    steps = tuple(pre_step(s) for s in steps_of(t.get("pre_tokenizer"), "pretokenizers"))
-    return PRE_TOKENIZERS.get((steps, bool((t.get("model") or {}).get("ignore_merges"))))
+    return PRE_TOKENIZERS.get((pre_steps(t), bool((t.get("model") or {}).get("ignore_merges"))))
+
+
+def unknown_step(steps, rows):
+    """The first step that differs from the nearest row."""
+    n_known = 0
+    while n_known < len(steps) and any(row[:n_known + 1] == steps[:n_known + 1] for row in rows):
+        n_known += 1
+    return "step %d, %s" % (n_known + 1, ascii(steps[n_known][0])) if n_known < len(steps) else "%d steps" % len(steps)
 
 
 def unsupported_split(t):
     """The refusal of a pre-tokenizer that is no row: the first step that differs from the nearest row, or a setting."""
-    steps = [pre_step(s) for s in steps_of(t.get("pre_tokenizer"), "pretokenizers")]
+    steps = pre_steps(t)
     rows = {row: ignores for row, ignores in PRE_TOKENIZERS}
-    if tuple(steps) in rows:
+    if steps in rows:
         return Failure("tokenizer.json: model: ignore_merges: expected %s with this pre-tokenizer, found %s" %
-                       (rows[tuple(steps)], not rows[tuple(steps)]))
+                       (rows[steps], not rows[steps]))
+    return Failure("tokenizer.json: unsupported pre-tokenizer: %s (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)" %
+                   unknown_step(steps, rows))
 
-    n_known = 0
-    while n_known < len(steps) and any(list(row[:n_known + 1]) == steps[:n_known + 1] for row in rows):
-        n_known += 1
-    found = "step %d, %s" % (n_known + 1, ascii(steps[n_known][0])) if n_known < len(steps) else "%d steps" % len(steps)
-    return Failure("tokenizer.json: unsupported pre-tokenizer: %s (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)" % found)
+
+def check_spaces(t):
+    """Refuses a tokenizer.json that does not write spaces as SentencePiece does. Names what differs."""
+    steps = space_steps(t)
+    if steps not in SPACES:
+        raise Failure("tokenizer.json: unsupported normalizer and pre-tokenizer: %s (SentencePiece: Prepend and Replace, or "
+                      "Metaspace)" % unknown_step(steps, SPACES))
+    if SPACES[steps][1]:
+        note("tokenizer.json: prepend_scheme %s is not supported: %s", steps[0][2], SPACES[steps][1])
+
+    # A split in front of each space.
+    inner = [w for w in t["model"]["vocab"] if SPACE in w[1:]]
+    if inner and any(s.get("type") == "Metaspace" and s.get("split") is not False
+                     for s in steps_of(t.get("pre_tokenizer"), "pretokenizers")):
+        raise Failure("tokenizer.json: pre_tokenizer: Metaspace: split: expected False with the token %s" % ascii(inner[0]))
 
 
 def check_model(model):
@@ -285,17 +332,58 @@ def check_model(model):
         note("tokenizer.json: model: dropout %s is not used", model["dropout"])
 
 
+def check_same(tokens, words, added):
+    """Refuses a tokenizer.json of other tokens than tokenizer.model."""
+    for w, i in words.items():
+        if w not in added and (i >= len(tokens) or string(tokens[i]) != string(w)):
+            raise Failure("tokenizer.json: token %s (%d) is %s in tokenizer.model" %
+                          (ascii(w), i, ascii(tokens[i]) if i < len(tokens) else "missing"))
+
+
+def check_letters(words, added):
+    """Refuses a byte-level vocabulary without the token of a byte."""
+    for b, letter in enumerate(byte_letters()):
+        if letter not in words or letter in added:
+            raise Failure("tokenizer.json: model: vocab: no token for byte 0x%02x" % b)
+
+
+def check_merges(words, merges):
+    """Refuses merges that are not two tokens that form a token."""
+    for pair in merges:
+        if len(pair) != 2 or not all(x in words for x in (*pair, "".join(pair))):
+            raise Failure("tokenizer.json: model: merges: %s: expected two tokens that form a token" %
+                          ascii(" ".join(pair))[:80])
+
+
+def check_sentencepiece(words, merges, added):
+    """Refuses merges that are not those of SentencePiece: all pairs of tokens that form a token, token by token. The
+    format has a score of each token, and no list of merges. Every byte has a token."""
+    for b in range(256):
+        if "<0x%02X>" % b not in words:
+            raise Failure("tokenizer.json: model: vocab: no token <0x%02X>, which byte_fallback needs" % b)
+
+    rank = {tuple(pair): i for i, pair in enumerate(merges)}
+    for w in words:
+        if w in added or re.fullmatch("<0x[0-9A-F]{2}>", w):
+            continue
+        pairs = [(w[:i], w[i:]) for i in range(1, len(w)) if w[:i] in words and w[i:] in words]
+        pairs = [pair for pair in pairs if not added & set(pair)]
+        found = sorted(rank[pair] for pair in pairs if pair in rank)
+        if len(found) < len(pairs):
+            raise Failure("tokenizer.json: model: merges: no merge of %s, which SentencePiece would merge" %
+                          " and ".join(ascii(x) for x in next(pair for pair in pairs if pair not in rank)))
+        if found and found[-1] - found[0] >= len(found):
+            raise Failure("tokenizer.json: model: merges: those of %s are not together, as in SentencePiece" % ascii(w))
+
+
 def normalized_name(t, pre):
-    """The name of a split with the normalizer of tokenizer.json. pre is None for SentencePiece, which writes spaces as
-    U+2581, and one in front of a text."""
+    """The name of a split with the normalizer of tokenizer.json."""
     steps = steps_of(t.get("normalizer"), "normalizers")
-    spaces = {"Prepend": ("prepend", SPACE), "Replace": ("content", SPACE)}
     for s in steps:
-        key, text = spaces.get(s.get("type"), ("", None))
-        if s.get("type") != "NFC" if pre else s.get(key) != text or text is None:
+        if s.get("type") != "NFC":
             raise Failure("tokenizer.json: normalizer: %s is not supported" % ascii(s.get("type")))
     name = NORMALIZED.get((pre, bool(steps)), pre)
-    if pre and steps and name == pre != "qwen2":
+    if steps and name == pre != "qwen2":
         raise Failure("tokenizer.json: normalizer: 'NFC' is not supported with the split %s" % pre)
     return name
 
@@ -304,23 +392,48 @@ def has_space_prefix(t, settings, otherwise):
     """Whether a SentencePiece text gets a space in front: add_prefix_space, else the steps of tokenizer.json."""
     if settings.get("add_prefix_space") is not None:
         return settings["add_prefix_space"]
-    steps = steps_of(t.get("normalizer"), "normalizers") + steps_of(t.get("pre_tokenizer"), "pretokenizers")
-    kinds = [s.get("type") for s in steps]
-    if "Metaspace" not in kinds and "Replace" not in kinds:
-        return otherwise
-    return any(s.get("type") == "Prepend" or s.get("type") == "Metaspace" and s.get("add_prefix_space") is not False and
-               s.get("prepend_scheme") != "never" for s in steps)
+    return SPACES.get(space_steps(t), (otherwise,))[0]
 
 
-def adds_bos(t, settings, otherwise):
+def adds_bos(t, settings, bos, otherwise):
     """True if a text begins with BOS: add_bos_token, else the post-processor of tokenizer.json."""
     if settings.get("add_bos_token") is not None:
         return settings["add_bos_token"]
     steps = steps_of(t.get("post_processor"), "processors")
-    parts = [part for s in steps for part in s.get("single") or ()]
-    if parts and "SpecialToken" in parts[-1]:
-        note("tokenizer.json: post_processor: a token after the text is not supported")
-    return bool(parts) and "SpecialToken" in parts[0] if steps else otherwise
+    for s in steps:
+        if s.get("type") not in POST_PROCESSORS:
+            note("tokenizer.json: post_processor: %s is not supported", ascii(s.get("type")))
+
+    parts = [text_of((part.get("SpecialToken") or {}).get("id")) for s in steps for part in s.get("single") or ()]
+    has_bos = bool(parts) and parts[0] is not None and parts[0] == bos
+    others = [ascii(text) for text in parts[has_bos:] if text is not None]
+    if others:
+        note("tokenizer.json: post_processor: only the begin token in front of a text is supported, not %s", ", ".join(others))
+    return has_bos if steps else otherwise
+
+
+def overlaps(text, other):
+    """True if another text can begin within this one."""
+    return any(text.startswith(other, i) or other.startswith(text[i:]) for i in range(len(text)))
+
+
+def note_flags(t):
+    """Names the flags of added tokens that have an effect. The program finds added tokens in the text as it is, the
+    leftmost and longest first."""
+    added = t.get("added_tokens") or ()
+    raw = [a["content"] for a in added if not a.get("normalized")]
+    kinds = [s.get("type") for s in steps_of(t.get("normalizer"), "normalizers")]
+
+    def is_normalized(a):
+        text = a["content"]
+        is_changed = "Prepend" in kinds or "Replace" in kinds and (" " in text or SPACE in text) or \
+            "NFC" in kinds and not text.isascii()
+        return a.get("normalized") and (is_changed or any(overlaps(text, other) for other in raw))
+
+    for key, has in (("lstrip", None), ("rstrip", None), ("single_word", None), ("normalized", is_normalized)):
+        named = [ascii(a["content"]) for a in added if (has(a) if has else a.get(key))]
+        if named:
+            note("tokenizer.json: %s of added tokens is not supported: %s", key, ", ".join(named))
 
 
 def text_of(token):
@@ -347,13 +460,11 @@ def huggingface_vocabulary(directory, n_vocab):
         elif tokens[id] not in (None, text) and types[id] in fixed or place.setdefault(text, id) != id:
             note("tokenizer: the added token %s (%d) is left out: token %d is %s", ascii(text), id, place.get(text, id),
                  ascii(tokens[place.get(text, id)]))
-        elif types[id] not in (UNKNOWN, BYTE):
+        elif types[id] not in (UNKNOWN, BYTE) and not is_spaced_word(v, id):
             tokens[id], types[id] = text, CONTROL if is_special or text in special else USER
     if beyond:
         note("tokenizer: added tokens beyond the %d rows of the embedding are left out: %s", n_vocab, ", ".join(beyond))
-    stripped = [ascii(a["content"]) for a in t.get("added_tokens") or () if a.get("lstrip") or a.get("rstrip")]
-    if stripped:
-        note("tokenizer.json: lstrip and rstrip of added tokens are not supported: %s", ", ".join(stripped))
+    note_flags(t)
     for id, text in enumerate(tokens):
         if text is None:
             tokens[id], types[id] = "[PAD%d]" % id, UNUSED
@@ -362,10 +473,20 @@ def huggingface_vocabulary(directory, n_vocab):
         v = byte_level(tokens, types, v["tokenizer.ggml.merges"], v["tokenizer.ggml.pre"])
     else:
         v["tokenizer.ggml.add_space_prefix"] = has_space_prefix(t, settings, v["tokenizer.ggml.add_space_prefix"])
-    v["tokenizer.ggml.add_bos_token"] = adds_bos(t, settings, v["tokenizer.ggml.add_bos_token"])
     v.update(special_ids(directory, names, {w: i for i, w in enumerate(tokens)}, v))
+    bos = v.get("tokenizer.ggml.bos_token_id")
+    v["tokenizer.ggml.add_bos_token"] = adds_bos(t, settings, None if bos is None else tokens[bos],
+                                                 v["tokenizer.ggml.add_bos_token"])
     v.update(chat_templates(directory, settings))
     return v
+
+
+def is_spaced_word(v, id):
+    """True for a piece of SentencePiece that is reached by merges, as an added token with U+2581 is not found in a text
+    with a space."""
+    has_space = SPACE.encode() in string(v["tokenizer.ggml.tokens"][id] or "")
+    return has_space and v["tokenizer.ggml.model"] == "llama" and v["tokenizer.ggml.token_type"][id] == NORMAL and \
+        v["tokenizer.ggml.scores"][id] > NO_SCORE
 
 
 def read_tokens(directory, t, settings, config, n_vocab):
@@ -373,23 +494,26 @@ def read_tokens(directory, t, settings, config, n_vocab):
     tiktoken, or of tokenizer.json with byte-level BPE or SentencePiece's merges."""
     path, pre, model = inside(directory, "tokenizer.model"), split_name(t), t.get("model") or {}
     words, merges = model.get("vocab") or {}, model.get("merges") or []
-    merges = [m if type(m) is str else " ".join(m) for m in merges]
+    merges = [m.split(" ") if type(m) is str else m for m in merges]
     is_bpe = model.get("type", "BPE") == "BPE" and type(words) is dict and words
+    added = {a["content"] for a in t.get("added_tokens") or ()}
 
     kinds = [s.get("type") for s in steps_of(t.get("pre_tokenizer"), "pretokenizers")]
     if os.path.exists(path) and not pre and not (is_bpe and "ByteLevel" in kinds):
         v = meta_vocabulary(path)
+        if is_bpe:
+            check_spaces(t)
+            check_same(v["tokenizer.ggml.tokens"], words, added)
     elif not is_bpe:
         others = [name for name in ("tekken.json", "vocab.json") if os.path.exists(os.path.join(directory, name))]
         raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model%s" %
                       (directory, "; %s is not read" % others[0] if others else ""))
-    elif not pre and not model.get("byte_fallback"):
+    elif not pre and ("ByteLevel" in kinds or not model.get("byte_fallback")):
         raise unsupported_split(t)
     else:
         check_model(model)
-        if not pre and model.get("ignore_merges"):
-            raise Failure("tokenizer.json: model: ignore_merges: expected False with byte_fallback, found True")
-        added = {a["content"] for a in t.get("added_tokens") or ()}
+        if kinds == ["ByteLevel"] and settings.get("add_prefix_space"):
+            raise Failure("tokenizer_config.json: add_prefix_space: expected false with byte-level BPE, found true")
         tokens = [None] * n_vocab
         for w, i in words.items():
             if i >= n_vocab and w in added:
@@ -398,14 +522,26 @@ def read_tokens(directory, t, settings, config, n_vocab):
                 raise Failure("tokenizer.json: token %s: id %d is a duplicate or beyond the embedding of %d rows" %
                               (ascii(w), i, n_vocab))
             tokens[i] = w
-        v = merged_sentencepiece(tokens, merges) if model.get("byte_fallback") else {
-            "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges, "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [NORMAL] * n_vocab}
+
+        # Text never reaches the merges of an added token, which is cut out before.
+        check_merges(words, merges)
+        added = {text for text in added if pre or SPACE not in text}
+        merges = [pair for pair in merges if not added & {*pair, "".join(pair)}]
+        if pre:
+            check_letters(words, added)
+            v = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
+                 "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [NORMAL] * n_vocab}
+        else:
+            if model.get("ignore_merges"):
+                raise Failure("tokenizer.json: model: ignore_merges: expected False with byte_fallback, found True")
+            check_spaces(t)
+            check_sentencepiece(words, merges, added)
+            v = merged_sentencepiece(tokens, merges)
 
     # Names, and rows of the embedding without a token.
     is_level = v["tokenizer.ggml.model"] == "gpt2"
-    name = normalized_name(t, pre or ("llama-bpe" if is_level else None))
     if is_level:
+        name = normalized_name(t, pre or "llama-bpe")
         is_smol = config.get("model_type") == "smollm3" and name == "llama-bpe"
         v["tokenizer.ggml.pre"] = "smaug-bpe" if is_smol else name  # the same expression, without BOS
     n_tokens = len(v["tokenizer.ggml.tokens"])
@@ -501,8 +637,8 @@ def merged_sentencepiece(tokens, merges):
     """A SentencePiece vocabulary from tokens and merges. The position of a merge is the score of its token."""
     place = {}
     for i, m in enumerate(merges):
-        place.setdefault(m.replace(" ", ""), -float(i))
+        place.setdefault("".join(m), -float(i))
     types = [BYTE if re.fullmatch("<0x[0-9A-F]{2}>", w or "") else NORMAL for w in tokens]
     types[:3] = [UNKNOWN, CONTROL, CONTROL]
-    scores = [place.get(w, -1e9 if kind == NORMAL and len(w or "") > 1 else 0.0) for w, kind in zip(tokens, types)]
+    scores = [place.get(w, NO_SCORE if kind == NORMAL and len(w or "") > 1 else 0.0) for w, kind in zip(tokens, types)]
     return sentencepiece(tokens, scores, types)
