@@ -153,7 +153,7 @@ class Config:
 
 
 NO_BIAS = r"token_embd|attn_qkv|ffn_gate_inp|_shexp"
-HEAD_NO_BIAS = NO_BIAS + r"|fc|output\."
+HEAD_NO_BIAS = NO_BIAS + r"|^fc|^output\."
 
 
 def bind(config, tensors, where, shapes=None):
@@ -517,7 +517,12 @@ def huggingface_config(directory, options, is_base=False):
     if is_base:
         config["quantization_config"] = None
 
-    # Unsupported values.
+    # Other draft heads, and unsupported values.
+    kinds = [*(config.get("architectures") or ()), config.get("model_type"), config.get("speculators_model_type")]
+    for kind in kinds + ["medusa"] * ("medusa_num_heads" in config):
+        what = next((what for pattern, what in OTHER_DRAFTS if re.search(pattern, kind or "", re.I)), None)
+        if what:
+            raise Failure("config.json: %s: a draft head of %s; only EAGLE-3 is supported" % (ascii(kind)[:60], what))
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
@@ -567,10 +572,23 @@ HEAD_LAYER = {**HF_LAYER, "hidden_norm": "attn_norm_2"}
 HEAD_SETTINGS = {
     "norm_output": (None, False), "fc_norm": (None, False),
     "use_last_layernorm": (None, True), "use_input_layernorm_in_first_layer": (None, True),
-    "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1)}
+    "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1),
+    "speculators_model_type": (None, "eagle3"), "parallel_drafting": (None, False), "ptd_token_id": (None,), "mask_token_id": (None,),
+    "model_type": ("qwen3", "qwen2", "mistral", "llama")}
 # Other keys of eagle_config: implemented, or without effect on the equations of one layer.
 HEAD_OTHERS = ("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "norm_before_residual", "has_lm_head",
-               "next_layer_regular", "parallel_draft_heads_num_layers")
+               "next_layer_regular", "parallel_draft_heads_num_layers", "eagle_decoder_type")
+# Draft heads of other kinds, by a name in config.json. HASS trains heads of EAGLE-2.
+OTHER_DRAFTS = (("medusa", "Medusa"), ("mtp", "multi-token prediction"), ("p-?eagle", "P-EAGLE"), ("dflash", "DFlash"),
+                ("dspark", "DSpark"), ("mlp_?speculator", "MLP speculators"), ("eagle(?!-?3)", "EAGLE or EAGLE-2"))
+
+
+def check_biases(config, tensors):
+    """Refuses biases that config.json denies: transformers does not read them."""
+    for key, part in ("attention_bias", r"attn_\w+"), ("mlp_bias", r"ffn_\w+"):
+        named = [name for name in tensors if re.fullmatch(r"blk\.\d+\.%s\.bias" % part, name)]
+        if named and config.get(key) is False and not config["model_type"].startswith("qwen2"):
+            raise Failure("config.json: %s: expected true with the tensor %s, found false" % (key, named[0]))
 
 
 def is_head(config, names):
@@ -603,6 +621,10 @@ def read_head(directory, c, config, shards, options):
     c.is_half_order, c.qk_norm = True, None  # the layer is Llama's, even if model_type is that of the target
     shards = {re.sub(r"^(model\.)?midlayer\.", "layers.0.", name): w for name, w in shards.items()}
     d2t, t2d = shards.pop("d2t", None), shards.pop("t2d", None)
+    if "fc.weight" in shards and shards["fc.weight"].shape[1:] == (2 * target.dim,):
+        raise Failure("%s: fc.weight: a draft head of EAGLE or EAGLE-2; only EAGLE-3 is supported" % directory)
+    if not d2t and (config.get("draft_vocab_size") or 0) < c.vocab_size and "draft_vocab_size" in config:
+        raise Failure("%s: missing tensor d2t of a draft_vocab_size of %s" % (directory, config["draft_vocab_size"]))
     n_drafted = product(d2t.shape) if d2t else c.vocab_size
     for name, found, expected in (("num_hidden_layers", c.n_layers, 1), ("vocab_size", c.vocab_size, target.vocab_size),
                                   ("target_hidden_size", config.get("target_hidden_size") or target.dim, target.dim),
@@ -613,6 +635,7 @@ def read_head(directory, c, config, shards, options):
     # Names and shapes. Only what the head can share with its target is optional.
     names = renamed((re.sub(r"^model\.(?!layers)", "", name) for name in shards), HEAD_NAMES, HEAD_LAYER)
     tensors = {to: shards.get(name) or shards["model." + name] for to, name in names.items()}
+    check_biases(config, tensors)
     if config.get("tie_word_embeddings") and "token_embd.weight" in tensors:
         tensors.setdefault("output.weight", View(tensors["token_embd.weight"]))
     shapes = c.shapes()
@@ -637,8 +660,13 @@ def read_head(directory, c, config, shards, options):
             raise Failure("%s: d2t: expected %d different tokens, those of t2d" % (directory, n_drafted))
         weights.append(Literal("d2t", "i64", (n_drafted,), struct.pack("<%dq" % n_drafted, *ids)))
 
+    # GGUF has the layers of which the input is taken. Ids that begin with 1 are those of layers of which the output is
+    # (sglang 25454), as ModelOpt and SpecForge write them.
     layers = config.get("eagle_aux_hidden_state_layer_ids") or \
         [2, target.n_layers // 2, target.n_layers - 3]
+    if layers[0] == 1:
+        note("config.json: eagle_aux_hidden_state_layer_ids %s begin with 1 and are taken for outputs of layers", layers)
+        layers = [i + 1 for i in layers]
     if len(layers) != 3 or not all(0 <= i < target.n_layers for i in layers):
         raise Failure("%s: eagle_aux_hidden_state_layer_ids: expected 3 layers below %d, found %s" %
                       (directory, target.n_layers, layers))
@@ -665,6 +693,7 @@ def read_huggingface(directory, options):
         shards, layer_names = stack_experts(shards, c, n_extra), {**HF_LAYER, **MOE_LAYER}
 
     tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, layer_names).items()}
+    check_biases(config, tensors)
     c.has_choice_bias = any(name.endswith(".exp_probs_b.bias") for name in tensors)
 
     # The output matrix: tied or not.
