@@ -30,7 +30,7 @@ if sys.version_info < (3, 7):  # before imports that older versions cannot parse
     sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
 from lib.adapters import Merged, Scaled, Transposed, read_adapter, rows
-from lib.checkpoints import read_json, read_pth, read_safetensors, without_prefix
+from lib.checkpoints import read_json, read_pth, read_safetensors, without_wrappers
 from lib.config import find_checkpoint, model_name, note, read_config, read_sampling, window_of
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, product, run, write_gguf
 from lib.program import find_program
@@ -805,7 +805,7 @@ def read_shards(directory):
     for name in tensors:
         if ".base_layer." in name or ".lora_" in name:
             raise Failure("%s: %s: layers of PEFT; merge the adapter first (merge_and_unload)" % (directory, ascii(name)))
-    return without_prefix(tensors)
+    return without_wrappers(tensors)
 
 
 # LoRA

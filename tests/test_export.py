@@ -2136,6 +2136,8 @@ def write_adapter_case(case, directory, state, rng):
     for name, of in case.get("copies", {}).items():
         kind, shape, data = state[of]
         tensors["base_model.model." + name] = kind, shape, bytes(case.get("zeros", 0)) + data[case.get("zeros", 0):]
+    for old, new in case.get("rename", ()):
+        tensors = {re.sub(old, new, name): w for name, w in tensors.items()}
     file = case.get("file", "adapter_model.safetensors")
     (write_pth if file.endswith(".bin") else write_safetensors)(os.path.join(directory, file), tensors)
     return tensors
@@ -2206,7 +2208,7 @@ def adapters_against_torch(tmp):
     for i, case in enumerate(adapter_cases()):
         if "refused" not in case:
             tasks.append({"adapter": os.path.join(tmp, "adapter%d" % i), "is_pickle": case.get("file", "").endswith(".bin")})
-            write_adapter_case(dict(case, file="adapter_model.safetensors"), tasks[-1]["adapter"], state, rng)
+            write_adapter_case(dict(case, file="adapter_model.safetensors", rename=()), tasks[-1]["adapter"], state, rng)
     for i, task in enumerate(tasks):
         task.update(base=base, ids=[7 * i % 300 for i in range(40)], out=os.path.join(tmp, "expected%d" % i))
     subprocess.run([python, os.path.join(ROOT, "tests", "torch_adapters.py")], input=json_lines(tasks), check=True)

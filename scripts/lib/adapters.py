@@ -7,7 +7,8 @@ import os
 import re
 import struct
 
-from .checkpoints import read_json, read_pth, read_safetensors
+from .checkpoints import read_json, read_pth, read_safetensors, without_wrappers
+from .config import note
 from .gguf_writer import Failure
 from .weights import View, convert, inside
 
@@ -17,6 +18,12 @@ SUPPORTED = (("peft_type", ("LORA",)), ("bias", (None, "none")), ("modules_to_sa
          ("alora_invocation_tokens", (None,)), ("kasa_config", (None,)), ("arrow_config", (None,)),
          ("use_bdlora", (None,)), ("monteclora_config", (None,))) + tuple(
              (key, (None, False)) for key in ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"))
+# The other settings of LoraConfig: used here, or without effect on the result. Source: PEFT 0.18 and its main branch of
+# 2026-08, src/peft/tuners/lora/config.py.
+KNOWN = set("""alpha_pattern auto_mapping base_model_name_or_path corda_config ensure_weight_tying eva_config exclude_modules
+    inference_mode init_lora_weights layers_pattern layers_to_transform loftq_config lora_alpha lora_dropout lora_ga_config
+    megatron_config megatron_core peft_version qalora_group_size r rank_pattern revision runtime_config target_modules
+    task_type use_rslora velora_config""".split()).union(key for key, _ in SUPPORTED)
 # Initializations that also change the weights of the base model.
 BASE_CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 MAX_MATCHES = 1 << 22  # comparisons of a module with a pattern; 405B with a pattern per module needs 882 * 882
@@ -118,7 +125,7 @@ def read_tensors(directory):
     """(file name, tensors) of an adapter."""
     for name, read in FILES:
         if os.path.lexists(os.path.join(directory, name)):
-            return name, read(inside(directory, name))
+            return name, without_wrappers(read(inside(directory, name)))
     if os.path.exists(os.path.join(directory, "adapters.safetensors")):
         raise Failure("%s: adapters.safetensors: an adapter of MLX; merge it with mlx_lm.fuse, or save it with PEFT" %
                       directory)
@@ -137,6 +144,10 @@ def read_adapter(directory):
         if config.get(key) not in expected:
             raise Failure("%s: %s: expected %s, found %s" % (name, key, expected[0] or "none", ascii(config.get(key))[:60]))
 
+    for key in sorted(set(config) - KNOWN):
+        if config[key]:
+            note("%s: %s %s is not known, and not used", name, ascii(key)[:60], ascii(config[key])[:60])
+
     init = config.get("init_lora_weights")
     if type(init) is str and init.lower().startswith(BASE_CHANGING):
         raise Failure("%s: init_lora_weights %s: this adapter needs changed base weights; save it with "
@@ -152,7 +163,11 @@ def read_adapter(directory):
             re.match(r"base_model\.model\.(.*embed_tokens)\.lora_embedding_([AB])(?:\.\w+)?$", key)
         if not m or len(w.shape) != 2 or len(m.group(1)) > MAX_NAME:
             raise Failure("%s: %s: expected lora_A and lora_B of matrices" % (file, ascii(key)))
-        modules.setdefault(m.group(1), {})[m.group(2)] = w
+        if modules.setdefault(m.group(1), {}).setdefault(m.group(2), w) is not w:
+            raise Failure("%s: %s: the module has two adapters; save them one by one" % (file, ascii(key)))
+
+    if config.get("ensure_weight_tying") and any(re.search("embed_tokens|lm_head", module) for module in modules):
+        raise Failure("%s: ensure_weight_tying: expected false with an adapter of the embedding or output" % name)
 
     try:
         rank, alpha, root = config["r"], config["lora_alpha"], bool(config.get("use_rslora"))

@@ -31,9 +31,11 @@ PARAMETER = "torch._utils _rebuild_parameter"
 PUSHED = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
-# Where trainers keep the weights in a dictionary of more than weights, and prefixes of all names.
+# Where trainers keep the weights in a dictionary of more than weights, a prefix of all names, and names that torch.compile,
+# FSDP and checkpointing of activations insert.
 NESTED = "model", "state_dict", "model_state_dict", "module"
-PREFIXES = re.compile(r"(?:module\.|_orig_mod\.)*")
+PREFIX = re.compile(r"(?:module\.)*")
+WRAPPERS = re.compile(r"\b(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
 def unpickle(data, storage):
@@ -207,13 +209,17 @@ def read_pth(path):
         if w.type not in VOCABULARY_MAPS.get(name, FLOATS):
             raise Failure("%s: %s: type %s is not supported, only f32, f16 and bf16" % (file.name, ascii(name), w.type))
         w.name = name
-    return without_prefix(state)
+    return without_wrappers(state)
 
 
-def without_prefix(tensors):
-    """The tensors without the prefixes that trainers put before all names."""
-    n = PREFIXES.match(os.path.commonprefix(list(tensors))).end()
-    return {name[n:]: w for name, w in tensors.items()}
+def without_wrappers(tensors):
+    """The tensors under the names of the model, without those that trainers put before all names or insert."""
+    names = {name: WRAPPERS.sub("", name) for name in tensors}
+    n = PREFIX.match(os.path.commonprefix(list(names.values()))).end()
+    out = {names[name][n:]: w for name, w in tensors.items()}
+    if len(out) != len(tensors):
+        raise Failure("two tensors of one name, without the names that torch.compile and FSDP insert")
+    return out
 
 
 # JSON and safetensors
