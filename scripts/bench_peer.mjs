@@ -1,4 +1,4 @@
-// Measures llama.cpp for bench_peers.sh, through its npm package. Prints "TEST TOKENS_PER_SEC" for each test.
+// Measures llama.cpp for bench_peers.py, through its npm package. Prints "TEST TOKENS_PER_SEC" for each test.
 //
 //   node bench_peer.mjs DIRECTORY MODEL THREADS N TEST...
 //

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws the pictures of README.md: scripts/make_pictures.py terminal MODEL.gguf, or scripts/make_pictures.py speed.
 
-`terminal` runs the commands of SESSION in a pseudo-terminal and draws the final screen. `speed` draws the bars of
-docs/pictures/speed.csv. Both write docs/pictures/NAME.svg, with colors for light and dark backgrounds."""
+`terminal` runs the commands of SESSION in a pseudo-terminal and draws the final screen. `speed` draws ratios of
+docs/pictures/measured.csv. Both write docs/pictures/NAME.svg, with colors for light and dark backgrounds."""
 import lib.interrupt  # noqa: F401
 import csv
 import html
@@ -29,7 +29,7 @@ SESSION = [  # what is typed, and the prompt of the answer
 
 # name: color on a light and on a dark background
 COLORS = {"paper": ("#f6f8fa", "#161b22"), "ink": ("#1f2328", "#e6edf3"), "dim": ("#656d76", "#8d96a0"),
-          "mark": ("#0969da", "#58a6ff"), "peer": ("#afb8c1", "#6e7681"), "other": ("#d0d7de", "#484f58")}
+          "mark": ("#0969da", "#58a6ff"), "peer": ("#afb8c1", "#6e7681")}
 CHAR, LINE, EDGE = 8.2, 19, 16  # width of a character, height of a line, margin
 FONTS = {"terminal": "13.6px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace",
          "speed": "13px system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif"}
@@ -107,27 +107,55 @@ def terminal(model):
     write_svg("terminal", "A story, a chat and a JSON answer in a terminal", 2 * EDGE + 80 * CHAR, 2 * EDGE + LINE * len(rows), shapes)
 
 
-def speed():
-    with open(os.path.join(PICTURES, "speed.csv"), encoding="utf-8") as f:
-        rows = list(csv.DictReader(f))
-    programs = list(zip(list(rows[0])[4:], ("mark", "peer", "other")))
-    width, left, longest = 760, 200, 440
-    shapes, y = [text(EDGE, 30, "ink bold", "Tokens per second. The bars beside a label are to scale.")], 48
+def ratio_of(row):
+    """(speed of llama31 relative to the fastest peer, that peer's speed and name); None if no peer was measured."""
+    peers = [(float(row[name]), name) for name in ("llama.cpp", "ik_llama.cpp") if row[name]]
+    if peers:
+        return float(row["llama31"]) / max(peers)[0], *max(peers)
+    if row["ratio to llama.cpp"]:
+        return float(row["ratio to llama.cpp"]), None, "llama.cpp"
+    return None
 
-    for group, tasks in itertools.groupby(rows, key=lambda r: (r["model"], r["machine"], r["date"])):
-        y += 22
-        shapes.append(text(EDGE, y, "ink bold", "%s in Q4_K_M, two cores of %s (%s)" % group))
-        y += 10
-        for task in tasks:
-            shapes.append(text(EDGE, y + 14, "ink", task["task"]))
-            measured = [(name, color, float(task[name])) for name, color in programs if task[name]]
-            scale = longest / max(value for _, _, value in measured)
-            for name, color, value in measured:
-                shapes.append('<rect class="%s" x="%g" y="%g" width="%.1f" height="14" rx="2"/>' % (color, left, y + 3, value * scale))
-                shapes.append(text(left + value * scale + 6, y + 14, "dim", "%s  %s" % (task[name], name)))
-                y += 17
-            y += 8
-    write_svg("speed", "Tokens per second of llama31, llama.cpp and ik_llama.cpp", width, y + 8, shapes)
+
+def speed():
+    with open(os.path.join(PICTURES, "measured.csv"), encoding="utf-8") as f:
+        rows = [r for r in csv.DictReader(f) if ratio_of(r) and not r["test"].startswith("start")]
+    kinds = {"prefill": "reads a prompt", "decode": "writes an answer", "batch of 8": "writes 8 answers at once"}
+    width, column, scale = 800, 260, 18  # scale: pixels per unit of the ratio
+    shapes = [text(EDGE, 28, "ink bold", "Speed of llama31 relative to the faster of llama.cpp and ik_llama.cpp"),
+              text(EDGE, 46, "dim", "Q4_K_M. Tokens per second: llama31, then the peer (ik: ik_llama.cpp). The line is 1: equal speed.")]
+    shapes += [text(EDGE + i * column, 70, "ink", title) for i, title in enumerate(kinds.values())]
+    y = 76
+
+    # A group of rows is what was measured together: a model on a machine. Groups with a single kind of test are left out.
+    for group, tests in itertools.groupby(rows, key=lambda r: (r["model"], r["type"], r["machine"], r["instructions"], r["date"])):
+        cells = {}
+        for row in tests:
+            kind = next((k for k in kinds if row["test"] in (k, k + " 256", k + " 512")), None)
+            if kind and row["type"] == "Q4_K_M":
+                cells[kind] = row
+        if len(cells) < 2:
+            continue
+        y += 20
+        shapes.append(text(EDGE, y, "ink bold", "%s, %s" % (group[0], ", ".join(group[2:]))))
+        for i, kind in enumerate(kinds):
+            left = EDGE + i * column
+            if kind not in cells:
+                continue
+            ratio, value, peer = ratio_of(cells[kind])
+            label = "%.1f x  %s" % (ratio, cells[kind]["llama31"])
+            if value:
+                label += " : " + cells[kind][peer] + (" ik" if peer == "ik_llama.cpp" else "")
+            shapes.append('<rect class="%s" x="%g" y="%g" width="%.1f" height="12" rx="2"/>' %
+                          ("mark" if ratio > 1 else "peer", left, y + 6, ratio * scale))
+            shapes.append('<rect class="ink" x="%g" y="%g" width="1" height="16"/>' % (left + scale, y + 4))
+            shapes.append(text(left + max(ratio, 1) * scale + 6, y + 16, "dim", label))
+        y += 20
+
+    ratio, row = min(((ratio_of(r)[0], r) for r in rows), key=lambda pair: pair[0])
+    lowest = "Lowest of all %d figures: %.2f (%s of %s %s, %s)." % (len(rows), ratio, row["test"], row["model"], row["type"], row["machine"])
+    shapes.append(text(EDGE, y + 24, "dim", lowest))
+    write_svg("speed", "Speed of llama31 relative to llama.cpp and ik_llama.cpp", width, y + 36, shapes)
 
 
 if __name__ == "__main__":

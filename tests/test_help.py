@@ -230,7 +230,7 @@ def install(tmp):
             same(os.stat(path).st_mode & 0o055, 0o055 if os.path.isdir(path) or os.access(path, os.X_OK) else 0o044, path)
     for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",
                  "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py",
-                 "share/llama31/scripts/bench_peer.mjs"):  # bench_peers.sh runs it
+                 "share/llama31/scripts/bench_peer.mjs"):  # bench_peers.py runs it
         check(os.path.getsize(os.path.join(tmp, "usr", name)) > 0, name)
     same(program("--version", program=os.path.join(tmp, "usr/bin/llama31"))[0], program("--version")[0])
     script = os.path.join(tmp, "usr/share/llama31/scripts/export.py")

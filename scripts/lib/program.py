@@ -27,5 +27,3 @@ def run_script(main, arguments):
         sys.exit("%s: %s: %s" % (name, e.filename, e.strerror))
     except subprocess.CalledProcessError as e:  # llama31 has written its error
         sys.exit(e.returncode if e.returncode > 0 else str(e))
-    except KeyboardInterrupt:
-        sys.exit(130)
