@@ -1,7 +1,8 @@
 // The option table says which options name files, and the name of the first shard of a model gives
 // the names of the others. All files are therefore known before any of them is read, and every
-// parser of untrusted input runs inside the sandbox. Two commands need more:
+// parser of untrusted input runs inside the sandbox. Three commands differ:
 //
+//   bench   reads the energy counters of the system
 //   chat    with commands (on a terminal, or --commands): reads any file (/file, /load,
 //           completion), and writes (/save) below the current directory and the directory of
 //           temporary files
@@ -9,6 +10,7 @@
 #include "cli/privileges.h"
 #include "cli/output.h"
 #include "base/files.h"
+#include "base/os/os.h"
 #include "base/os/sandbox.h"
 #include "base/os/threads.h"
 
@@ -134,6 +136,8 @@ static void add_all(PathList *p, const Options *o) {
     if (o->flag & (CMD_SHOW | CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
     if (o->flag == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
     if (o->flag == CMD_CHAT) add_chat(p, o);
+    if (o->flag == CMD_BENCH && os_energy_directory())
+        add_path(p, os_energy_directory(), SANDBOX_READ_TREE);
 }
 
 // What the system lacks, if not all layers could be entered.

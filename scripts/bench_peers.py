@@ -168,7 +168,7 @@ class Programs:
 
         batches, counts = sizes(tests, "b"), sizes(tests, "c")
         if self.batched and batches:
-            context = max(batches) * (self.options.n + 1)
+            context = max(512, max(batches) * (self.options.n + 1))  # its warm-up fails in a very short one
             for row in self.run_batched("-c", str(context), "-npp", "1", "-ntg", n, "-npl", ",".join(map(str, batches))):
                 found["b%d" % row[2]] = row[7]
         for count in counts if self.batched else []:

@@ -148,6 +148,7 @@ def tables(tmp):
     same([(r["test"], r["n_threads"]) for r in data["results"]], [("decode", 2), ("prefill", 2), ("decode", 1), ("prefill", 1)])
     for r in data["results"]:
         check(r["read_gb_per_sec"] > 0 and r["peak_gflop_per_sec"] > 0, r)
+        check(r["joules_per_token"] is None or r["joules_per_token"] >= 0, r)
     for first, r in zip(data["results"], data["results"][2:]):
         check(abs(r["efficiency"] - 2 * r["tokens_per_sec"] / first["tokens_per_sec"]) < 0.01, first, r)
     same((data["machine"]["threads"], data["probe"]["peak_gflop_per_sec"]), (2, data["results"][3]["peak_gflop_per_sec"]))

@@ -1,6 +1,6 @@
-// CPUs, memory nodes and limits of control groups; full pipes. base/os/os_linux.c is compiled a
-// second time with other names. Its fopen() and access() work below a temporary directory, and the
-// test sets the affinity mask.
+// CPUs, memory nodes, energy and limits of control groups; full pipes. base/os/os_linux.c is
+// compiled a second time with other names. Its fopen() and access() work below a temporary
+// directory, and the test sets the affinity mask.
 #include "tests/test.h"
 #include "base/files.h"
 
@@ -55,6 +55,9 @@ static int affinity_of_test(int process, size_t size, cpu_set_t *set) {
 #define os_shell_reads_stdin below_shell_reads_stdin
 #define os_has_dotprod       below_has_dotprod
 #define os_has_i8mm          below_has_i8mm
+#define os_energy            below_energy
+#define os_energy_since      below_energy_since
+#define os_energy_directory  below_energy_directory
 #define fopen                fopen_below
 #define access               access_below
 #define sched_getaffinity    affinity_of_test
@@ -205,6 +208,64 @@ static void cores(void) {
     remove_root();
 }
 
+static void write_zone(int i, const char *name, const char *used, const char *range) {
+    char path[100];
+    static const char zone[] = "/sys/class/powercap/intel-rapl:";
+    snprintf(path, sizeof path, "%s%d/name", zone, i);
+    write_text(path, name);
+    snprintf(path, sizeof path, "%s%d/energy_uj", zone, i);
+    write_text(path, used);
+    snprintf(path, sizeof path, "%s%d/max_energy_range_uj", zone, i);
+    write_text(path, range);
+}
+
+static void expect_energy(const OsEnergy *start, double joules) {
+    double found = below_energy_since(start);
+    CHECK(fabs(found - joules) < 1e-6, "%g J, found %g", joules, found);
+}
+
+// Two packages, and zones that are not added to them: the whole machine and its memory.
+static void energy(void) {
+    static const char *const invalid[] = {"", "-1\n", "nan\n", "inf\n", "262143328851\n", "max\n"};
+    static const char range[] = "262143328850\n";
+
+    CHECK(mkdtemp(root), "%s", root);
+    OsEnergy e = below_energy();
+    CHECK(e.n == 0, "no counters, found %d", e.n);
+    expect_energy(&e, -1);
+
+    write_zone(0, "package-0\n", "262143000000\n", range);
+    write_zone(1, "psys\n", "5\n", range);
+    write_zone(2, "package-1\n", "1000000\n", range);
+    write_zone(3, "dram\n", "7\n", range);
+    e = below_energy();
+    CHECK(e.n == 2, "2 packages, found %d", e.n);
+    expect_energy(&e, 0);
+
+    // The second counter advances by 2.5 J, then the first one by 1 J: it wraps around.
+    write_zone(2, "package-1\n", "3500000\n", range);
+    expect_energy(&e, 2.5);
+    write_zone(0, "package-0\n", "671150\n", range);
+    expect_energy(&e, 3.5);
+
+    // Counters that are no number or beyond their range, and a package that vanishes.
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
+        write_zone(2, "package-1\n", invalid[i], range);
+        expect_energy(&e, -1);
+        CHECK(below_energy().n == 0, "energy_uj %s", invalid[i]);
+    }
+    write_zone(2, "package-1\n", "3500000\n", "0\n");
+    expect_energy(&e, -1);
+    write_zone(2, "core\n", "3500000\n", range);
+    expect_energy(&e, -1);
+
+    // As many packages as there is room for.
+    for (int i = 0; i <= OS_MAX_PACKAGES; i++) write_zone(i, "package-0\n", "1\n", range);
+    CHECK(below_energy().n == OS_MAX_PACKAGES, "found %d", below_energy().n);
+
+    remove_root();
+}
+
 // A full pipe in non-blocking mode is waited for.
 static void full_pipe(void) {
     enum { N = 1 << 18 }; // bytes; a pipe holds 64 KiB
@@ -236,11 +297,13 @@ static void full_pipe(void) { test_skip("no F_GETPIPE_SZ on this system"); }
 static void group_limits(void) { test_skip("no control groups on this system"); }
 static void memory_nodes(void) { test_skip("no /sys on this system"); }
 static void cores(void) { test_skip("no /sys on this system"); }
+static void energy(void) { test_skip("no /sys on this system"); }
 #endif
 
 void test_os(void) {
     test_case("os: limits of control groups", group_limits);
     test_case("os: cores", cores);
     test_case("os: memory nodes", memory_nodes);
+    test_case("os: energy counters", energy);
     test_case("os: a full pipe is waited for", full_pipe);
 }

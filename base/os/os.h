@@ -31,6 +31,20 @@ size_t os_stack_limit(void);
 // True if the memory is divided into several nodes (NUMA), such as the sockets of a server.
 bool os_has_numa(void);
 
+// Energy counters of the CPU packages. A counter wraps around at its range.
+enum { OS_MAX_PACKAGES = 64 };
+typedef struct {
+    int n; // packages; 0 if the system has no counters, or this process may not read them
+    double joules[OS_MAX_PACKAGES]; // (n) since some time in the past
+    double range[OS_MAX_PACKAGES];  // (n)
+} OsEnergy;
+OsEnergy os_energy(void);
+// Joules that all packages have used since `start` was read, if no counter wrapped around twice; -1
+// if unknown.
+double os_energy_since(const OsEnergy *start);
+// Below it are the files that os_energy() reads; NULL if it reads none.
+const char *os_energy_directory(void);
+
 // Nanoseconds since 1970 of a time such as st_mtim.
 static inline int64_t os_time_ns(struct timespec t) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;

@@ -35,6 +35,9 @@ size_t os_stack_limit(void) {
 
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
+OsEnergy os_energy(void) { return (OsEnergy){0}; }
+double os_energy_since(const OsEnergy *start) { return -1; }
+const char *os_energy_directory(void) { return NULL; }
 
 // An integer of 4 or 8 bytes; 0 if macOS has no such name, and on other systems.
 static uint64_t sysctl_number(const char *name) {

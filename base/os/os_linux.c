@@ -1,5 +1,5 @@
 // Linux. See os.h.
-// Order: futexes, CPUs, control groups, files, CPU features.
+// Order: futexes, CPUs, control groups, energy, files, CPU features.
 #include "base/os/os.h"
 #include "base/text.h"
 
@@ -191,6 +191,43 @@ size_t os_stack_limit(void) {
 }
 
 bool os_has_numa(void) { return access("/sys/devices/system/node/node1", F_OK) == 0; }
+
+// Zones of the power capping framework (Documentation/power/powercap in the kernel). Zones of the
+// first level are packages, or the whole machine ("psys"); those below them are parts of a package.
+OsEnergy os_energy(void) {
+    OsEnergy e = {0};
+
+    for (int i = 0; i < OS_MAX_PACKAGES; i++) {
+        char zone[64];
+        snprintf(zone, sizeof zone, "/sys/class/powercap/intel-rapl:%d", i);
+        if (read_number(zone, "name", "package-", -1) < 0) continue;
+
+        // One package without a valid counter leaves the sum unknown.
+        double used = read_number(zone, "energy_uj", "", -1);
+        double range = read_number(zone, "max_energy_range_uj", "", -1);
+        if (!(used >= 0 && used <= range && range < INFINITY)) return (OsEnergy){0};
+        e.joules[e.n] = used * 1e-6;
+        e.range[e.n++] = range * 1e-6;
+    }
+
+    return e;
+}
+
+double os_energy_since(const OsEnergy *start) {
+    OsEnergy now = os_energy();
+    double sum = 0;
+    if (!now.n || now.n != start->n) return -1;
+
+    for (int i = 0; i < now.n; i++) {
+        double used = now.joules[i] - start->joules[i];
+        sum += used < 0 ? used + now.range[i] : used;
+    }
+
+    return sum;
+}
+
+// The entries of /sys/class/powercap are links to it.
+const char *os_energy_directory(void) { return "/sys/devices/virtual/powercap"; }
 
 int64_t os_ctime_ns(int fd, const struct stat *st) {
     enum { FAT = 0x4d44, EXFAT = 0x2011bab0, FUSE = 0x65735546 }; // statfs(2)

@@ -42,6 +42,9 @@ size_t os_stack_limit(void) { return SIZE_MAX; } // set by the linker
 
 double os_cpu_quota(void) { return 1e9; }
 bool os_has_numa(void) { return false; }
+OsEnergy os_energy(void) { return (OsEnergy){0}; }
+double os_energy_since(const OsEnergy *start) { return -1; }
+const char *os_energy_directory(void) { return NULL; }
 bool os_shell_reads_stdin(const struct stat *st) { return false; }
 
 bool os_enable_amx(void) { return false; }

@@ -2,13 +2,15 @@
 //
 // A decode step reads all weights once, so the memory bandwidth limits it; a long prefill is
 // limited by arithmetic (the roofline model, Williams et al. 2009). Both limits are measured in the
-// same run, because the load of a shared machine changes by the minute.
+// same run, because the load of a shared machine changes by the minute. Energy is that of the CPU
+// packages, where the system has counters.
 //
 // Order: expected work, measurements, the list of tests, the report, command_bench().
 #include "cli/commands/bench.h"
 #include "cli/commands/commands.h"
 #include "base/bits.h"
 #include "base/clock.h"
+#include "base/os/os.h"
 #include "cli/open_generator.h"
 #include "cli/output.h"
 #include "cli/prompt.h"
@@ -32,9 +34,11 @@ typedef struct {
     int chunk, decode_rounds;
     double read_gb, peak_gflop; // limits per second with the current number of threads
     bool is_scaling;            // compares several numbers of threads
-    double *first; // tokens per second and thread with the first number of threads, by test
-    int test;      // index of the current test
-    Buffer out;    // results: rows of the table, or JSON
+    double *first;   // tokens per second and thread with the first number of threads, by test
+    int test;        // index of the current test
+    OsEnergy energy; // counters at the start of the current test
+    double joules;   // energy per token of the current test; negative if unknown
+    Buffer out;      // results: rows of the table, or JSON
     JsonWriter json;
     // For the first line of the report:
     double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
@@ -81,6 +85,10 @@ static void write_test(Bench *b, const TestResult *r, double efficiency) {
     json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
     json_write_format(w, "peak_gflop_per_sec", "%.1f", b->peak_gflop);
     json_write_format(w, "efficiency", "%.3f", efficiency);
+    if (b->joules >= 0)
+        json_write_format(w, "joules_per_token", "%.4g", b->joules);
+    else
+        json_write_null(w, "joules_per_token");
     if (g) {
         json_write_int(w, "n_drafted", (int64_t)g->n_drafted);
         json_write_int(w, "n_accepted", (int64_t)g->n_accepted);
@@ -95,12 +103,16 @@ static void put_row(Bench *b, const TestResult *r, double efficiency) {
     double gflop = r->operations * 1e-9 / r->sec;
     const Generator *g = r->drafting;
 
-    buffer_printf(&b->out, "%-8s %6d %6d %5d %10.2f %8.2f ", r->name, r->n_tokens, r->depth,
+    buffer_printf(&b->out, "%-7s %6d %6d %5d %8.2f %6.2f ", r->name, r->n_tokens, r->depth,
                   r->batch, 1 / r->sec, gb);
-    buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%9.1f",
+    buffer_printf(&b->out, b->is_scaling ? "%8.0f %%" : "%8.1f",
                   b->is_scaling ? 100 * efficiency : gflop);
-    buffer_printf(&b->out, " %7.0f %% %6.0f %%\n", 100 * gb / b->read_gb,
+    buffer_printf(&b->out, " %7.0f %% %5.0f %% ", 100 * gb / b->read_gb,
                   100 * gflop / b->peak_gflop);
+    if (b->joules >= 0)
+        buffer_printf(&b->out, "%7.3g\n", b->joules);
+    else
+        buffer_printf(&b->out, "%7s\n", "-");
     if (g)
         buffer_printf(&b->out, "%8s accepted %llu of %llu draft tok, %.2f tok per pass\n", "",
                       (unsigned long long)g->n_accepted, (unsigned long long)g->n_drafted,
@@ -129,6 +141,12 @@ static void report_test(Bench *b, const TestResult *r) {
     }
 }
 
+// Ends the measurement of the energy of a test, which b->energy began.
+static void end_energy(Bench *b, int n_tokens) {
+    double joules = os_energy_since(&b->energy);
+    b->joules = joules < 0 ? -1 : joules / n_tokens;
+}
+
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -151,6 +169,7 @@ static void bench_prefill(Bench *b, int n) {
 
     for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
 
+    b->energy = os_energy();
     for (int round = 0; round < PREFILL_ROUNDS; round++) {
         Session *s = session_new(&b->model.kv);
         check(session_reserve(s, n, &err), &err);
@@ -164,6 +183,7 @@ static void bench_prefill(Bench *b, int n) {
         sec[round] = (now_sec() - start) / n;
         session_free(s);
     }
+    end_energy(b, PREFILL_ROUNDS * n);
     free(tokens);
 
     int n_passes = div_up(n, b->chunk);
@@ -191,6 +211,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     }
 
     for (int round = -1; round < b->decode_rounds; round++) { // -1: warm-up
+        if (round == 0) b->energy = os_energy();
         double start = now_sec();
         for (int i = 0; i < batch; i++) {
             int token = (round + 2 + i) * 31 % b->model.config.vocab_size;
@@ -199,6 +220,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
         model_forward(&b->model, b->ws, 0);
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
+    end_energy(b, b->decode_rounds * batch);
 
     report_test(
         b, &(TestResult){.name = "decode",
@@ -236,8 +258,10 @@ static void bench_drafts(Bench *b, int n) {
 
     Session *session = session_new(&p.model.kv);
     sequence_start(&s, &g, &r, session);
+    b->energy = os_energy();
     while (generate_step(&g, (Sequence *[]){&s}, 1)) {
     }
+    end_energy(b, n);
     check(s.finish != FINISH_ERROR, &s.error);
 
     int n_rows = n + (int)(g.n_drafted - g.n_accepted), n_passes = (int)g.n_decode_passes;
@@ -332,8 +356,9 @@ static void print_report(const Bench *b) {
     printf("%s kernels, %s\n", kernel.name, count_of(b->model.n_threads, "thread"));
     printf("memory %.1f GB/s, %.3f GB of weights per token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
            token_gb, kernel.peak_unit, b->peak_gflop);
-    printf("%-8s %6s %6s %5s %10s %8s %s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s",
-           "GB/s", b->is_scaling ? "efficiency" : "  GFLOP/s", "of memory", "of peak");
+    printf("%-7s %6s %6s %5s %8s %6s %s %9s %7s %7s\n", "test", "tokens", "depth", "batch",
+           "tokens/s", "GB/s", b->is_scaling ? "efficiency" : " GFLOP/s", "of memory", "of peak",
+           "J/token");
     printf("%s", b->out.data ? b->out.data : "");
 }
 
