@@ -39,9 +39,12 @@ void run_prepare(Options *o) {
     static const char *const families[] = {"llama", "meta-llama", "tinyllama", "qwen",   "mistral",
                                            "gemma", "phi",        "deepseek",  "gpt-oss"};
     const char *before = o->model.path, *arg = o->n_args ? o->args[0] : "";
+
     prompt_prepare(o);
-    if (o->model.path != before || (o->model.path && o->model.path != getenv("LLAMA31_MODEL")))
-        return;
+    bool is_taken = o->model.path != before;
+    bool is_given = o->model.path && o->model.path != getenv("LLAMA31_MODEL");
+    if (is_taken || is_given) return;
+
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (is_of_family(arg, families[i]))
             die(EXIT_USAGE,
@@ -55,7 +58,10 @@ static void append_file(const Options *o, const char *path, Buffer *out) {
     size_t begin = out->len;
     bool ok = o->prompt.keep_newline ? file_read(path, out, &err) : file_read_text(path, out, &err);
     if (!ok) die_error(&err);
-    if (o->prompt.keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
+    if (o->prompt.keep_newline) return;
+
+    // "\n" or "\r\n"
+    if (out->len == begin || out->data[out->len - 1] != '\n') return;
     out->data[--out->len] = 0;
     if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
 }
@@ -85,17 +91,19 @@ static void append_stdin(const Options *o, Buffer *out) {
 
 void prompt_read(const Options *o, Buffer *out) {
     bool has_stdin = o->prompt.file && !strcmp(o->prompt.file, "-");
+
     buffer_puts(out, "");
     if (o->prompt.text) buffer_puts(out, o->prompt.text);
     if (o->prompt.file) append_file(o, o->prompt.file, out);
 
     for (int i = 0; i < o->n_args; i++) {
+        bool is_stdin = !strcmp(o->args[i], "-");
         if (i) buffer_puts(out, " ");
-        if (strcmp(o->args[i], "-"))
-            buffer_puts(out, o->args[i]);
-        else
+        if (is_stdin)
             append_file(o, "-", out);
-        has_stdin |= !strcmp(o->args[i], "-");
+        else
+            buffer_puts(out, o->args[i]);
+        has_stdin |= is_stdin;
     }
 
     bool has_text = o->prompt.text || o->prompt.file || o->n_args;
@@ -108,8 +116,8 @@ void prompt_read(const Options *o, Buffer *out) {
 }
 
 void prompt_check(const Options *o, const Buffer *prompt) {
-    bool is_bos =
-        o->prompt.is_raw && !prompt->len && !o->prompt.file && (o->prompt.text || o->n_args);
+    bool is_given = o->prompt.text || o->n_args;
+    bool is_bos = o->prompt.is_raw && !prompt->len && !o->prompt.file && is_given; // --raw ""
     if (str_is_blank(buffer_str(prompt)) && !is_bos) die(EXIT_USAGE, "the prompt is empty");
 }
 

@@ -36,11 +36,13 @@ enum {
 
 // Rules of mixtures for tensors whose name contains one of `parts`; names are separated by a space.
 // The first rule that applies wins. The part ffn_down includes the experts (ffn_down_exps).
-static const struct {
+typedef struct {
     const char *mixtures, *parts; // mixtures NULL: all
     unsigned scope;
     Type type;
-} rules[] = {
+} MixtureRule;
+
+static const MixtureRule rules[] = {
     {NULL, "attn_v attn_qkv attn_k", IF_8, TYPE_Q8_0},
     {"Q3_K_L", "attn_output", IF_8, TYPE_Q3_K},
     {"Q4_K_M Q4_K_S IQ4_NL IQ4_XS Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS Q2_K", "attn_output", IF_8,
@@ -93,10 +95,13 @@ const Mixture *mixture_find(const char *name, Error *err) {
     return NULL;
 }
 
-static bool rule_applies(const RuleInput *in, unsigned scope, int layer) {
+// True if a layer is in a scope.
+static bool scope_has(const RuleInput *in, unsigned scope, int layer) {
     int n = in->n_layers;
     bool has_gqa = in->n_kv_heads && in->n_heads / 4 >= in->n_kv_heads;
-    if ((scope & IF_8 && in->n_experts != 8) || (scope & IF_GQA && !has_gqa)) return false;
+
+    if (scope & IF_8 && in->n_experts != 8) return false;
+    if (scope & IF_GQA && !has_gqa) return false;
     if (scope & (in->has_imatrix ? NO_IMATRIX : WITH_IMATRIX)) return false;
 
     switch (scope & LAYERS) {
@@ -115,30 +120,31 @@ static bool contains_one_of(Str name, const char *parts) {
     return false;
 }
 
+static bool rule_applies(const MixtureRule *rule, const RuleInput *in, Str name) {
+    if (rule->mixtures && !str_is_one_of(str_of(in->mixture->name), rule->mixtures)) return false;
+    return contains_one_of(name, rule->parts) &&
+           scope_has(in, rule->scope, gguf_tensor_layer(name));
+}
+
+// The output matrix gets more bits than other tensors.
+static Type output_type(Type type, const GgufTensor *t) {
+    if (type == TYPE_Q8_0 || t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
+    return type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
+}
+
 static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     Type type = in->mixture->type;
-    int layer = gguf_tensor_layer(t->name);
+    const char *output = in->is_tied ? "token_embd.weight" : "output.weight";
+    if (str_is(t->name, output)) return output_type(type, t);
 
-    // The output matrix gets more bits than other tensors.
-    if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
-        if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
-        if (type == TYPE_Q8_0) return TYPE_Q8_0;
-        return type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
-    }
-
-    // The first rule that applies wins.
-    for (int i = 0; i < N_RULES; i++)
-        if ((!rules[i].mixtures || str_is_one_of(str_of(in->mixture->name), rules[i].mixtures)) &&
-            contains_one_of(t->name, rules[i].parts) && rule_applies(in, rules[i].scope, layer)) {
-            type = rules[i].type;
-            break;
-        }
+    const MixtureRule *rule = rules;
+    while (rule < rules + N_RULES && !rule_applies(rule, in, t->name)) rule++;
+    if (rule < rules + N_RULES) type = rule->type;
 
     // Llama 2 and 3 70B: attn_v has an eighth of the rows of attn_q, so more bits cost little.
-    if (in->n_layers == 80 && in->n_heads != in->n_kv_heads &&
-        str_ends_with(t->name, "attn_v.weight") && (type == TYPE_Q3_K || type == TYPE_Q4_K))
-        return TYPE_Q5_K;
-
+    bool is_70b = in->n_layers == 80 && in->n_heads != in->n_kv_heads;
+    bool is_small = type == TYPE_Q3_K || type == TYPE_Q4_K;
+    if (is_70b && is_small && str_ends_with(t->name, "attn_v.weight")) return TYPE_Q5_K;
     return type;
 }
 

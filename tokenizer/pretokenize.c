@@ -81,6 +81,7 @@ static const char *match_other(const char *s, const char *end, char also) {
 static inline const char *match_llama3(const char *s, const char *end, int max_digits) {
     TextChar first = char_at(s, end);
     const char *next = s + first.len;
+
     if (first.class == UNICODE_LETTER) return skip_class(next, end, UNICODE_LETTER);
     if (first.class == UNICODE_NUMBER) {
         for (int n = 1; n < max_digits; n++) {
@@ -90,6 +91,7 @@ static inline const char *match_llama3(const char *s, const char *end, int max_d
         }
         return next;
     }
+
     int n = *s == '\'' ? match_contraction(next, (size_t)(end - next), true) : 0;
     if (n) return next + n;
     if (char_at(next, end).class == UNICODE_LETTER && !is_newline(*s))
@@ -119,10 +121,13 @@ static int case_at(const char *s, const char *end, int *len) {
 static const char *match_cased_word(const char *s, const char *end, bool is_upper) {
     const char *last_both = NULL, *next = s; // last_both: end of the last character in U and V
     int kind, len;
+
     while ((kind = case_at(next, end, &len)) & IS_U) {
         next += len;
         if (kind & IS_V) last_both = next;
     }
+
+    // U* ends before a character that is in V, or in neither.
     if (!(kind & IS_V) && is_upper) return next > s ? next : NULL;
     if (!(kind & IS_V)) return last_both;
     if (is_upper && next == s) return NULL;
@@ -155,9 +160,11 @@ static inline const char *match_gpt2(const char *s, const char *end, bool splits
     if (n) return s + 1 + n;
     if (c.len && c.class != UNICODE_SPACE && !(splits_digits && c.class == UNICODE_NUMBER))
         return skip_class(next + c.len, end, c.class);
+
+    // White space. Before a digit that is a piece of its own, all of it.
     next = skip_class(s, end, UNICODE_SPACE);
-    return splits_digits && char_at(next, end).class == UNICODE_NUMBER ? next
-                                                                       : match_space(s, end, false);
+    if (splits_digits && char_at(next, end).class == UNICODE_NUMBER) return next;
+    return match_space(s, end, false);
 }
 
 static const char *piece_gpt2(const char *s, const char *end) { return match_gpt2(s, end, false); }
