@@ -29,12 +29,13 @@ FLAGS   += $(OPENMP)
 PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
 # Modules without hot loops compile in half the time at -O1. Another -O in CFLAGS applies to all files.
-COLD    := cli/% $(patsubst %.c,%,$(wildcard chat/*.c chat/jinja/*.c constrain/schema_*.c)) \
+COLD    := tests/% cli/% $(patsubst %.c,%,$(wildcard chat/*.c chat/jinja/*.c constrain/schema_*.c)) \
            $(addprefix constrain/,formats gbnf grammar number pattern regex) \
            base/files base/os/% gguf/family model/load generate/answer generate/cache/cache \
            $(addprefix quantize/,calibrate gguf_writer mixture quantize)
 $(COLD:%=$(BUILD)/%.o): OPTIMIZE := $(if $(filter -O3,$(CFLAGS)),-O1)
 $(BUILD)/cli/commands/bench_limits.o: OPTIMIZE := # at -O1 it reads 30 instead of 37 GB/s
+$(BUILD)/tests/sweep.o $(BUILD)/tests/amx_emulated.o: OPTIMIZE := # kernels, and what times them
 # Otherwise gcc does not vectorize minima, maxima and rounding.
 $(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 
@@ -55,7 +56,7 @@ SOURCES := $(BACKENDS) $(SOURCES) $(LEFT_OUT:%=%/stub.c) base/os/os_$(SYSTEM).c 
 SOURCES += $(if $(findstring address,$(CFLAGS)),tests/fuzz/asan.c) # default options of AddressSanitizer
 
 # Objects. AVX2 and AVX-512 are compiled in parts (IF_PART in kernels/vector/matmul.h) and before the other files, because they
-# take longest: 5 to 11 s of CPU time for each part, 20 s for all other files (gcc 12, a busy Zen 4, 2026-11-23).
+# take longest: 4 to 15 s of CPU time for each of 8 objects, 16 s for all other files (gcc 12, a busy Zen 5, 2026-11-28).
 VECTOR  := $(foreach part,$(PARTS),$(BUILD)/kernels/x86/avx512_$(part).o $(BUILD)/kernels/x86/avx2_$(part).o)
 OBJ     := $(VECTOR) $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S */*/*.S))
 
