@@ -54,6 +54,26 @@ int imatrix_n_unknown(const GgufTensor *t, const float *columns) {
     return n_unknown;
 }
 
+// Checks the token counts of a tensor: one for all of its matrices, or one each. Sets *has_tokens
+// if any is positive.
+static bool check_counts(const Gguf *file, const GgufTensor *counts, const GgufTensor *t,
+                         bool *has_tokens, Error *err) {
+    uint64_t n_matrices = imatrix_n_matrices(t), n = counts->bytes / 4;
+    const float *count = counts->data;
+
+    if (n != 1 && n != n_matrices)
+        return gguf_refuse(file, err, "%.*s: token counts: expected %llu, found %llu",
+                           SHOWN(t->name), (unsigned long long)n_matrices, (unsigned long long)n);
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (!(count[i] >= 0 && count[i] <= 3e38f))
+            return gguf_refuse(file, err, "%.*s: invalid token count %g", SHOWN(t->name),
+                               (double)count[i]);
+        *has_tokens |= count[i] > 0;
+    }
+    return true;
+}
+
 // Uses the entry NAME.in_sum2 of an importance matrix: sums for the tensor NAME of the model g. The
 // numbers of tokens that they are over are NAME.counts: one for all matrices of the tensor, or one
 // each. The importance of a matrix with a count of 0 stays unknown. Sets *is_foreign if g has no
@@ -77,22 +97,14 @@ static bool read_entry(float **columns, const Gguf *g, const Gguf *file, const G
                            "%s: expected %llu columns, found %zu; made for another model?", name,
                            (unsigned long long)n, sums->bytes / 4);
 
-    // The token counts.
-    uint64_t n_matrices = imatrix_n_matrices(t), n_counts = counts->bytes / 4;
-    const float *count = counts->data;
     bool has_tokens = false;
-    if (n_counts != 1 && n_counts != n_matrices)
-        return gguf_refuse(file, err, "%s: token counts: expected %llu, found %llu", name,
-                           (unsigned long long)n_matrices, (unsigned long long)n_counts);
-    for (uint64_t i = 0; i < n_counts; i++) {
-        if (!(count[i] >= 0 && count[i] <= 3e38f))
-            return gguf_refuse(file, err, "%s: invalid token count %g", name, (double)count[i]);
-        has_tokens |= count[i] > 0;
-    }
+    if (!check_counts(file, counts, t, &has_tokens, err)) return false;
     if (!has_tokens) return true;
     if (!set_columns(columns, g, t, sums->data, file, err)) return false;
 
     // Experts without tokens have no importance, whatever their sums are.
+    uint64_t n_counts = counts->bytes / 4;
+    const float *count = counts->data;
     for (uint64_t i = 0; i < n; i++)
         if (n_counts > 1 && count[i / t->dims[0]] == 0) columns[t - g->tensors][i] = 1;
     return true;

@@ -258,6 +258,17 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     return ok;
 }
 
+// Sets the importance of the columns, if there is any: reads the matrix, or computes it and writes
+// it to `matrix` (NULL: not written).
+static bool find_importance(Quantizer *q, OutFile *matrix, Error *err) {
+    const QuantizeOptions *o = q->options;
+    if (!o->calibrate && !o->imatrix) return true;
+
+    q->columns = xalloc((size_t)q->g->n_tensors + 1, sizeof *q->columns);
+    if (o->calibrate) return imatrix_calibrate(q->columns, o, q->g, matrix, err);
+    return imatrix_read(q->columns, o->imatrix, q->g, err);
+}
+
 bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_bytes, Error *err) {
     static Gguf g; // static: released by the end of the process
     static Quantizer quantizer;
@@ -279,15 +290,7 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     if (ok && writes_matrix && outfile_is_same(&file, &matrix))
         ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
 
-    // Compute the importance matrix, or read it.
-    if (o->calibrate || o->imatrix)
-        q->columns = xalloc((size_t)g.n_tensors + 1, sizeof *q->columns);
-    if (ok && o->calibrate)
-        ok = imatrix_calibrate(q->columns, o, &g, writes_matrix ? &matrix : NULL, err);
-    else if (ok && o->imatrix)
-        ok = imatrix_read(q->columns, o->imatrix, &g, err);
-
-    ok = ok && plan_tensors(q, err);
+    ok = ok && find_importance(q, writes_matrix ? &matrix : NULL, err) && plan_tensors(q, err);
     if (ok) {
         report_types(q);
         ok = write_file(q, &file, out_bytes, err);

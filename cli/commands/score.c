@@ -83,17 +83,18 @@ static int score_requests(const Options *o) {
 static void check_options(const Options *o) {
     const ScoreArgs *s = &o->score;
     bool is_lines = o->prompt.is_jsonl && !s->perplexity && !s->rerank;
+    int n_forms = !!s->perplexity + !!s->choices + !!s->rerank + is_lines;
+    bool has_prompt = o->n_args || o->prompt.text;
+    bool has_requests = is_lines || s->rerank;
+    bool writes_file = o->output.path && strcmp(o->output.path, "-") != 0;
 
-    if (!!s->perplexity + !!s->choices + !!s->rerank + is_lines != 1 ||
-        (!s->choices && (o->n_args || o->prompt.text)))
+    if (n_forms != 1 || (has_prompt && !s->choices))
         die(EXIT_USAGE, "score: needs one of --choices A,B PROMPT, --jsonl, --rerank QUERY and "
                         "--perplexity FILE");
-    if (!is_lines && !s->rerank && (o->batch.input || o->output.path || o->batch.shard))
+    if (!has_requests && (o->batch.input || o->output.path || o->batch.shard))
         die(EXIT_USAGE, "-i, -o, --shard: need --jsonl or --rerank");
-
-    if (s->is_sorted && (!s->rerank || (o->output.path && strcmp(o->output.path, "-") != 0)))
+    if (s->is_sorted && (!s->rerank || writes_file))
         die(EXIT_USAGE, "--sort: needs --rerank, and writes to standard output only");
-
     if (s->instruction && !s->rerank) die(EXIT_USAGE, "--instruction: needs --rerank");
 }
 
