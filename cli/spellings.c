@@ -45,14 +45,16 @@ static const char *invert(const TypedOption *typed, Error *err) {
 
 // llama.cpp has an option for the type of keys and one for that of values, --kv has KEYS,VALUES.
 static const char *set_key_type(const TypedOption *typed, Error *err) {
-    const char *comma = strchr(typed->kv_type, ',');
     (void)err;
+    if (!typed->kv_type) return typed->value;
+    const char *comma = strchr(typed->kv_type, ',');
     return text_format("%s,%s", typed->value, comma ? comma + 1 : typed->kv_type);
 }
 
 static const char *set_value_type(const TypedOption *typed, Error *err) {
-    int n_keys = (int)strcspn(typed->kv_type, ",");
     (void)err;
+    if (!typed->kv_type) return typed->value;
+    int n_keys = (int)strcspn(typed->kv_type, ",");
     return text_format("%.*s,%s", n_keys, typed->kv_type, typed->value);
 }
 

@@ -650,6 +650,9 @@ def unknown_fields(cli):
     same(cli.run("batch", "-q", stdin=json.dumps(ask).encode())[1], "")
     out = cli.run("batch", "-q", "--strict", "-i", source, code=5)[0]
     same([json.loads(line)["error"]["message"].count("unknown field") for line in out.splitlines()], [1] * 4)
+    for name in "cache_type_k", "cache_type_v":  # options of other programs, which have no value of --kv here
+        err = cli.run("batch", "-q", stdin=json.dumps({"prompt": "x", "max_tokens": 1, name: 8}).encode())[1]
+        same(err, 'llama31: warning: fields without effect: "%s"\n' % name)
 
     request = json.dumps({"text": "x", "temperature": 1, "logprobs": None}).encode()
     same(cli.run("score", "-q", "--jsonl", stdin=request)[1], 'llama31: warning: fields without effect: "temperature"\n')
