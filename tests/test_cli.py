@@ -9,6 +9,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -514,6 +515,18 @@ def stdin_beside_a_prompt():
        b"X\n" * 4)  # before `true` ends, its pipe may still bring lines
     r = subprocess.run(["sh", "-c", "$R <&-; $R"], stdin=subprocess.DEVNULL, stderr=-1, env=env)
     check(matches(r.stderr.decode(), "standard input: Bad file descriptor\n ... the prompt is empty\n"), r)
+
+    # sshd passes a socket, and closes it after it has started a shell.
+    if sys.platform == "linux":
+        for data, out, n_errors in ((b"", b"X\n", 0), (b"text", b"", 1)):
+            ours, theirs = socket.socketpair()
+            p = subprocess.Popen(["sh", "-c", "echo started >&2; $R X; true"], stdin=theirs, stdout=-1, stderr=-1, env=env)
+            theirs.close()
+            same(p.stderr.readline(), b"started\n")
+            ours.sendall(data)
+            ours.close()
+            printed, err = p.communicate(timeout=30)
+            same((printed, err.count(error)), (out, n_errors), err)
 
     # A pipe that stays open is waited for, which is said after a second.
     for data, out in ((b"", b"X\n"), (b"text", b"X\n\ntext\n")):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """scripts/evaluate.py and scripts/lm_eval_llama31.py against prompts written out here and scored one by one."""
+import ast
 import json
 import math
 import os
@@ -314,6 +315,20 @@ def harness_packages(tmp):
     r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "lm_eval_llama31.py")], capture_output=True, text=True,
                        env=dict(os.environ, PYTHONPATH=tmp))
     same((r.stdout, r.stderr), ("package\n", ""))
+
+
+@test
+def interrupted_scripts():
+    """Ctrl-C ends every script with one line and exit 130, wherever it is, also in its imports."""
+    for name in sorted(os.listdir(SCRIPTS)):
+        if name.endswith(".py"):
+            with open(os.path.join(SCRIPTS, name)) as f:
+                imports = [node for node in ast.parse(f.read()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+            is_first = isinstance(imports[0], ast.Import) and imports[0].names[0].name == "lib.interrupt"
+            check(is_first or name == "lm_eval_llama31.py", name)
+    code = "import sys; sys.argv = ['/x/name.py']; import lib.interrupt\ntry:\n raise KeyboardInterrupt\nfinally:\n print('cleaned')"
+    r = subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True)
+    same((r.returncode, r.stdout, r.stderr), (130, "cleaned\n", "name.py: interrupted\n"))
 
 
 if __name__ == "__main__":
