@@ -147,9 +147,13 @@ static void cut_earlier(Dialogue *d, size_t from, size_t to) {
 
 void dialogue_keep_earlier(Dialogue *d, int n) { cut_earlier(d, 0, earlier_begin(d, n)); }
 
+bool dialogue_is_begun(const Dialogue *d) {
+    return d->n > dialogue_has(d, 0, "system") || d->dropped.len;
+}
+
 void dialogue_begin_anew(Dialogue *d) {
     int n_system = dialogue_has(d, 0, "system");
-    if (d->n > n_system || d->dropped.len) {
+    if (dialogue_is_begun(d)) {
         transcript_put(d, &d->earlier);
         buffer_puts(&d->earlier, clear_line);
     }
@@ -272,10 +276,8 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         bool is_json = json_parse(&doc, line.data, line.len, &why);
         const Json *role = is_json ? json_get(doc.root, "role") : NULL;
         if (json_is(role, "clear")) {
-            transcript_put(d, &d->earlier);
-            transcript_put_clear(&d->earlier);
+            dialogue_begin_anew(d);
             dialogue_remove(d, 0, d->n);
-            dialogue_forget_undone(d);
         } else if (json_is(role, "undo")) {
             ok = read_undo(d, doc.root, &why);
         } else if (json_is(role, "set")) {

@@ -51,6 +51,8 @@ void dialogue_undo(Dialogue *d, int from);
 int dialogue_redo(Dialogue *d);
 void dialogue_forget_undone(Dialogue *d);
 
+// True if there are messages other than the system prompt.
+bool dialogue_is_begun(const Dialogue *d);
 // Begins another dialogue with the same system prompt. If there are other messages, the lines of
 // this one become earlier ones.
 void dialogue_begin_anew(Dialogue *d);

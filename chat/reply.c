@@ -287,7 +287,7 @@ void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer
     JsonDoc tools = {0};
     *r = (Reply){.n_calls_before = n_calls_before};
 
-    if (tpl->has_reasoning || text->in_reasoning) {
+    if (tpl->has_reasoning || text->may_think || text->in_reasoning) {
         size_t begin, end;
         shown = skip(shown, take_reasoning(shown, text->in_reasoning, &begin, &end));
         r->answer = take_reasoning(raw, text->in_reasoning, &r->begin, &r->end);

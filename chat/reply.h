@@ -32,6 +32,7 @@ typedef struct {
     Str raw, shown;    // with control tokens by name, and without
     bool in_reasoning; // the prompt ends within reasoning
     bool is_truncated; // it ends at a limit
+    bool may_think;    // it may begin with reasoning, even if the template does not know it
 } ReplyText;
 
 // Parses the text of a reply. A tool call is taken only in a form that the template writes

@@ -87,6 +87,7 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     int n_prompt = s->request.n_prompt - s->request.start.n_tokens;
     ReplyText text = {.raw = buffer_str(&raw), .shown = buffer_str(&shown)};
     text.in_reasoning = answer_begins_in_reasoning(t, s->request.prompt, n_prompt);
+    text.may_think = s->request.reasoning != REASONING_NEVER;
     text.is_truncated = s->finish != FINISH_STOP;
     reply_parse(r, tpl, &text, offer, n_before);
 

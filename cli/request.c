@@ -113,7 +113,7 @@ bool request_from_settings(const Pipeline *p, const Settings *s, const Ids *prom
     r->sample.dry.tokenizer = p->tokenizer;
     if (is_chat && answer_begins_in_reasoning(p->tokenizer, prompt->data, prompt->len))
         r->reasoning = REASONING_BEGUN;
-    else if (is_chat && p->tpl.has_reasoning)
+    else if (is_chat && (p->tpl.has_reasoning || settings_reasoning(s) == REASONING_ON))
         r->reasoning = REASONING_MAYBE;
     if (n >= 0 && s->min_tokens > n)
         return error_set(err, EXIT_USAGE, "min_tokens: expected at most max_tokens, %d, found %d",

@@ -1606,6 +1606,8 @@ def signals_leave_no_file(tmp):
                 status = gguf_writer.run(out, lambda: gguf_writer.write_gguf(out, {"a": 1}, [Slow()]))
             except SystemExit as e:
                 status = e.code
+            except KeyboardInterrupt:
+                status = 130  # by lib/interrupt.py
         same((status, os.listdir(tmp)), (code, []))
 
 

@@ -42,6 +42,9 @@ def length_limits(tmp):
     check("ended: 1 token (-n)\n" in run("-n", "1", ONCE)[1])
     for quiet in [], ["-q"]:
         check("warning: 1 text cut: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", *quiet, ONCE)[1])
+    check("2 texts cut: context full" in run("-c", "40", "-N", "2", "-n", "-1", "--ignore-eos", "--json", "-q", ONCE)[1])
+    ask = b'{"prompt":"x","ignore_eos":true}\n{"prompt":"x","max_tokens":2}\n'
+    check("warning: 1 answer cut: context full (40, -c)\n" in call("batch", "-t", "1", "-c", "40", "-q", stdin=ask)[1])
     check("ended" not in run("-n", "0", ONCE)[1] + run("-q", "-n", "3", ONCE)[1] + run("-r", "a", "-n", "300", ONCE)[1])
     same(json.loads(run("--json", "-n", "3", ONCE)[0])["finish_reason"], "length")
     check("ended: 3 tokens (-n)\n" in call("chat", "-t", "1", "-n", "3", stdin=b"hello\n")[1])
@@ -177,7 +180,10 @@ def stats_line(tmp):
     err = run("-n", "20", ONCE)[1]
     line = err.splitlines()[-1]
     check(line.startswith("prefill ") and " | decode 19 tok " in line and line.endswith("seed 1") and len(line) <= 80, line)
-    check("GB/s" not in line and "GB/s" in run("-v", "-n", "20", ONCE)[1], line)
+    lines = [run("-v", "-n", "20", *args, ONCE)[1].splitlines()[-1] for args in ([], ["--samplers", "min_p;temperature"])]
+    check("GB/s" not in line and "GB/s" in lines[0], line)
+    orders = "penalties;dry;temperature;top_k;min_p;top_p", "min_p;temperature"
+    check(all(line.endswith(" | seed 1 | " + order) for line, order in zip(lines, orders)), lines)
 
 
 @test
@@ -223,6 +229,27 @@ def model_that_says(tmp, piece):
     with open(path, "wb") as f:
         f.write(model)
     return ["-m", path, "--temp", "0", "--logit-bias", "%d+99" % token, "-n", "2", "-q"]
+
+
+@test
+def reasoning_tags(tmp):
+    """The first </think> ends the reasoning, and --reasoning on reads tags with any template. A missing answer is a warning."""
+    template = os.path.join(tmp, "plain.jinja")
+    with open(template, "w") as f:
+        f.write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    for piece, reasoning, text in (("<think>a</think>b", "a", "b"), ("<think>a</think></think>", "a", "</think>"), ("<think></think>x", "", "x"),
+                                   ("<think><think>a</think>b", "<think>a", "b"), ("x<think>a</think>", None, "x<think>a</think>")):
+        options = ["run", *model_that_says(tmp, piece), "-n", "1", "--template", template, "hi"]
+        answer = json.loads(call(*options, "--json", "--reasoning", "on")[0])
+        same((answer.get("reasoning_content"), answer["text"].strip(".")), (reasoning, text), piece)
+        same(call(*options, "--reasoning", "on")[0].strip(".\n"), text, piece)
+        same(call(*options)[0].strip(".\n"), piece)
+    options = ["--reasoning", "on", *model_that_says(tmp, "<think>a"), "--template", template]
+    for end, says in (["-n", "3"], ""), (["-n", "-1", "-c", "40"], "cut: context full (40, -c)"):
+        out, err = call("run", *options, *end, "hi")
+        check(out == "\n" and "warning: 1 text cut within the reasoning, so without an answer" in err and says in err, end, out, err)
+        out, err = call("chat", "-t", "1", *options, *end, stdin=b"hi\n")
+        check(out == "\n" and "so without an answer" in err and says in err, end, out, err)
 
 
 @test

@@ -24,7 +24,7 @@ static void check_form(const CallForm *form, const char *raw, bool has_reasoning
     tpl.n_call_forms = form != NULL;
 
     ToolOffer offer = {.tools = has_tools ? str_of(tools) : (Str){0}};
-    ReplyText text = {str_of(raw), str_of(raw), in_reasoning, is_truncated};
+    ReplyText text = {str_of(raw), str_of(raw), in_reasoning, is_truncated, false};
     reply_parse(&r, &tpl, &text, offer, 0);
 
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,

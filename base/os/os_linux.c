@@ -280,7 +280,8 @@ static bool is_stdin_empty(void) {
 // a function or a group of commands, has read no byte; a loop has.
 bool os_shell_reads_stdin(const struct stat *st) {
     char process[32];
-    for (long pid = (long)getppid(); pid > 1;) {
+    bool is_shared = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode);
+    for (long pid = (long)getppid(); pid > 1 && is_shared;) {
         snprintf(process, sizeof process, "/proc/%ld", pid);
         if (!has_stdin(process, st)) return false;
         if (is_shell(process) && read_number(process, "io", "rchar:", 1) > 0)

@@ -64,7 +64,7 @@ static Str parse_begun(const Record *r, Reply *reply) {
 static void find_final(const Record *r, const Reply *reply, Str content, size_t *n_reasoning,
                        size_t *n_content) {
     static const Str open = {"<think>", 7}, close = {"</think>", 8};
-    bool may_think = !r->parent->is_plain && r->pipeline->tpl.has_reasoning;
+    bool may_think = r->sequence.request.reasoning != REASONING_NEVER;
     bool is_open = reply->reasoning.data && !reply->content.len;
     bool unused;
 

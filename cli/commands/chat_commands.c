@@ -192,7 +192,7 @@ static void command_load(Chat *c, const char *text) {
     }
 
     // The old dialogue stays in the file.
-    if (d->n) transcript_put_clear(&c->unsaved);
+    if (d->n || dialogue_is_begun(d)) transcript_put_clear(&c->unsaved);
     dialogue_begin_anew(d);
     dialogue_remove(d, 0, d->n);
     for (int i = 0; i < loaded.n; i++) dialogue_push(d, loaded.messages[i]);
@@ -358,10 +358,9 @@ static void command_answer(Chat *c, const char *text) {
 
 static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
-    bool is_empty = d->n == dialogue_has(d, 0, "system");
-    dialogue_begin_anew(d);
     c->attached.len = 0;
-    if (!is_empty) {
+    if (dialogue_is_begun(d)) {
+        dialogue_begin_anew(d);
         transcript_put_clear(&c->unsaved);
         c->n_new = d->n; // the system prompt
         chat_save_change(c);
