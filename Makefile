@@ -185,7 +185,7 @@ format:
 SHARE    = $(DESTDIR)$(PREFIX)/share
 INSTALLED = bin/llama31 share/man/man1/llama31.1 share/bash-completion/completions/llama31 \
             share/zsh/site-functions/_llama31 share/fish/vendor_completions.d/llama31.fish
-FOLDERS   = doc/llama31/docs/rope doc/llama31/docs/pictures doc/llama31/stories llama31/scripts/lib
+FOLDERS   = doc/llama31/docs/rope doc/llama31/docs/pictures doc/llama31/stories llama31/scripts/lib llama31/stories
 install: # readable for everybody, whatever the umask of the caller
 	@[ -x llama31 ] || { echo 'make install: no ./llama31; run make first'; exit 1; }
 	umask 022; for file in $(INSTALLED); do mkdir -p "$(DESTDIR)$(PREFIX)/$${file%/*}" || exit 1; done
@@ -202,6 +202,7 @@ install: # readable for everybody, whatever the umask of the caller
 	install -m 644 stories/README.md "$(SHARE)/doc/llama31/stories"
 	install -m 755 scripts/*.py scripts/*.sh scripts/*.mjs "$(SHARE)/llama31/scripts"
 	install -m 644 scripts/lib/*.py "$(SHARE)/llama31/scripts/lib"
+	install -m 644 stories/*.py "$(SHARE)/llama31/stories"
 
 uninstall:
 	for file in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done

@@ -467,18 +467,24 @@ static void put_shell_word(Buffer *out, Str word) {
     buffer_puts(out, "'");
 }
 
-// True if `path` is the directory of a model on Hugging Face. The error then has the command that
-// converts it. The name of the output is that of the directory.
+// True if `path` is the directory of a checkpoint. The error then has the command that converts it.
+// The name of the output is that of the directory.
 static bool is_checkpoint(const char *path, Error *err) {
+    static const char *const kinds[][2] = {{"/config.json", "a Hugging Face directory"},
+                                           {"/refs/main", "a model in the Hugging Face cache"},
+                                           {"/params.json", "a directory of a Meta checkpoint"}};
     Str directory = str_of(path);
     while (directory.len > 1 && path[directory.len - 1] == '/') directory.len--;
 
-    Buffer config = {0};
-    buffer_put(&config, directory);
-    buffer_puts(&config, "/config.json");
-    bool is_found = access(config.data, F_OK) == 0;
-    buffer_free(&config);
-    if (!is_found) return false;
+    const char *kind = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !kind; i++) {
+        Buffer file = {0};
+        buffer_put(&file, directory);
+        buffer_puts(&file, kinds[i][0]);
+        if (access(file.data, F_OK) == 0) kind = kinds[i][1];
+        buffer_free(&file);
+    }
+    if (!kind) return false;
 
     Str name = directory;
     for (size_t i = 0; i < directory.len; i++)
@@ -494,8 +500,7 @@ static bool is_checkpoint(const char *path, Error *err) {
     buffer_puts(&command, " -o ");
     put_shell_word(&command, buffer_str(&output));
 
-    error_set(err, err->code, "%s: a Hugging Face directory; convert it: scripts/export.py %s",
-              path, command.data);
+    error_set(err, err->code, "%s: %s; convert it: scripts/export.py %s", path, kind, command.data);
     buffer_free(&output);
     buffer_free(&command);
     return true;

@@ -8,6 +8,7 @@
 #include "gguf/checksum.h"
 #include "base/clock.h"
 #include "kernels/ops.h"
+#include "model/load.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -280,7 +281,7 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     q->options = o;
     q->g = &g;
     q->mixture = mixture_find(o->mixture, err);
-    if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
+    if (!q->mixture || !model_open_file(&g, o->in, err)) return false;
 
     // Both output files are opened before the work starts, so that a wrong path is reported
     // immediately.

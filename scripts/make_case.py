@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Generates chat/jinja/jinja_case_table.h: the upper, lower and title case of characters, as this Python converts them.
 
-usage: make_case.py > chat/jinja/jinja_case_table.h"""
+    make_case.py > chat/jinja/jinja_case_table.h"""
 import lib.interrupt  # noqa: F401
+import argparse
 import unicodedata
 
 WIDTH = 116
@@ -38,6 +39,7 @@ def pair_rows(pairs):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     pairs, specials = {}, []
     characters = [c for c in map(chr, range(0x110000)) if not 0xd800 <= ord(c) < 0xe000]
     for c in characters:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Generates base/nfc_table.txt, the tables of Unicode Normalization Form C, from Python's unicodedata.
 
-usage: make_nfc.py > base/nfc_table.txt
+    make_nfc.py > base/nfc_table.txt
 
 The file is a list of decimal numbers: the count of decompositions, then a row for each; the count of runs of characters
 with one combining class, then a row for each.
 
 Decompositions of assigned characters never change. Characters that are newer than the tables are left as they are."""
 import lib.interrupt  # noqa: F401
+import argparse
 import textwrap
 import unicodedata
 
@@ -36,6 +37,7 @@ def runs():
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     numbers = []
     for table in (list(mappings()), list(runs())):
         numbers += [len(table)] + [number for row in table for number in row]

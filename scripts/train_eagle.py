@@ -25,15 +25,40 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "stories"))
-from train_stories import LAYER_NAMES, NORM_EPS, Llama, Tensor, progress, read_gguf, start_from_file
 from lib.gguf_writer import Failure, check_output, is_own, write_gguf
 from lib.program import find_program
 from lib.weights import Literal
+
+
+def read_args():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("target", help="GGUF file of the target")
+    p.add_argument("output", help="GGUF file to write")
+    p.add_argument("--texts", required=True, help="output of llama31 batch: a line {\"text\": ...} per document")
+    p.add_argument("--layers", default="", help="the layers whose inputs the head reads (default: 2, L / 2, L - 3)")
+    p.add_argument("--llama31", default=find_program() or "llama31", help="the program that tokenizes the texts")
+    p.add_argument("--draft-vocab", type=int, metavar="N", help="number of tokens that can be drafted (default: all)")
+    p.add_argument("--minutes", type=float, default=60)
+    p.add_argument("--steps", type=int, default=4, help="drafted tokens that are trained for")
+    p.add_argument("--batch", type=int, default=2048, help="tokens per step of the training")
+    p.add_argument("--lr", type=float, default=5e-4)
+    p.add_argument("--seed", type=int, default=1)
+    args = p.parse_args()
+    if args.draft_vocab is not None and args.draft_vocab < 1:
+        p.error("--draft-vocab: expected a positive number, found %d" % args.draft_vocab)
+    return p, args
+
+
+if __name__ == "__main__":
+    parser, arguments = read_args()  # --help needs no PyTorch
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError as e:
+    sys.exit("train_eagle.py: %s" % e)
+from train_stories import LAYER_NAMES, NORM_EPS, Llama, Tensor, progress, read_gguf, start_from_file
 
 LENGTH = 512        # longest document in tokens; the rest is cut
 STEP_WEIGHT = 0.8
@@ -219,22 +244,7 @@ def export(metadata, tensors, target, head, path):
     write_gguf(path, out, [Tensor(name + ".weight", x) for name, x in named] + ids)
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("target", help="GGUF file of the target")
-    p.add_argument("output", help="GGUF file to write")
-    p.add_argument("--texts", required=True, help="output of llama31 batch: a line {\"text\": ...} per document")
-    p.add_argument("--layers", default="", help="the layers whose inputs the head reads (default: 2, L / 2, L - 3)")
-    p.add_argument("--llama31", default=find_program() or "llama31", help="the program that tokenizes the texts")
-    p.add_argument("--draft-vocab", type=int, metavar="N", help="number of tokens that can be drafted (default: all)")
-    p.add_argument("--minutes", type=float, default=60)
-    p.add_argument("--steps", type=int, default=4, help="drafted tokens that are trained for")
-    p.add_argument("--batch", type=int, default=2048, help="tokens per step of the training")
-    p.add_argument("--lr", type=float, default=5e-4)
-    p.add_argument("--seed", type=int, default=1)
-    args = p.parse_args()
-    if args.draft_vocab is not None and args.draft_vocab < 1:
-        p.error("--draft-vocab: expected a positive number, found %d" % args.draft_vocab)
+def main(p, args):
     try:
         check_output(args.output, [args.target, args.texts], False, is_own)  # before the training
     except Failure as e:
@@ -262,4 +272,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(parser, arguments)

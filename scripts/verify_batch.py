@@ -128,10 +128,11 @@ def recompute(program, options, identity, path, lines):
 
 
 def main():
+    usage = __doc__.split("usage: ")[1].split("\n")[0]
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(__doc__)
+        print("usage: %s\n\n%s" % (usage, __doc__.replace("usage: " + usage + "\n\n", "")))
         return 0
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0].replace("%", "%%"), allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage=usage.replace("%", "%%"), allow_abbrev=False)
     parser.add_argument("--sample", type=sample_size, default="1%")
     parser.add_argument("--program", default=find_program())
     parser.add_argument("--lines", action="store_true")

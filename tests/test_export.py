@@ -2494,17 +2494,31 @@ def command_for_a_directory(tmp):
                            stderr=subprocess.PIPE)
         same(p.returncode, 0, p.stderr)
 
+    # Other directories, and another command.
+    shutil.copytree(find("small31"), os.path.join(tmp, "meta"))
+    os.makedirs(os.path.join(tmp, "models--org--name", "refs"))
+    with open(os.path.join(tmp, "models--org--name", "refs", "main"), "w") as f:
+        f.write("main")
+    for arguments, expected in ((("run", "-m", "meta", "x"), "meta: a directory of a Meta checkpoint; convert it: scripts/export.py "
+                                 "meta -o meta.gguf\n"),
+                                (("run", "-m", "models--org--name", "x"), "a model in the Hugging Face cache; convert it"),
+                                (("quantize", "llama", "out.gguf", "q8_0"), "llama: a Hugging Face directory; convert it")):
+        if arguments[0] == "quantize":
+            requires("quantize")
+        p = subprocess.run([PROGRAM, *arguments], stderr=subprocess.PIPE, universal_newlines=True, cwd=tmp)
+        check(p.returncode and expected in p.stderr, arguments, p.stderr)
+
 
 @test
 def helps_of_scripts(tmp):
     """--help begins with a usage line, without further packages; scripts with a first line #! are executable."""
-    for name in "export", "evaluate", "compare_logits", "compare_weights", "lm_eval_llama31", "make_synthetic", "merge_batch":
-        p = subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, name + ".py"), "--help"], stdout=subprocess.PIPE,
-                           universal_newlines=True)
-        check(p.returncode == 0 and p.stdout.startswith("usage: " + name + ".py"), name, p.stdout[:80])
-    for name in os.listdir(SCRIPTS):
+    for name in sorted(os.listdir(SCRIPTS)):
+        path = os.path.join(SCRIPTS, name)
+        if name.endswith(".py"):
+            p = subprocess.run([sys.executable, "-S", "-B", path, "--help"], stdout=subprocess.PIPE, universal_newlines=True)
+            check(p.returncode == 0 and p.stdout.startswith("usage: " + name), name, p.stdout[:80])
         if name.endswith((".py", ".sh")):
-            check(os.access(os.path.join(SCRIPTS, name), os.X_OK), name, "is not executable")
+            check(os.access(path, os.X_OK), name, "is not executable")
 
 
 @test
