@@ -415,12 +415,12 @@ SCORES = {"softmax": 1, "sigmoid": 2, "noaux_tc": 2}  # Dots gives the name of t
 
 def family_values(c, config, rope):
     """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
-    no_rope, interval = config.get("no_rope_layers") or [], config.get("no_rope_layer_interval")
+    no_rope, interval = config.get("no_rope_layers"), config.get("no_rope_layer_interval")
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
 
     if c.architecture != "bailingmoe2" and rope["partial_rotary_factor"] not in (None, 1):
         raise Failure("config.json: partial_rotary_factor: expected 1, found %s" % rope["partial_rotary_factor"])
-    if c.architecture == "smollm3" and no_rope and (
+    if c.architecture == "smollm3" and no_rope is not None and (
             len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
 

@@ -51,7 +51,12 @@ WINDOWS = {"mistral": (None, False), "mixtral": (None, False), "ministral3": (No
            "qwen2": ("use_sliding_window", True), "qwen3": ("use_sliding_window", True),
            "qwen2_moe": ("use_sliding_window", False), "qwen3_moe": ("use_sliding_window", False),
            "smollm3": ("use_sliding_window", False)}
-ROPE_RULES = {"default": "", "linear": "factor", "yarn": "factor", "llama3": "factor low_freq_factor high_freq_factor"}
+# RoPE rules: the numbers that they need, and others that they use.
+ORIGINAL = "original_max_position_embeddings"
+ROPE_RULES = {
+    "default": ("", ""), "linear": ("factor", ""), "llama3": ("factor low_freq_factor high_freq_factor " + ORIGINAL, ""),
+    "yarn": ("factor", ORIGINAL + " attention_factor truncate beta_fast beta_slow mscale mscale_all_dim")}
+ROPE_ANY = "rope_type", "type", "rope_theta", "partial_rotary_factor", "llama_4_scaling_beta"  # of every rule
 SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
             "repetition_penalty": "penalty_repeat"}
 # Settings that a GGUF file cannot hold, with their default values. None: every value except false is reported.
@@ -128,20 +133,23 @@ def rope_of(config, has_theta):
         note("config.json: rope_parameters is used, not rope_scaling and rope_theta, which differ")
 
     # The rule and its numbers.
-    rule = rope["rope_type"] = rope.pop("type", "default") if "rope_type" not in rope else rope["rope_type"]
-    if rule not in ROPE_RULES:
-        raise Failure("config.json: %s: expected llama3, linear or yarn, found %s" % (key, ascii(rule)))
-    for name in ROPE_RULES[rule].split():
+    kinds = [rope[name] for name in ("rope_type", "type") if name in rope] or ["default"]
+    rule = rope["rope_type"] = kinds[0]
+    if rule not in ROPE_RULES or rule != kinds[-1]:
+        raise Failure("config.json: %s: expected llama3, linear or yarn, found %s" % (key, ascii(" and ".join(kinds))))
+    needed, used = (names.split() for names in ROPE_RULES[rule])
+    unused = [name for name in rope if name not in (*needed, *used, *ROPE_ANY)]
+    if unused:
+        note("config.json: %s: %s: not used by the rule %s", key, ", ".join(unused), rule)
+    for name in needed:
         if not 0 < rope.get(name, 0) < 1e9:
             raise Failure("config.json: %s: %s: expected a positive number, found %s" % (key, name, rope.get(name)))
-    if rule == "llama3":
-        rope.setdefault("original_max_position_embeddings", 8192)
-        if not rope["low_freq_factor"] < rope["high_freq_factor"]:
-            raise Failure("config.json: %s: high_freq_factor: expected more than low_freq_factor" % key)
-    if not 0 < rope.get("original_max_position_embeddings", 1) < 1 << 31:
-        raise Failure("config.json: %s: original_max_position_embeddings: expected a context length" % key)
+    if rule == "llama3" and not rope["low_freq_factor"] < rope["high_freq_factor"]:
+        raise Failure("config.json: %s: high_freq_factor: expected more than low_freq_factor" % key)
+    if not 0 < rope.get(ORIGINAL, 1) < 1 << 31:
+        raise Failure("config.json: %s: %s: expected a context length" % (key, ORIGINAL))
     rope.setdefault("partial_rotary_factor", config.get("partial_rotary_factor"))
-    rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
+    rope.setdefault("rope_theta", config.get("rope_theta", 10000.0))
     return rope
 
 
