@@ -476,9 +476,10 @@ PIECES = ([("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)] + [("<0x%02X>" 
           [(p.replace("_", "\u2581"), -float(i), 1) for i, p in enumerate("_t he _the e h t _ __".split())])
 
 
-def sentencepiece_model(kind=2, pieces=PIECES):
+def sentencepiece_model(kind=2, pieces=PIECES, trainer=(), normalizer=((4, 0),)):
     pieces = [(1, message((1, p.encode()), (2, score), (3, t))) for p, score, t in pieces]
-    return message(*pieces, (2, message((3, kind), (40, 0), (41, 1), (42, 2))), (3, message((1, b"identity"), (3, 1))))
+    return message(*pieces, (2, message((3, kind), (40, 0), (41, 1), (42, 2), *trainer)),
+                   (3, message((1, b"identity"), (3, 1), *normalizer)))
 
 
 @test
@@ -498,7 +499,9 @@ def sentencepiece(tmp):
                 f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
         same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
 
-    for invalid in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
+    for invalid in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f",
+                    sentencepiece_model(trainer=[(24, 1)]), sentencepiece_model(normalizer=[(5, 0)]),
+                    sentencepiece_model(pieces=PIECES[:3] + PIECES[259:])):
         path = os.path.join(tmp, "tokenizer.model")
         with open(path, "wb") as f:
             f.write(invalid)
@@ -507,6 +510,10 @@ def sentencepiece(tmp):
         except export.Failure:
             continue
         check(False, "accepted an invalid tokenizer.model of", len(invalid), "bytes")
+
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        vocabulary.sentencepiece_vocabulary(sentencepiece_model(normalizer=()), "tokenizer.model")
+    check("remove_extra_whitespaces is not supported" in err.getvalue(), err.getvalue())
 
     t = pieces_json()
     t["model"]["vocab"]["\u2581\u2581"] = len(PIECES) - 1
@@ -526,6 +533,16 @@ def sentencepiece(tmp):
     h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 1)
     same(h["tokenizer.ggml.scores"], v["tokenizer.ggml.scores"] + [0.0])
     same(h["tokenizer.ggml.tokens"][-1], "<|im_start|>")
+
+    # A tokenizer.json of other tokens.
+    t["model"]["vocab"] = {w: {261: 262, 262: 261}.get(i, i) for w, i in t["model"]["vocab"].items()}
+    with open(os.path.join(tmp, "tokenizer.json"), "w") as f:
+        json.dump(t, f)
+    try:
+        vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 1)
+        check(False, "accepted two vocabularies")
+    except export.Failure as e:
+        check("(262) is b" in str(e) and "in tokenizer.model" in str(e), e)
 
 
 @test

@@ -28,7 +28,7 @@ SPECIAL_TOKENS = dict({"additional_special_tokens": [TOKEN]}, **{
 IDS = (int, [int])
 STEP = {"type": str, "pattern": {"Regex": str, "String": str}, "content": str, "prepend": str, "prepend_scheme": str,
         "add_prefix_space": bool, "use_regex": bool, "replacement": str, "split": bool, "individual_digits": bool, "behavior": str, "invert": bool}
-STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], single=[dict])
+STEP.update(normalizers=[STEP], pretokenizers=[STEP], processors=[STEP], decoders=[STEP], single=[dict])
 
 CONFIG = {"model_type": str, "architectures": [str], "hidden_act": str, "layer_types": [str], "no_rope_layers": [int],
           "no_rope_layer_interval": int,
@@ -55,7 +55,7 @@ SHAPES = {
                   "ignore_merges": bool, "end_of_word_suffix": str, "continuing_subword_prefix": str, "dropout": NUMBER},
         "added_tokens": [{"id!": int, "content!": str, "special": bool, "lstrip": bool, "rstrip": bool, "single_word": bool,
                           "normalized": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
-        "post_processor": STEP},
+        "post_processor": STEP, "decoder": STEP},
     "tokenizer_config.json": {
         "chat_template": TEMPLATES, "add_bos_token": bool, "add_prefix_space": bool,
         "added_tokens_decoder": {str: {"content!": str, "special": bool}}, **SPECIAL_TOKENS},

@@ -39,6 +39,7 @@ SPACES = {
     (("Metaspace", SPACE, "first"),): (True, "a text that begins with a space, and text after a special token, get another "
                                        "one")}
 POST_PROCESSORS = "ByteLevel", "TemplateProcessing"
+DECODERS = {"gpt2": ("ByteLevel",), "llama": ("Replace", "ByteFallback", "Fuse", "Strip", "Metaspace")}
 # (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
 NORMALIZED = {("qwen2", True): "qwen2", ("qwen2", False): "deepseek-r1-qwen", ("gpt-2", True): "olmo"}
 # Stop tokens that the program knows without a key.
@@ -140,6 +141,7 @@ def sentencepiece_vocabulary(data, name):
     """SentencePiece's model file, a protobuf message: pieces (1), trainer (2), normalizer (3)."""
     pieces, scores, types = [], [], []
     ids, model_type, space_prefix = {40: 0, 41: 1, 42: 2}, 1, True  # unknown, bos, eos
+    is_suffix, has_escape, drops_spaces = False, True, False
 
     try:
         for number, body in fields(data):
@@ -150,18 +152,24 @@ def sentencepiece_vocabulary(data, name):
                 types.append(piece.get(3, NORMAL))
             elif number == 2:
                 trainer = dict(fields(body))
-                model_type = trainer.get(3, 1)
+                model_type, is_suffix = trainer.get(3, 1), trainer.get(24, 0)
                 ids = {k: trainer.get(k, v) for k, v in ids.items()}
             elif number == 3:
                 normalizer = dict(fields(body))
                 space_prefix = bool(normalizer.get(3, 1))
+                has_escape, drops_spaces = normalizer.get(5, 1), normalizer.get(4, 1)
                 if normalizer.get(2):
                     raise Failure("%s: the normalizer %s is not supported" % (name, ascii(normalizer.get(1, b""))[1:]))
     except (ValueError, IndexError, KeyError, TypeError, struct.error) as e:
         raise Failure("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, str(e) or "invalid pieces"))
 
-    if model_type != 2 or not pieces:
-        raise Failure("%s: a SentencePiece model other than BPE is not supported" % name)
+    for is_wrong, what in ((model_type != 2 or not pieces, "other than BPE"), (is_suffix, "with treat_whitespace_as_suffix"),
+                           (not has_escape, "without escape_whitespaces"),
+                           (types.count(BYTE) != 256, "without byte_fallback")):
+        if is_wrong:
+            raise Failure("%s: a SentencePiece model %s is not supported" % (name, what))
+    if drops_spaces:
+        note("%s: remove_extra_whitespaces is not supported: all spaces of a text are kept", name)
     return sentencepiece(pieces, scores, types, ids[40], ids[41], ids[42], space_prefix)
 
 
@@ -537,6 +545,10 @@ def read_tokens(directory, t, settings, config, n_vocab):
             check_spaces(t)
             check_sentencepiece(words, merges, added)
             v = merged_sentencepiece(tokens, merges)
+
+    for s in steps_of(t.get("decoder"), "decoders"):
+        if s.get("type") not in DECODERS[v["tokenizer.ggml.model"]]:
+            raise Failure("tokenizer.json: decoder: %s is not supported" % ascii(s.get("type")))
 
     # Names, and rows of the embedding without a token.
     is_level = v["tokenizer.ggml.model"] == "gpt2"
