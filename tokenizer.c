@@ -235,13 +235,23 @@ static const char *next_spaced_word(const Tokenizer *t, const char *s, const cha
     return space ? space : end;
 }
 
-// Encodes text without special tokens. is_continued: the text continues ordinary text.
-static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_continued) {
+// True if a space is put in front of text without special tokens. is_first: no special token is in
+// front of it. is_continued: it continues ordinary text.
+static bool gets_space(const Tokenizer *t, Str s, bool is_first, bool is_continued) {
+    if (!t->has_space_prefix || (is_first && is_continued)) return false;
+    if (t->prefix_scheme == PREFIX_EVERY) return true;
+    bool has_space = str_has_prefix(s, str_of(" ")) || str_has_prefix(s, str_of("\u2581"));
+    return !has_space && (is_first || t->prefix_scheme == PREFIX_ALWAYS);
+}
+
+// Encodes text without special tokens.
+static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_first,
+                         bool is_continued) {
     const Tokenizer *t = e->t;
     if (n == 0) return; // an empty text gets no space prefix
     if (!t->is_sentencepiece && t->pretokenizer->normalizes) nfc_normalize(&s, &n, &e->texts);
     if (t->is_sentencepiece) {
-        size_t n_prefix = t->has_space_prefix && !is_continued;
+        size_t n_prefix = gets_space(t, (Str){s, n}, is_first, is_continued);
         char *text = arena_alloc(&e->texts, n + 1, 1);
         memset(text, ' ', n_prefix);
         n = n_prefix + sentencepiece_unescape((Str){s, n}, text + n_prefix);
@@ -312,13 +322,13 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
             continue;
         }
 
-        encode_plain(&e, from, (size_t)(s - from), is_continued && from == text);
+        encode_plain(&e, from, (size_t)(s - from), from == text, is_continued);
         ids_push(out, id);
         s += t->start[id + 1] - t->start[id];
         from = s;
     }
 
-    encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
+    encode_plain(&e, from, (size_t)(end - from), from == text, is_continued);
     encode_end(&e);
 }
 

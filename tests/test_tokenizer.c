@@ -396,6 +396,7 @@ static void spoil_eot(Maker *m) { make_u32(m, "tokenizer.ggml.eot_token_id", 999
 static void spoil_eom(Maker *m) { make_string(m, "tokenizer.ggml.eom_token_id", "x"); }
 static void spoil_unknown(Maker *m) { make_u32(m, "tokenizer.ggml.unknown_token_id", 999); }
 static void spoil_adds_bos(Maker *m) { make_u32(m, "tokenizer.ggml.add_bos_token", 1); }
+static void spoil_scheme(Maker *m) { make_string(m, "tokenizer.ggml.prepend_scheme", "never"); }
 static void spoil_space(Maker *m) { make_u32(m, "tokenizer.ggml.add_space_prefix", 1); }
 static void spoil_scores_nan(Maker *m) {
     float scores[323] = {0};
@@ -463,6 +464,8 @@ static void broken_vocabularies(void) {
             "add_bos_token: expected ... found u32");
     refused(true, "tokenizer.ggml.add_space_prefix", spoil_space,
             "add_space_prefix: expected ... found u32");
+    refused(true, "tokenizer.ggml.prepend_scheme", spoil_scheme,
+            "prepend_scheme: expected always or first, found \"never\"");
     refused(true, "tokenizer.ggml.scores", spoil_scores_nan,
             "scores: token 5: expected ... found -inf");
 

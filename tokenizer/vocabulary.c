@@ -8,6 +8,7 @@
 //     tokens                         bytes, start, byte_id            load_token
 //                                    table, special                   fill_tables
 //     add_bos_token ...              adds_bos, has_space_prefix       load_defaults
+//     prepend_scheme                 prefix_scheme                    load_prefix_scheme
 //     merges                         merges (byte-level BPE)          load_merges
 //
 // Every key is checked completely, so that encoding cannot fail: each byte has a token, ids are in
@@ -394,6 +395,18 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
+// Loads the key of scripts/export.py for what add_space_prefix cannot express.
+static bool load_prefix_scheme(Tokenizer *t, const Gguf *g, Error *err) {
+    Str scheme = {"", 0};
+    if (!gguf_find_value(g, "tokenizer.ggml.prepend_scheme")) return true;
+    if (!gguf_get_string(g, "tokenizer.ggml.prepend_scheme", &scheme, err)) return false;
+
+    t->prefix_scheme = str_is(scheme, "first") ? PREFIX_FIRST : PREFIX_ALWAYS;
+    return t->prefix_scheme == PREFIX_FIRST || str_is(scheme, "always") ||
+           vocabulary_error(t, err, "prepend_scheme: expected always or first, found \"%.*s\"",
+                            SHOWN(scheme));
+}
+
 // Sets defaults for keys that the file lacks. Runs after fill_tables(), because it searches for
 // tokens. Every byte must have a token: its own, or with SentencePiece the unknown token.
 static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
@@ -408,7 +421,8 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     t->has_space_prefix = t->is_sentencepiece;
     if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err) ||
         (t->is_sentencepiece &&
-         !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)))
+         !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err)) ||
+        !load_prefix_scheme(t, g, err))
         return false;
 
     // Find a token for each byte that has no byte token.

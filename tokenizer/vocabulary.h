@@ -66,6 +66,13 @@ typedef struct {
     const char *origins[VOCABULARY_MAX_STOPS]; // (n) see tokenizer_stop_origin()
 } StopTokens;
 
+// The texts that get a space in front. The last two are those of Metaspace in tokenizer.json.
+typedef enum {
+    PREFIX_EVERY,  // every text, and text after a special token (SentencePiece)
+    PREFIX_ALWAYS, // the same, except text that begins with a space
+    PREFIX_FIRST   // a text that does not begin with a space; not after a special token
+} PrefixScheme;
+
 struct Tokenizer {
     Arena memory;                     // of all tables
     const char *path;                 // of the file, for messages
@@ -73,6 +80,7 @@ struct Tokenizer {
     const Pretokenizer *pretokenizer; // of byte-level BPE
     bool adds_bos;                    // texts begin with BOS
     bool has_space_prefix;            // texts get a space in front (SentencePiece)
+    PrefixScheme prefix_scheme;       // with has_space_prefix
     bool has_split_words;             // no token has a space after a non-space byte
 
     int n;            // tokens

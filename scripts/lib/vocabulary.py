@@ -29,15 +29,13 @@ PRE_TOKENIZERS = {((("Split", regex, True), LEVEL), name != "qwen2"): name for r
 PRE_TOKENIZERS.update({
     ((("Split", SPLIT, True), LEVEL), False): "dbrx", ((GPT2,), False): "gpt-2",
     ((("Digits", True), GPT2), False): "smollm"})
-# All steps of a normalizer and pre-tokenizer that write spaces as SentencePiece does: whether a text gets one in front,
-# and what differs from SentencePiece.
+# All steps of a normalizer and pre-tokenizer that write spaces as SentencePiece does: whether a text gets one in front.
+# A text (True), or as in tokenizer.ggml.prepend_scheme of llama31: one that does not begin with a space ("always"), and
+# not after a special token ("first").
 REPLACE, PREPEND = ("Replace", " ", SPACE), ("Prepend", SPACE)
 SPACES = {
-    (PREPEND, REPLACE): (True, ""), (REPLACE, PREPEND): (True, ""), (REPLACE,): (False, ""),
-    (("Metaspace", SPACE, "never"),): (False, ""),
-    (("Metaspace", SPACE, "always"),): (True, "a text that begins with a space gets another one"),
-    (("Metaspace", SPACE, "first"),): (True, "a text that begins with a space, and text after a special token, get another "
-                                       "one")}
+    (PREPEND, REPLACE): True, (REPLACE, PREPEND): True, (REPLACE,): False, (("Metaspace", SPACE, "never"),): False,
+    (("Metaspace", SPACE, "always"),): "always", (("Metaspace", SPACE, "first"),): "first"}
 POST_PROCESSORS = "ByteLevel", "TemplateProcessing"
 DECODERS = {"gpt2": ("ByteLevel",), "llama": ("Replace", "ByteFallback", "Fuse", "Strip", "Metaspace")}
 # (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
@@ -316,13 +314,11 @@ def unsupported_split(t):
 
 
 def check_spaces(t):
-    """Refuses a tokenizer.json that does not write spaces as SentencePiece does. Names what differs."""
+    """Refuses a tokenizer.json that does not write spaces as SentencePiece does."""
     steps = space_steps(t)
     if steps not in SPACES:
         raise Failure("tokenizer.json: unsupported normalizer and pre-tokenizer: %s (SentencePiece: Prepend and Replace, or "
                       "Metaspace)" % unknown_step(steps, SPACES))
-    if SPACES[steps][1]:
-        note("tokenizer.json: prepend_scheme %s is not supported: %s", steps[0][2], SPACES[steps][1])
 
     # A split in front of each space.
     inner = [w for w in t["model"]["vocab"] if SPACE in w[1:]]
@@ -400,7 +396,7 @@ def has_space_prefix(t, settings, otherwise):
     """Whether a SentencePiece text gets a space in front: add_prefix_space, else the steps of tokenizer.json."""
     if settings.get("add_prefix_space") is not None:
         return settings["add_prefix_space"]
-    return SPACES.get(space_steps(t), (otherwise,))[0]
+    return bool(SPACES.get(space_steps(t), otherwise))
 
 
 def adds_bos(t, settings, bos, otherwise):
@@ -468,7 +464,9 @@ def huggingface_vocabulary(directory, n_vocab):
         elif tokens[id] not in (None, text) and types[id] in fixed or place.setdefault(text, id) != id:
             note("tokenizer: the added token %s (%d) is left out: token %d is %s", ascii(text), id, place.get(text, id),
                  ascii(tokens[place.get(text, id)]))
-        elif types[id] not in (UNKNOWN, BYTE) and not is_spaced_word(v, id):
+        elif is_spaced_word(v, id):
+            note("tokenizer: the added token %s (%d) is found where merges make it", ascii(text), id)
+        elif types[id] not in (UNKNOWN, BYTE):
             tokens[id], types[id] = text, CONTROL if is_special or text in special else USER
     if beyond:
         note("tokenizer: added tokens beyond the %d rows of the embedding are left out: %s", n_vocab, ", ".join(beyond))
@@ -481,6 +479,9 @@ def huggingface_vocabulary(directory, n_vocab):
         v = byte_level(tokens, types, v["tokenizer.ggml.merges"], v["tokenizer.ggml.pre"])
     else:
         v["tokenizer.ggml.add_space_prefix"] = has_space_prefix(t, settings, v["tokenizer.ggml.add_space_prefix"])
+        scheme = SPACES.get(space_steps(t))
+        if v["tokenizer.ggml.add_space_prefix"] and type(scheme) is str:
+            v["tokenizer.ggml.prepend_scheme"] = scheme
     v.update(special_ids(directory, names, {w: i for i, w in enumerate(tokens)}, v))
     bos = v.get("tokenizer.ggml.bos_token_id")
     v["tokenizer.ggml.add_bos_token"] = adds_bos(t, settings, None if bos is None else tokens[bos],
