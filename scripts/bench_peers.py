@@ -55,6 +55,12 @@ def call(command):
     return r.stdout
 
 
+def described(program, option):
+    """All that a program prints about itself, whatever its exit status."""
+    return subprocess.run([program, option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace").stdout
+
+
 def seconds(command):
     begin = time.monotonic()
     call(command)
@@ -76,10 +82,12 @@ class Llama31:
     def records(self, count, folder):
         """Writes a batch of prompts that differ in their last token."""
         path = os.path.join(folder, "records.jsonl")
-        prefix = [300 + i * 7919 % 20000 for i in range(N_PREFIX)]
+        n_vocab = json.loads(call([self.program, "show", "--json", "-m", self.options.model]))["vocab_size"]
+        ids = [300 + i * 7919 % (n_vocab - 600) for i in range(N_PREFIX + count)]  # without special tokens
         with open(path, "w", encoding="utf-8") as f:
             for i in range(count):
-                f.write(json.dumps({"id": i, "prompt": prefix + [300 + i], "max_tokens": self.options.n}) + "\n")
+                prompt = ids[:N_PREFIX] + [ids[N_PREFIX + i]]
+                f.write(json.dumps({"id": i, "prompt": prompt, "max_tokens": self.options.n}) + "\n")
         return path
 
     def measure(self, tests):
@@ -118,10 +126,14 @@ class Programs:
         self.bench = self.find("llama-bench", directory)
         self.batched = self.find("llama-batched-bench", directory)
         self.completion = next(filter(None, (self.find(p, directory) for p in COMPLETIONS)), None)
-        self.bench_flags, self.has_depth = flags, False
-        if self.bench:
-            self.has_depth = "--n-depth" in call([self.bench, "--help"])
+        self.bench_flags = flags
+        self.has_depth = "--n-depth" in described(self.bench, "--help")
         self.version = self.find_version()
+
+        # A cache for all sequences, which keeps a common prefix once. Other versions have no other cache.
+        self.shared_flags = []
+        if self.batched and "--kv-unified" in described(self.batched, "--help"):
+            self.shared_flags = ["--kv-unified"]
 
         # The other programs take no value for a switch.
         self.other_flags = []
@@ -137,9 +149,7 @@ class Programs:
 
     def find_version(self):
         for program in filter(None, (self.batched, self.completion)):
-            r = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                               errors="replace")
-            version = re.search(r"version:? *(.*\S)", r.stdout + r.stderr)
+            version = re.search(r"version:? *(.*\S)", described(program, "--version"))
             if version:
                 return version.group(1)
         return "unknown version"
@@ -159,10 +169,10 @@ class Programs:
     def measure(self, tests):
         found, n = {}, str(self.options.n)
         prompts, depths = sizes(tests, "p"), sizes(tests, "d")
-        if self.bench and (prompts or 0 in depths):
+        if prompts or 0 in depths:
             for r in self.run_bench("-p", ",".join(map(str, prompts or [0])), "-n", n if 0 in depths else "0"):
                 found["p%d" % r["n_prompt"] if r["n_prompt"] else "d0"] = r["avg_ts"]
-        for depth in filter(None, depths if self.bench else []):
+        for depth in filter(None, depths):
             place = ["-n", n, "-d", str(depth)] if self.has_depth else ["-n", "0", "-gp", "%d,%s" % (depth, n)]
             found["d%d" % depth] = self.run_bench("-p", "0", *place)[0]["avg_ts"]
 
@@ -172,8 +182,9 @@ class Programs:
             for row in self.run_batched("-c", str(context), "-npp", "1", "-ntg", n, "-npl", ",".join(map(str, batches))):
                 found["b%d" % row[2]] = row[7]
         for count in counts if self.batched else []:
-            context = count * (self.options.n + N_PREFIX)
-            rows = self.run_batched("-c", str(context), "-npp", str(N_PREFIX), "-ntg", n, "-npl", str(count), "-pps")
+            context = N_PREFIX + count * self.options.n
+            rows = self.run_batched("-c", str(context), "-npp", str(N_PREFIX), "-ntg", n, "-npl", str(count), "-pps",
+                                    *self.shared_flags)
             found["c%d" % count] = count * self.options.n / rows[0][8]
 
         if self.completion and "start" in tests:

@@ -19,6 +19,7 @@ echo "$0 $*" >> "$(dirname "$0")/calls"
 figure() { f=$(dirname "$0")/$1; head -n 1 "$f"; tail -n +2 "$f" > "$f.rest"; mv "$f.rest" "$f"; }
 """
 OURS = FIGURE + """[ "$1" != --version ] || echo "llama31 1.2.3"
+[ "$1" != show ] || echo '{"vocab_size": 2048}'
 [ "$1" = bench ] || exit 0
 cat <<EOF
 {"machine":{"kernels":"avx2","threads":2},"probe":{"read_gb_per_sec":5},"results":[{"test":"prefill","n_tokens":512,\
@@ -36,7 +37,8 @@ esac
 """
 BATCHED = FIGURE + """case "$*" in
 --version) echo "version: 7 (abc)" >&2 ;;
-*-pps*) echo '|  1000 |     32 |    4 |   1128 |    2.000 |   500.00 |    6.000 |    21.33 |    8.000 |   141.00 |' ;;
+--help) echo "-kvu, --kv-unified"; exit 1 ;;
+*"-c 1128"*-pps*--kv-unified*) echo '|  1000 |     32 |    4 |   1128 |    2.000 |   500.00 |    6.000 |    21.33 |    8.000 |   141.00 |' ;;
 *) echo 'main: log'
    echo '|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |'
    echo '|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|'
