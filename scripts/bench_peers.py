@@ -2,7 +2,8 @@
 """Compares the speed of llama31 and of other programs on this machine, in alternated turns (A B C A B C ...).
 
     scripts/bench_peers.py -m MODEL --peer "llama.cpp=llama.cpp/build/bin -fa 0,1"
-    scripts/bench_peers.py -m MODEL --peer llama.cpp:repack=A/bin --peer llama.cpp:plain=B/bin --peer "ik_llama.cpp=C/bin -rtr 0,1"
+    scripts/bench_peers.py -m MODEL --peer llama.cpp:repack=A/bin --peer llama.cpp:plain=B/bin \\
+        --peer "ik_llama.cpp=C/bin -rtr 0,1"
 
 A peer is NAME[:BUILD]=DIRECTORY [FLAGS]. DIRECTORY has llama-bench and, for the tests bN, cN and start, llama-batched-bench
 and llama-completion (or llama-cli); or `npm install node-llama-cpp` was run in it. FLAGS are those of llama-bench. Each
@@ -24,6 +25,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -73,17 +75,18 @@ def sizes(tests, kind):
 
 class Llama31:
     """The program that is compared. measure() returns {test: value}."""
-    name, flags = "llama31", ""
+    name = "llama31"
 
     def __init__(self, options):
         self.program, self.options = options.program, options
         self.version = call([self.program, "--version"]).strip().replace("llama31 ", "")
+        shown = json.loads(call([self.program, "show", "--json", "-m", options.model]))
+        self.flags, self.n_vocab = shown["kernels"], shown["vocab_size"]
 
     def records(self, count, folder):
         """Writes a batch of prompts that differ in their last token."""
         path = os.path.join(folder, "records.jsonl")
-        n_vocab = json.loads(call([self.program, "show", "--json", "-m", self.options.model]))["vocab_size"]
-        ids = [300 + i * 7919 % (n_vocab - 600) for i in range(N_PREFIX + count)]  # without special tokens
+        ids = [300 + i * 7919 % (self.n_vocab - 600) for i in range(N_PREFIX + count)]  # without special tokens
         with open(path, "w", encoding="utf-8") as f:
             for i in range(count):
                 prompt = ids[:N_PREFIX] + [ids[N_PREFIX + i]]
@@ -96,7 +99,6 @@ class Llama31:
         if speeds:
             bench = json.loads(call([self.program, "bench", *common, "-n", str(self.options.n), "--json",
                                      "--tests", ",".join(speeds)]))
-            self.flags = bench["machine"].get("kernels", "")
             for r in bench["results"]:
                 if r["test"] == "prefill":
                     test = "p%d" % r["n_tokens"]
@@ -123,10 +125,10 @@ class Programs:
 
     def __init__(self, options, name, directory, flags):
         self.options, self.name, self.flags = options, name, " ".join(flags)
+        self.bench_flags, self.directory = flags, directory
         self.bench = self.find("llama-bench", directory)
         self.batched = self.find("llama-batched-bench", directory)
         self.completion = next(filter(None, (self.find(p, directory) for p in COMPLETIONS)), None)
-        self.bench_flags = flags
         self.has_depth = "--n-depth" in described(self.bench, "--help")
         self.version = self.find_version()
 
@@ -135,17 +137,25 @@ class Programs:
         if self.batched and "--kv-unified" in described(self.batched, "--help"):
             self.shared_flags = ["--kv-unified"]
 
-        # The other programs take no value for a switch.
+        # The other programs take no value for a switch: "-rtr 1" is "-rtr", and "-rtr 0" is left out.
         self.other_flags = []
-        for flag, value in zip(flags[::2], flags[1::2]):
+        for flag, value in pairs_of(flags):
             if flag not in SWITCHES:
-                self.other_flags += [flag, value]
+                self.other_flags += [flag, value] if value else [flag]
             elif value != "0":
                 self.other_flags.append(flag)
 
     @staticmethod
     def find(program, directory):
         return shutil.which(program, path=directory)
+
+    def lacks(self, test):
+        """What is missing for a test, or None."""
+        if test[0] in "bc" and not self.batched:
+            return "%s has no llama-batched-bench" % self.directory
+        if test == "start" and not self.completion:
+            return "%s has no %s" % (self.directory, " or ".join(COMPLETIONS))
+        return None
 
     def find_version(self):
         for program in filter(None, (self.batched, self.completion)):
@@ -206,6 +216,10 @@ class NodePackage:
         with open(os.path.join(directory, "node_modules", "node-llama-cpp", "package.json"), encoding="utf-8") as f:
             self.version = "node-llama-cpp " + json.load(f).get("version", "of unknown version")
 
+    @staticmethod
+    def lacks(test):
+        return "node-llama-cpp does not measure it" if test[0] == "c" else None
+
     def measure(self, tests):
         def command(n, *names):
             return ["node", os.path.join(SCRIPTS, "bench_peer.mjs"), self.directory, self.options.model,
@@ -222,21 +236,37 @@ class NodePackage:
         return found
 
 
+def pairs_of(words):
+    """[(flag, value or None)]"""
+    pairs = []
+    for word in words:
+        if word.startswith("-"):
+            pairs.append((word, None))
+        elif pairs and pairs[-1][1] is None:
+            pairs[-1] = (pairs[-1][0], word)
+        else:
+            raise ValueError(word)
+    return pairs
+
+
 def variants(options, text):
     """The variants of NAME[:BUILD]=DIRECTORY [FLAGS]."""
     name, _, rest = text.partition("=")
-    directory, *flags = rest.split() or [""]
+    try:
+        directory, *words = shlex.split(rest) or [""]
+        flags = pairs_of(words)
+    except ValueError as e:
+        fail(2, "--peer %s: expected DIRECTORY [FLAG VALUES...], found \"%s\" (%s)" % (name, rest, e))
     if not name or not directory:
         fail(2, "--peer: expected NAME=DIRECTORY [FLAGS], found \"%s\"" % text)
-    if len(flags) % 2 or not all(f.startswith("-") for f in flags[::2]):
-        fail(2, "--peer %s: expected pairs of a flag and its values, found \"%s\"" % (name, " ".join(flags)))
     is_package = os.path.isdir(os.path.join(directory, "node_modules", "node-llama-cpp"))
     if not is_package and not Programs.find("llama-bench", directory):
         fail(2, "--peer %s: %s: no llama-bench and no node_modules/node-llama-cpp" % (name, directory))
 
     kind = NodePackage if is_package else Programs
-    for values in itertools.product(*(v.split(",") for v in flags[1::2])):
-        yield kind(options, name, directory, [word for pair in zip(flags[::2], values) for word in pair])
+    choices = [[(flag, value) for value in values.split(",")] if values else [(flag,)] for flag, values in flags]
+    for chosen in itertools.product(*choices):
+        yield kind(options, name, directory, [word for pair in chosen for word in pair])
 
 
 def measure_turns(programs, tests, options):
@@ -268,7 +298,8 @@ def label(p):
 
 
 def summarize(turns, programs, test):
-    """One result per program that ran the test: name, label, median, half range, ratio, whether it is the best of its name."""
+    """A result for each program that ran the test: name, label, median, half range, ratio, and whether it is the best of its
+    name."""
     results = []
     for i, p in enumerate(programs):
         values = [turn[i][test] for turn in turns if turn[i].get(test)]
@@ -343,8 +374,9 @@ def main():
     parser.add_argument("-t", dest="threads", type=count, default=n_cpus, metavar="N", help="threads (default %(default)s)")
     parser.add_argument("-n", type=count, default=32, metavar="N", help="tokens to decode (default 32)")
     parser.add_argument("--tests", default="p512,d0,b8,start", metavar="LIST", help="default %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--csv", action="store_true", help="print rows of docs/pictures/measured.csv")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--csv", action="store_true", help="print rows of docs/pictures/measured.csv")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress")
     parser.add_argument("--program", default=find_program() or "llama31", help="the llama31 program")
     options = parser.parse_args()
@@ -362,7 +394,16 @@ def main():
     if not shutil.which(options.program):
         fail(1, "%s: no such program; run make" % options.program)
 
-    programs = [Llama31(options)] + [v for text in options.peer for v in variants(options, text)]
+    peers = [v for text in options.peer for v in variants(options, text)]
+    labels = [label(p) for p in peers]
+    for text in labels:
+        if labels.count(text) > 1:
+            fail(2, "--peer: several are called \"%s\"; tell them apart by NAME:BUILD" % text)
+    left_out = {"bench_peers: %s: %s is left out: %s" % (p.name, t, p.lacks(t)) for p in peers for t in tests if p.lacks(t)}
+    for line in sorted(left_out):
+        print(line, file=sys.stderr)
+
+    programs = [Llama31(options)] + peers
     with open(options.model, "rb") as f:  # into the page cache
         while f.read(1 << 24):
             pass

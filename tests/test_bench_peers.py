@@ -19,10 +19,10 @@ echo "$0 $*" >> "$(dirname "$0")/calls"
 figure() { f=$(dirname "$0")/$1; head -n 1 "$f"; tail -n +2 "$f" > "$f.rest"; mv "$f.rest" "$f"; }
 """
 OURS = FIGURE + """[ "$1" != --version ] || echo "llama31 1.2.3"
-[ "$1" != show ] || echo '{"vocab_size": 2048}'
+[ "$1" != show ] || echo '{"vocab_size": 2048, "kernels": "avx2"}'
 [ "$1" = bench ] || exit 0
 cat <<EOF
-{"machine":{"kernels":"avx2","threads":2},"probe":{"read_gb_per_sec":5},"results":[{"test":"prefill","n_tokens":512,\
+{"machine":{"threads":2},"probe":{"read_gb_per_sec":5},"results":[{"test":"prefill","n_tokens":512,\
 "depth":0,"batch":1,"tokens_per_sec":$(figure p),"gb_per_sec":3},{"test":"decode","n_tokens":256,"depth":0,"batch":8,\
 "tokens_per_sec":50,"gb_per_sec":3},{"test":"decode","n_tokens":32,"depth":4096,"batch":1,"tokens_per_sec":7.5,\
 "gb_per_sec":9}]}
@@ -75,12 +75,13 @@ def start(*args):
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def compare(*args, code=0):
-    """Returns stdout or, with an exit code, the last line on stderr."""
+def compare(*args, code=0, notes=""):
+    """Returns stdout or, with an exit code, the last line on stderr. notes: the rest of stderr, with -q."""
     process = start(*args)
     out, err = process.communicate(timeout=60)
     same(process.returncode, code, err)
     if not code:
+        check("-q" not in args or err == notes, err)
         return out
     check(err.splitlines()[-1].startswith("bench_peers") and not out, err, out)
     return err.splitlines()[-1]
@@ -123,16 +124,16 @@ def arithmetic(tmp):
         calls = [line.split(None, 1) for line in f.read().replace(tmp + "/", "").splitlines()]
     calls = [c for c in calls if c[1] not in ("--version", "--help")]
     turn = ["ours", "ours", "llama-bench", "llama-bench", "llama-batched-bench", "llama-completion"]
-    same([c[0] for c in calls], turn * 4)
-    same(calls[0][1], "bench -m m.gguf -t 2 -n 32 --json --tests p512,d4096,b8,b9")
-    check(" -c 512 -npp 1 -ntg 32 -npl 8,9" in calls[4][1], calls[4])
+    same([c[0] for c in calls], ["ours"] + turn * 4)
+    same(calls[1][1], "bench -m m.gguf -t 2 -n 32 --json --tests p512,d4096,b8,b9")
+    check(" -c 512 -npp 1 -ntg 32 -npl 8,9" in calls[5][1], calls[5])
 
 
 @test
 def common_prefix(tmp):
     found = results_of(*fake_programs(tmp), "--peer", "other=" + tmp, "-r", "1", "--tests", "c4")["c4"]
     same(found["other 7 (abc)"]["value"], 4 * 32 / 8)  # 4 completions of 32 tokens in 8 seconds
-    check(found["llama31 1.2.3"]["value"] > 0)
+    check(found["llama31 1.2.3 avx2"]["value"] > 0)
 
 
 @test
@@ -158,7 +159,9 @@ def table(tmp):
     arguments = fake_programs(tmp)
     os.remove(os.path.join(tmp, "llama-batched-bench"))
     write(tmp, "llama-completion", FIGURE + 'echo "version: 8" >&2')
-    printed = compare("-q", *arguments, "--peer", "other=" + tmp, "-r", "1", "--tests", "p512 b8 b9").splitlines()
+    note = "bench_peers: other: %%s is left out: %s has no llama-batched-bench\n" % tmp
+    printed = compare("-q", *arguments, "--peer", "other=" + tmp, "-r", "1", "--tests", "p512 b8 b9",
+                      notes=note % "b8" + note % "b9").splitlines()
     same([line.split() for line in printed[1:]],
          [["test", "tokens/s", "half", "range", "ratio"],
           ["p512", "80", "0", "-", "llama31", "1.2.3", "avx2"], ["p512", "20", "0", "4", "*", "other", "8"],
@@ -232,15 +235,17 @@ def invalid_arguments(tmp):
     peer = ["--peer", "other=" + tmp]
     check("no peer" in compare(*arguments, code=2))
     check("no llama-bench" in compare(*arguments, "--peer", "other=" + os.path.join(tmp, "absent"), code=2))
-    for text in ("other", "=" + tmp, "other=", "other=%s -fa" % tmp, "other=%s fa 1" % tmp):
+    for text in ("other", "=" + tmp, "other=", "other=%s fa 1" % tmp, "other=%s -fa 0 1" % tmp, "other='" + tmp):
         check("--peer" in compare(*arguments, "--peer", text, code=2))
+    check("NAME:BUILD" in compare(*arguments, *peer, *peer, code=2))
+    check("not allowed" in compare(*arguments, *peer, "--json", "--csv", code=2))
     check("no model" in compare(*peer, "--program", arguments[3], code=2))
     check("no such file" in compare(*peer, "-m", os.path.join(tmp, "absent.gguf"), code=1))
     check("run make" in compare(*arguments, *peer, "--program", os.path.join(tmp, "absent"), code=1))
     for args in (["--tests", "p512,q1"], ["--tests", "b1"], ["--tests", ""], ["--tests", "*"], ["-r", "0"], ["-t", "2x"],
                  ["-m"], ["--depth", "4"], ["more"]):
         compare(*arguments, *peer, *args, code=2)
-    write(tmp, "llama-bench", "#!/bin/sh\n[ \"$1\" != --help ] || exit 0\necho loading >&2; echo 'bad magic' >&2; exit 7\n")
+    write(tmp, "llama-bench", FIGURE + "[ \"$1\" != --help ] || exit 0\necho loading >&2; echo 'bad magic' >&2; exit 7\n")
     same(compare("-q", *arguments, *peer, "--tests", "d0", code=1), "bench_peers: llama-bench: exit status 7: bad magic")
 
 
