@@ -172,10 +172,9 @@ bool parse_i64(const char *s, int64_t *out) {
 
 bool parse_f64(const char *s, double *out) {
     char *end;
-    errno = 0;
     double v = strtod(s, &end);
-    if (end == s || *end || !(*s == '-' || *s == '.' || (*s >= '0' && *s <= '9'))) return false;
-    if (!(v - v == 0)) return false;
+    bool is_decimal = *s != '+' && !s[strspn(s, "0123456789.eE+-")]; // no hexadecimal, no spaces
+    if (end == s || *end || !is_decimal || !(v - v == 0)) return false;
     *out = v;
     return true;
 }

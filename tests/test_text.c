@@ -62,7 +62,8 @@ static void parsed_numbers(void) {
     CHECK(parse_i64("-12", &i) && i == -12, "-12");
     CHECK(!parse_i64("12x", &i) && !parse_i64("", &i) && !parse_i64("99999999999999999999", &i),
           "accepted");
-    static const char *const refused[] = {"", "x", "1x", " 1", "+1", "-", "1e", "0x", "1 "};
+    static const char *const refused[] = {"",   "x",  "1x", " 1",   "+1",  "-",
+                                          "1e", "0x", "1 ", "0x10", "\t1", "1\n"};
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
         CHECK(!parse_f64(refused[k], &d) && !parse_i64(refused[k], &i), "\"%s\"", refused[k]);
     CHECK(parse_f64("1e-5", &d) && d == 1e-5 && !parse_f64("nan", &d) && !parse_f64("inf", &d),
