@@ -332,6 +332,21 @@ def print_status(shards, answers, places, counts, n_all):
     print("all: %d done, %d failed, %d missing, %.1f tokens/s" % (len(places) - n_failed, n_failed, n_all, whole))
 
 
+def write_merged(places, paths, run, merged):
+    """Copies the answers in the order of the input. The first one gets the identity of the run, if there is one."""
+    files = {path: open(path, "rb") for path in paths}
+    for a in places:
+        files[a["path"]].seek(a["offset"])
+        line = files[a["path"]].readline()
+        if a["has_run"]:
+            line = split_run(line)[0]
+        if run:
+            line = line[:line.rindex(b"}")] + b',"run":' + run + b"}\n"
+            run = None
+        merged.write(line)
+    merged.flush()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--lines", action="store_true", help="IN is plain text, one prompt per line")
@@ -375,25 +390,19 @@ def main():
         print("merge_batch: %d problems, nothing written" % len(found), file=sys.stderr)
         return 1
 
-    # Copies the answers in the order of the input. As in an output of the program, the first one has the identity of the
-    # run, except on stdout.
-    files = {path: open(path, "rb") for path in paths}
-    merged = open(args.output + ".tmp", "wb") if args.output else sys.stdout.buffer
-    run = runs[0][1] if args.output and runs and not different else None
-    for a in places:
-        files[a["path"]].seek(a["offset"])
-        line = files[a["path"]].readline()
-        if a["has_run"]:
-            line = split_run(line)[0]
-        if run:
-            line = line[:line.rindex(b"}")] + b',"run":' + run + b"}\n"
-            run = None
-        merged.write(line)
-
-    merged.flush()
+    # As in an output of the program, the first answer has the identity of the run, except on stdout.
     if args.output:
-        merged.close()
-        os.replace(args.output + ".tmp", args.output)
+        run = runs[0][1] if runs and not different else None
+        temporary = args.output + ".tmp"
+        try:
+            with open(temporary, "wb") as f:
+                write_merged(places, paths, run, f)
+            os.replace(temporary, args.output)
+        finally:
+            if os.path.lexists(temporary):
+                os.remove(temporary)
+    else:
+        write_merged(places, paths, None, sys.stdout.buffer)
 
     n_errors = sum(a["is_error"] for a in places)
     dropped = ", %d duplicate or outdated left out" % args.n_dropped if args.n_dropped else ""
@@ -408,3 +417,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except OSError as e:
         sys.exit("merge_batch: %s: %s" % (e.filename or "output", e.strerror))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1588,6 +1588,28 @@ def merge_hostile(cli):
 
 
 @test
+def merge_that_does_not_end(cli):
+    """After Ctrl-C or a failing write, the merger leaves no file and prints no traceback."""
+    source, out = cli.write("in", [{"prompt": "a"}]), cli.path_of("out")
+    merged, fifo = cli.path_of("merged"), cli.path_of("fifo")
+    command = [sys.executable, os.path.join(SCRIPTS, "merge_batch.py"), "-o", merged, source]
+    cli.run("batch", "-q", "-n", 2, "-i", source, "-o", out)
+
+    os.mkfifo(fifo)
+    p = subprocess.Popen([*command, fifo], stderr=subprocess.PIPE)
+    writer = os.open(fifo, os.O_WRONLY)  # returns when the merger has opened it
+    p.send_signal(signal.SIGINT)
+    same((p.wait(), p.stderr.read()), (130, b""))
+    os.close(writer)
+
+    if os.path.exists("/dev/full"):
+        os.symlink("/dev/full", merged + ".tmp")
+        p = subprocess.run([*command, out], capture_output=True)
+        same((p.returncode, p.stderr), (1, b"merge_batch: output: No space left on device\n"))
+    check(not os.path.lexists(merged + ".tmp") and not os.path.exists(merged))
+
+
+@test
 def gnu_parallel(cli):
     """Two shards under GNU parallel."""
     if not shutil.which("parallel"):
