@@ -147,8 +147,9 @@ typedef struct {
     Stage last;
 } SystemCall;
 
-#define ROW(call, last, ...)                                                                       \
-    { #call, SYS_##call, {__VA_ARGS__ }, last }
+#define ROW_OF(name, number, last, ...)                                                            \
+    { name, number, {__VA_ARGS__}, last }
+#define ROW(call, last, ...) ROW_OF(#call, SYS_##call, last, __VA_ARGS__)
 
 static const SystemCall system_calls[] = {
     // generation: threads, input and output, time, memory
@@ -193,23 +194,30 @@ static const SystemCall system_calls[] = {
     ROW(sched_setscheduler, NO_STAGE, 1), ROW(sched_setparam, NO_STAGE, 1),
     ROW(ioprio_set, NO_STAGE, -1), ROW(setpgid, NO_STAGE, -1), ROW(timer_create, NO_STAGE, -1),
     ROW(mq_notify, NO_STAGE, -1), ROW(migrate_pages, NO_STAGE, 1), ROW(move_pages, NO_STAGE, 1),
+    ROW(pidfd_getfd, NO_STAGE, -1), ROW(process_madvise, NO_STAGE, -1), ROW(setsid, NO_STAGE, 0),
+    ROW(sched_setattr, NO_STAGE, 1),
     // programs and privileges
     ROW(execve, NO_STAGE, 0), ROW(execveat, NO_STAGE, -1), ROW(clone3, NO_STAGE, 0),
     ROW(unshare, NO_STAGE, -1), ROW(setns, NO_STAGE, -1), ROW(setuid, NO_STAGE, 0),
     ROW(setgid, NO_STAGE, 0), ROW(capset, NO_STAGE, 0), ROW(bpf, NO_STAGE, -1),
     ROW(perf_event_open, NO_STAGE, 0), ROW(userfaultfd, NO_STAGE, -1), ROW(keyctl, NO_STAGE, -1),
     ROW(init_module, NO_STAGE, 0), ROW(io_uring_setup, NO_STAGE, 0), ROW(personality, NO_STAGE, -1),
+    ROW(io_uring_enter, NO_STAGE, -1), ROW(add_key, NO_STAGE, 0),
+    ROW(pkey_mprotect, NO_STAGE, 1, 0, PROT_EXEC), ROW(remap_file_pages, NO_STAGE, 1),
+    ROW_OF("getpid of the x32 ABI", 0x40000000 | SYS_getpid, NO_STAGE, 0),
     // network, and memory of several processes
     ROW(socket, NO_STAGE, -1), ROW(socketpair, NO_STAGE, -1), ROW(connect, NO_STAGE, -1),
     ROW(bind, NO_STAGE, -1), ROW(sendto, NO_STAGE, -1), ROW(sendmsg, NO_STAGE, -1),
     ROW(recvmsg, NO_STAGE, -1), ROW(accept4, NO_STAGE, -1), ROW(shmget, NO_STAGE, 0),
     ROW(memfd_create, NO_STAGE, 0), ROW(msgget, NO_STAGE, 0), ROW(semget, NO_STAGE, 0),
+    ROW(mq_open, NO_STAGE, 0),
     // files that Landlock does not protect
     ROW(fchmodat, NO_STAGE, -1), ROW(fchownat, NO_STAGE, -1), ROW(fchown, NO_STAGE, -1),
     ROW(symlinkat, NO_STAGE, -1), ROW(mknodat, NO_STAGE, -1), ROW(setxattr, NO_STAGE, 0),
     ROW(fsetxattr, NO_STAGE, -1), ROW(mount, NO_STAGE, 0), ROW(chroot, NO_STAGE, 0),
     ROW(fanotify_init, NO_STAGE, -1), ROW(inotify_add_watch, NO_STAGE, -1), ROW(dup, NO_STAGE, -1),
-    ROW(open_by_handle_at, NO_STAGE, -1)};
+    ROW(open_by_handle_at, NO_STAGE, -1), ROW(openat2, NO_STAGE, -1), ROW(truncate, NO_STAGE, 0),
+    ROW(chdir, NO_STAGE, 0)};
 
 // True if the sandbox refuses a call. Calls that are allowed fail with another error or succeed.
 static bool is_refused(const SystemCall *c) {
