@@ -439,6 +439,5 @@ bool journal_replace(Journal *j, Str content, Error *err) {
 bool journal_close(Journal *j, Error *err) {
     bool ok = !j->is_file || sync_file(j->fd) || error_file(err, j->path);
     if (close(j->fd) && errno != EINTR && ok) ok = error_file(err, j->path);
-    j->fd = -1;
     return ok;
 }

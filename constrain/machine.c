@@ -805,7 +805,7 @@ bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32
 
     const StringDef *d = &m->grammar->defs[s->string.def].string;
     const uint32_t count = s->string.count;
-    if (d->live || (d->max == NO_LIMIT && !d->min)) return false;
+    if (d->live) return false;
     *others = leaving_groups(&m->grammar->defs[d->dfa].dfa, s->string.state);
     *min = d->min > count ? d->min - count : 0;
     *max = d->max == NO_LIMIT ? NO_LIMIT : d->max - count;

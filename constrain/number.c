@@ -206,22 +206,19 @@ static int keep_within(Languages *l, int language, const Json *x, bool is_exclud
     const char *near = is_lower ? "-" : "";
     const char *far = is_lower ? "" : "-";
     int sign = number_compare(x, &zero);
-    bool has_zero = is_lower ? sign <= 0 : sign >= 0;
-    bool is_zero = sign == 0 && is_excluded;
+    bool has_both = is_lower ? sign < 0 : sign >= 0;
 
-    // If 0 is within the bound: keeps all numbers of the far sign, and numbers of the near sign up
-    // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
-    // |x|.
-    buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
+    // If numbers of both signs are within the bound, where 0 counts as positive: keeps all numbers
+    // of the far sign, and numbers of the near sign up to |x|. Otherwise: removes all numbers of
+    // the near sign, and numbers of the far sign before |x|.
+    buffer_printf(&p, "%s%s|%s", has_both ? far : near, MAGNITUDE, has_both ? near : far);
     int bound = -1;
-    if (put_up_to(&p, x, has_zero ? is_excluded : !is_excluded))
+    if (put_up_to(&p, x, has_both ? is_excluded : !is_excluded))
         bound = language_regex(l, buffer_str(&p), REGEX_WHOLE);
     else
         error_set(l->budget.err, EXIT_USAGE, "the bound has too many digits");
 
-    language = language_combine(l, language, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, bound);
-    if (is_zero) language = language_narrow(l, language, DFA_SUBTRACT, str_of("-?" ZERO));
-
+    language = language_combine(l, language, has_both ? DFA_INTERSECT : DFA_SUBTRACT, bound);
     buffer_free(&p);
     return language;
 }

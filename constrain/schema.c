@@ -221,7 +221,6 @@ static int compile_values(SchemaCompiler *c, const Json *except, unsigned modes)
 
     c->never = grammar_add_value(c->grammar);
     intern_add(&c->values, "none", 1, NULL);
-    if (c->failed) return c->never;
 
     int root = schema_value(c, assertions, n);
     for (int value = c->never + 1; value < c->grammar->n_values && !c->failed; value++)

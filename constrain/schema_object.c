@@ -242,7 +242,7 @@ static int compare_properties(const void *a, const void *b) {
 // Sorts by name, and merges equal names into one entry with the least order.
 static void sort_properties(PropertyList *l) {
     int n = 0;
-    if (l->n > 1) qsort(l->at, (size_t)l->n, sizeof *l->at, compare_properties);
+    if (l->n) qsort(l->at, (size_t)l->n, sizeof *l->at, compare_properties);
     for (int i = 0; i < l->n; i++)
         if (n && str_eq(l->at[n - 1].name, l->at[i].name))
             l->at[n - 1].is_required |= l->at[i].is_required;

@@ -308,12 +308,11 @@ static void apply_penalties(Sampler *s, const Choice *c, const int *recent, int 
     // Count the tokens of the penalty window.
     int first =
         o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
-    for (int i = first; i < n_recent; i++)
-        if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
+    for (int i = first; i < n_recent; i++) s->counts[recent[i]]++;
 
     // Penalize each counted token once.
     for (int i = first; i < n_recent; i++) {
-        if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
+        if (!s->counts[recent[i]]) continue;
         float *x = &s->adjusted[recent[i]];
         *x = *x > 0 ? *x / o->repeat_penalty : *x * o->repeat_penalty;
         *x -= (o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]]) * c->temp;
@@ -467,9 +466,7 @@ static const float *add_biases(Sampler *s, const float *logits) {
     if (!s->adjusted) return logits;
 
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
-    for (int i = 0; i < o->n_bias; i++)
-        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
-            s->adjusted[o->bias[i].id] += o->bias[i].bias;
+    for (int i = 0; i < o->n_bias; i++) s->adjusted[o->bias[i].id] += o->bias[i].bias;
     return s->adjusted;
 }
 

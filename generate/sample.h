@@ -41,7 +41,7 @@ typedef struct {
     int repeat_last_n;       // number of latest tokens that penalties apply to; -1: all
     DryOptions dry;
     SamplerOrder order;
-    LogitBias *bias; // (n_bias)
+    LogitBias *bias; // (n_bias) of ids in the vocabulary
     int n_bias;
     uint64_t seed;
 } SampleOptions;

@@ -193,6 +193,13 @@ static void truncations(void) {
     CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
     for (size_t n = 0; n < file.len; n++)
         CHECK(!parse_copy(file.data, n, &e), "accepted after %zu of %zu bytes", n, file.len);
+
+    // Within the type of the first tensor: after its name, n_dims and two dimensions.
+    const char *name = memmem(file.data, file.len, "a.weight", 8);
+    size_t type = (size_t)(name - file.data) + 8 + 4 + 2 * 8;
+    CHECK(!parse_copy(file.data, type + 2, &e) &&
+              test_matches(e.text, "a.weight: type: truncated file: 4 bytes needed, 2 left"),
+          "%s", e.text);
     buffer_free(&file);
 
     file = make_llama_file((MakeLlama){.n_layers = 1, .dim = 8, .hidden_dim = 8});

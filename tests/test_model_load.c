@@ -45,6 +45,9 @@ static void eps_nan(Maker *m) {
     make_f32(m, "llama.attention.layer_norm_rms_epsilon", __builtin_nanf(""));
 }
 static void theta_negative(Maker *m) { make_f32(m, "llama.rope.freq_base", -1); }
+static void theta_vast(Maker *m) {
+    make_value(m, "llama.rope.freq_base", GGUF_F64, 0x426d1a94a2000000u); // 1e12
+}
 static void dim_string(Maker *m) { make_string(m, "llama.embedding_length", "64"); }
 static void gpt(Maker *m) { make_string(m, "general.architecture", "gpt2"); }
 static void wide_q(Maker *m) {
@@ -78,6 +81,7 @@ static void refusals(void) {
     expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_nan,
                    "epsilon: expected ... found nan");
     expect_refusal("llama.rope.freq_base", theta_negative, "freq_base: expected ... found -1");
+    expect_refusal("llama.rope.freq_base", theta_vast, "freq_base: expected ... found 1e+12");
     expect_refusal("llama.embedding_length", dim_string,
                    "embedding_length: expected ... found string");
     expect_refusal("general.architecture", gpt, "architecture: expected ... found \"gpt2\"");
