@@ -496,8 +496,11 @@ typedef struct {
 // An unknown name may be the spelling of another program, which is translated, ignored with its
 // value, or refused: false with err.
 static bool translate(Options *o, TypedArgument *a, char **argv, Error *err) {
-    TypedOption meant = {
-        .name = a->name, .value = a->value, .kv_type = o->model.load.kv_type, .args = argv};
+    TypedOption meant = {.name = a->name,
+                         .value = a->value,
+                         .command = o->command,
+                         .kv_type = o->model.load.kv_type,
+                         .args = argv};
     Spelling spelling = spelling_translate(&meant, err);
     if (spelling == SPELLING_REFUSED || spelling == SPELLING_SAMPLER) return false;
     if (spelling == SPELLING_VALUE && a->has_equals)
@@ -599,7 +602,8 @@ bool options_parse(Options *o, int argc, char **argv, Error *err) {
 
     mark_files(o);
     o->model.load.is_batch = o->flag & (REQUESTS | CMD_SHOW) || o->output.n_choices > 1;
-    if (o->is_verbose && o->ignored.len)
+    bool is_measured = o->flag == CMD_BENCH && !o->is_quiet; // the speed is the result
+    if ((o->is_verbose || is_measured) && o->ignored.len)
         fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);
     return true;
 }

@@ -12,11 +12,12 @@ typedef const char *Conversion(const TypedOption *typed, Error *err);
 typedef struct {
     const char *names; // separated by spaces; *PART: all names that contain PART
     Spelling kind;
-    const char *option;  // its name in the option table
-    const char *value;   // the value of that option
-    Conversion *convert; // of a typed value; of a refusal: adds to err what was typed
-    const char *values;  // the row matches only with one of these; NULL: any value, or none
-    const char *reason;  // of a refusal
+    const char *option;   // its name in the option table
+    const char *value;    // the value of that option
+    Conversion *convert;  // of a typed value; of a refusal: adds to err what was typed
+    const char *values;   // the row matches only with one of these; NULL: any value, or none
+    const char *commands; // the row matches only for one of these; NULL: for any
+    const char *reason;   // of a refusal
 } SpellingRow;
 
 // Conversions of values.
@@ -104,8 +105,8 @@ static const char *suggest_download(const TypedOption *typed, Error *err) {
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties names the default that --any-order changes; files replace `cache`.
-// An option is accepted without effect only if it cannot change a result: it asks for what is the
-// case anyway, or concerns the speed or the messages of llama.cpp.
+// An option is accepted without effect only if it cannot change a result of its command: it asks
+// for what is the case anyway, or concerns the speed or the messages of llama.cpp.
 static const SpellingRow spellings[] = {
     {"--batch-size", RENAMED("-b")},
     {"--predict --max-completion-tokens --max-new-tokens --num-predict --max-length",
@@ -138,6 +139,20 @@ static const SpellingRow spellings[] = {
     {"--think", FIXED("--reasoning", "on")},
     {"--no-think", FIXED("--reasoning", "off")},
     {"--no-sandbox", FIXED("--sandbox", "none")},
+
+    // What is the case for most commands is not for these.
+    {"--stream", REFUSED("write \"stream\": true in the records"), .commands = "batch"},
+    {"--no-stream", REFUSED("use --json, whose answers are written when they are complete"),
+     .commands = "chat"},
+    {"-st --single-turn", REFUSED("use the command run, which answers one prompt"),
+     .commands = "chat"},
+    {"-mli --multiline-input", REFUSED("end a line with \\, or use Alt-Enter or \"\"\""),
+     .commands = "chat"},
+    {"--nowordwrap",
+     REFUSED("words are wrapped on a terminal; in a pipe, and by /copy, they are not"),
+     .commands = "run chat"},
+    {"--no-color", REFUSED("set NO_COLOR=1"), .commands = "run chat"},
+    {"-co --color", REFUSED("set NO_COLOR=1"), .values = "off never", .commands = "run chat"},
 
     // Without effect.
     {"--log-colors -co --color -fa --flash-attn -fit --fit",
@@ -253,11 +268,16 @@ static bool has_name(const char *list, Str name) {
     return false;
 }
 
+static bool is_for(const SpellingRow *row, const char *command) {
+    return !row->commands || (command && str_is_one_of(str_of(command), row->commands));
+}
+
 // The row of a typed option, or NULL.
 static const SpellingRow *find_row(const TypedOption *typed) {
     size_t n = sizeof spellings / sizeof *spellings;
     for (const SpellingRow *row = spellings; row < spellings + n; row++) {
         if (!has_name(row->names, str_of(typed->name))) continue;
+        if (!is_for(row, typed->command)) continue;
         if (!row->values) return row;
         if (typed->value && str_is_one_of(str_of(typed->value), row->values)) return row;
     }

@@ -22,6 +22,7 @@ typedef enum {
 typedef struct {
     const char *name;    // replaced by the name in the option table
     const char *value;   // the next argument or the text after '='; NULL: none
+    const char *command; // NULL: none
     const char *kv_type; // the value of --kv so far; NULL: not a command line
     char *const *args;   // the arguments from the option on, then NULL; NULL: none
     char dashed[64];     // space for the name

@@ -324,6 +324,15 @@ def llama_cpp_options(tmp):
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
+    # What a command does not do anyway is refused for this command alone.
+    for command, option, why in (("batch", "--stream", '"stream": true'), ("chat", "--no-stream", "--json"), ("chat", "-st", "command run"),
+                                 ("chat", "-mli", "Alt-Enter"), ("run", "--nowordwrap", "in a pipe"), ("chat", "--no-color", "NO_COLOR=1"),
+                                 ("run", "--color=never", "NO_COLOR=1")):
+        err = program(command, option, code=2)[1]
+        check(err.startswith("llama31: %s: " % option.split("=")[0]) and why in err and err.count("\n") == 1, err)
+    err = program("batch", "-v", "--no-stream", "-st", "--color", "off", "-i", os.devnull)[1]
+    check("options without effect: --no-stream -st --color\n" in err, err)
+    program("run", "--stream", "-mli", *args)
     # The command that downloads what was typed.
     by_type, by_name = "hf download %s --include '*%s*.gguf' --local-dir .", "curl -LO https://huggingface.co/%s/resolve/main/%s"
     for typed, command in [
