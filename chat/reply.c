@@ -10,6 +10,7 @@
 #include <ctype.h>
 
 static const char python_tag[] = "<|python_tag|>", tool_calls_tag[] = "[TOOL_CALLS]";
+static const char bare_opener[] = "{\"name\""; // of a call without a tag
 
 static Str skip(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
 
@@ -86,6 +87,39 @@ static bool take_call(const CallReader *c, const Json *call) {
     json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
     add_tool_call(c->reply, name->string, &text);
     return true;
+}
+
+// Compares a text with the beginning of a call; white space does not count.
+static CallStart compare_start(Str text, const char *start) {
+    for (size_t i = 0; i < text.len && *start; i++) {
+        if (isspace((unsigned char)text.data[i])) continue;
+        if (text.data[i] != *start++) return CALL_NONE;
+    }
+    return *start ? CALL_POSSIBLE : CALL_BEGUN;
+}
+
+// Compares a text with the calls that have no tag. Their first member is the name of an offered
+// tool or another member of a call. What differs is text, as soon as it differs.
+static CallStart find_start(const CallReader *c, Str text) {
+    static const char *const others[] = {"{\"type\":\"function\"", "{\"id\"", "{\"parameters\"",
+                                         "{\"arguments\""};
+    CallStart best = CALL_NONE;
+    Buffer start = {0};
+
+    for (const Json *tool = c->tools->child; tool; tool = tool->next) {
+        start.len = 0;
+        buffer_puts(&start, "{\"name\":");
+        json_quote(&start, json_get_string(json_get(tool, "function"), "name")->string);
+        CallStart found = compare_start(text, start.data);
+        if (found > best) best = found;
+    }
+    buffer_free(&start);
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CallStart found = compare_start(text, others[i]);
+        if (found > best) best = found;
+    }
+    return best;
 }
 
 // A call, or an array of calls, as the form says.
@@ -239,6 +273,18 @@ static bool select_form(CallReader *c, const Template *tpl, const char *opener) 
     return c->form || !tpl->n_call_forms;
 }
 
+CallStart reply_call_start(const Template *tpl, Str tools, Str text) {
+    CallReader c = {0};
+    JsonDoc doc = {0};
+    CallStart found = CALL_NONE;
+    if (select_form(&c, tpl, bare_opener) && json_parse(&doc, tools.data, tools.len, &(Error){0})) {
+        c.tools = doc.root;
+        found = find_start(&c, text);
+    }
+    json_free(&doc);
+    return found;
+}
+
 // Adds the calls after the tag at `at`, if the template has this form.
 static void take_tagged(CallReader *c, const Template *tpl, Str s, size_t at, const char *tag) {
     if (!select_form(c, tpl, tag)) return;
@@ -263,7 +309,8 @@ static size_t take_calls(CallReader *c, const Template *tpl, Str s) {
 
     size_t blocks = select_form(c, tpl, "<tool_call>") ? take_blocks(c, s) : 0;
     if (r->n_calls) return blocks;
-    if (str_begins_with(s, "{") && select_form(c, tpl, "{\"name\"") && take_objects(c, s)) return 0;
+    bool is_bare = select_form(c, tpl, bare_opener) && find_start(c, s) != CALL_NONE;
+    if (is_bare && take_objects(c, s)) return 0;
 
     if (python != SIZE_MAX) take_tagged(c, tpl, s, python, python_tag);
     if (r->n_calls) return python;

@@ -52,6 +52,9 @@ typedef struct {
 void reply_parse(Reply *r, const Template *tpl, const ReplyText *text, ToolOffer offer,
                  int n_calls_before);
 bool reply_is_call(Str raw); // true if a reply begins with the control token of a call
+// Compares the beginning of a reply, without its reasoning, with a tool call that has no tag.
+typedef enum { CALL_NONE, CALL_POSSIBLE, CALL_BEGUN } CallStart;
+CallStart reply_call_start(const Template *tpl, Str tools, Str text);
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.
 Message reply_message(const Reply *r);

@@ -59,11 +59,13 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s) {
 }
 
 // The last token may not be in the session yet: it is fed with the next forward pass.
-void completion_ids(const Sequence *s, Ids *out) {
-    int first = s->request.n_prompt - s->request.start.n_tokens;
+void completion_ids_from(const Sequence *s, int first, Ids *out) {
+    first += s->request.n_prompt - s->request.start.n_tokens;
     for (int i = first; i < s->request.n_prompt + s->n_generated; i++)
         ids_push(out, i < s->session->n_tokens ? s->session->tokens[i] : s->pending);
 }
+
+void completion_ids(const Sequence *s, Ids *out) { completion_ids_from(s, 0, out); }
 
 void completion_text(const Sequence *s, Buffer *out) {
     buffer_put(out, s->request.start.text);

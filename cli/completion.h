@@ -10,6 +10,7 @@
 // Append the tokens of the answer, without the stop token, and its text: what the request has of it
 // and what was generated. The session must still exist.
 void completion_ids(const Sequence *s, Ids *out);
+void completion_ids_from(const Sequence *s, int first, Ids *out); // without the `first` first ones
 void completion_text(const Sequence *s, Buffer *out);
 // Parses the reply (see reply_parse). tpl NULL: plain text.
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """batch: records with "stream": true, and the client of docs/batch.md."""
+import glob
 import json
 import os
 import re
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-from cli import PROGRAM, ROOT, call, check, in_ci, main, matches, read_lines, requires, same, test
+from cli import DATA, PROGRAM, ROOT, Skip, call, check, in_ci, main, matches, read_lines, requires, same, test
 
 USER = {"role": "user", "content": "Tell a story."}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"enum": [1, 2]}},
@@ -50,9 +51,13 @@ def streamed(records, *args, code=0):
     for key, answer in answers.items():
         found, expected = choices_of(answer), choices_of(plain[key])
         same(found, expected, key)
+        if answer.get("error"):
+            same(answer["error"], plain[key]["error"], key)
+            continue
         for i, (text, reasoning, calls, logprobs) in enumerate(found):
             parts = texts.get((key, i), [])
-            same("".join(p["delta"] for p in parts), text, key)
+            joined = "".join(p["delta"] for p in parts)
+            same(*(joined, text) if not calls else (joined.strip(), text.strip()), key)
             same("".join(p.get("reasoning_content", "") for p in parts), reasoning, key)
             same(sum((p.get("tool_calls", []) for p in parts), []), calls, key)
             same(sum((p.get("logprobs", []) for p in parts), []), logprobs, key)
@@ -137,6 +142,49 @@ def tool_calls(tmp):
 
 
 @test
+def json_answers(tmp):
+    """With tools, an answer that begins like an object is written as soon as it can no longer be a call without a tag."""
+    requires("constrain")
+    plain = os.path.join(tmp, "plain.jinja")  # represents no calls; a forced one is the whole answer
+    with open(plain, "w") as f:
+        f.write("{% if tools %}T{% endif %}{% for m in messages %}Q{{ m.content }}{% endfor %}")
+    ask = {"messages": [USER], "tools": [TOOL], "max_tokens": 60, "temperature": 50, "min_p": 0, "top_p": 1}
+    texts = ['{"city": "Paris", "name": "f", "parameters": {}}', "{x | x > 0}", ' {"name": "Bob", "parameters": {}}',
+             '{"na', '{"parameters": {"a": 1}, "name": "g"}', '{"type": "object", "name": "f"}']
+    calls = ['{"name": "f", "parameters": {"a": 1}}', ' { "type" : "function", "name": "f", "parameters": {"a": 2}}',
+             '{"parameters": {"a": 1}, "name": "f"}']
+    records = [dict(ask, id=text, choices=[text, text + "."], n=12, seed=i) for i, text in enumerate(texts + calls)]
+    for template in "llama3.1", "mistral":
+        found, _ = streamed(records, "--template", template, code=(0, 6))
+        for text in texts[:3]:
+            written = [found[text, i] for i in range(12) if found[text, i][0]["delta"]]  # the others are calls
+            check(any(len(parts) > 1 for parts in written), template, text, written)
+    forced = [dict(ask, id=i, seed=i, tool_choice="required", parallel_tool_calls=False) for i in range(3)]
+    _, answers = streamed(forced, "--template", plain, code=(0, 6))
+    check(any(a.get("tool_calls") for a in answers.values()), answers)
+
+
+@test
+def published_templates():
+    """Joined deltas are the answer with the templates of published models, for one sequence and for eight."""
+    requires("constrain")
+    paths = sorted(glob.glob(os.path.join(DATA, "templates", "*.jinja")))
+    if not paths:
+        raise Skip("no templates in %s" % DATA)
+    schema = {"type": "object", "properties": {"degrees": {"type": "integer"}, "name": {"type": "string", "maxLength": 4}},
+              "required": ["degrees"]}
+    ask = {"messages": [USER], "max_tokens": 40, "temperature": 1.2}
+    kinds = [{}, {"stop": ["the", "a "]}, {"n": 2, "logprobs": True}, {"logprobs": 1, "stop": ["e"]}, {"tools": [TOOL]},
+             {"tools": [TOOL], "tool_choice": "required", "logprobs": True}, {"tools": [TOOL], "json_schema": schema},
+             {"json_schema": schema}, {"reasoning_budget": 8}, {"reasoning_budget": 8, "tools": [TOOL], "n": 2},
+             {"regex": "[a-z ]{10,30}\\n?", "stop": ["b"]}]
+    for i, path in enumerate(paths[1::in_ci(4, 16)]):
+        records = [dict(ask, id=k, seed=k, **kind) for k, kind in enumerate(kinds)]
+        records += [chat(k, **dict(ask, **kind)) for k, kind in enumerate(kinds[:5])]
+        streamed(records, "--template", path, "--parallel", "18"[i % 2], code=(0, 5, 6))
+
+
+@test
 def outputs(cli):
     """Deltas go to stdout. With -o FILE, only records are in FILE; --resume removes deltas from a redirected stdout."""
     records = [{"id": i, "prompt": "x", "max_tokens": 5, "stream": i != 1} for i in range(3)]
@@ -158,6 +206,30 @@ def outputs(cli):
     for fields, says in ({"stream": 1}, "stream: expected true or false, found 1"), ({"stream": True, "echo": True}, 'with "echo"'):
         answer = json.loads(cli.run("batch", "--raw", stdin=json.dumps(dict(records[0], **fields)).encode(), code=5)[0])
         check(matches(answer["error"]["message"], says), answer)
+
+
+@test
+def consumers(cli):
+    """A slow consumer receives all lines. If none is left, the records are still written to -o FILE, and a warning says so."""
+    records = [{"id": i, "prompt": "x", "max_tokens": 30, "stream": True, "logprobs": 9} for i in range(in_ci(60, 20))]
+    source, out = cli.write("in", records), cli.path_of("out")
+    command = cli.command("batch", "-q", "--raw", "-s", 1, "-i", source)
+    p = subprocess.Popen(command, stdout=subprocess.PIPE)
+    pieces = []
+    while True:
+        pieces.append(os.read(p.stdout.fileno(), 3000))  # the pipe is full most of the time
+        if not pieces[-1]:
+            break
+    same(p.wait(), 0)
+    lines = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    same(sorted(line["id"] for line in lines if "text" in line), list(range(len(records))))
+
+    p = subprocess.Popen(command + ["-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    json.loads(p.stdout.readline())
+    p.stdout.close()
+    err = p.stderr.read().decode()
+    same((p.wait(), err.count("standard output: "), err.count("\n")), (0, 1, 1), err)
+    same(sorted(a["id"] for a in read_lines(out)), list(range(len(records))))
 
 
 @test

@@ -297,5 +297,8 @@ void batch_output_write_delta(BatchOutput *out, Str line) {
     Journal other = {.path = "standard output", .fd = STDOUT_FILENO};
     Journal *j = out->journal.fd == STDOUT_FILENO ? &out->journal : &other;
     Error err;
-    if (!journal_append(j, line, &err)) die_unwritten(out, &err);
+    if (out->has_lost_reader || journal_append(j, line, &err)) return;
+    if (errno != EPIPE || j != &other) die_unwritten(out, &err);
+    out->has_lost_reader = true;
+    warn("%s: the text of streamed records is no longer written; the records are", err.text);
 }

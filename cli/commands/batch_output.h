@@ -45,6 +45,7 @@ typedef struct {
     long n_unhashed;     // results without hash
     long n_deltas;       // lines that are no results, but parts of streamed ones
     bool is_repaired;
+    bool has_lost_reader; // of lines that are no results, on stdout
     char *created;        // its path, if this run has created it, until the first line is read
     char *lock_directory; // directory of the lock; NULL: none
     long n_superseded;    // results that a later line with the same id replaces
@@ -81,5 +82,6 @@ long slurm_number(const char *variable, long missing);
 char *batch_lock(const Journal *j);
 // Writes a line, whole or not at all. Dies on an error; a closed pipe ends the program (exit 0).
 void batch_output_write(BatchOutput *out, Str line);
-// Writes a line that is no result to stdout, whatever the output is.
+// Writes a line that is no result to stdout, whatever the output is. If nobody reads stdout and it
+// is not the output, warns once and writes no more of them.
 void batch_output_write_delta(BatchOutput *out, Str line);

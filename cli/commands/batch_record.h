@@ -80,11 +80,16 @@ typedef struct {
     Str text; // data NULL: none
 } RecordStart;
 
-// The part of a choice that has been streamed (batch_stream.c).
+// What has been read and written of a choice that is streamed (batch_stream.c).
 typedef struct {
-    bool is_on;                 // "stream": true; of a parent
-    size_t n_text, n_reasoning; // bytes
-    int n_tokens;               // with log-probabilities
+    bool is_on; // "stream": true; of a parent
+    Buffer raw; // the text so far, with control tokens by name
+    int n_read; // tokens of it
+    TextParts parts;
+    size_t n_searched;          // bytes of the answer in `raw` that have no tag of a call
+    bool has_call;              // the text may be a tool call, which its end decides
+    size_t n_text, n_reasoning; // bytes that have been written
+    int n_tokens;               // with log-probabilities, that have been written
 } RecordStream;
 
 // One completion. A request for several completions is that many records: the first is the parent,

@@ -890,6 +890,7 @@ void record_free(Record *r) {
 
     if (r->parent == r) free((char *)r->request.start.all.data);
     free((char *)r->start.text.data);
+    buffer_free(&r->stream.raw);
     buffer_free(&r->line.id);
     free(r->prompt.data);
     for (int i = 1; i < r->n_prompts; i++) free(r->more_prompts[i - 1].data);

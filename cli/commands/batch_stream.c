@@ -5,78 +5,112 @@
 // A line has the text since the last one. Members without new text are left out, except "delta".
 // The record itself follows as if it were not streamed.
 //
-// Invariant: the deltas of a choice, joined, are its text, and so are those of its reasoning. So
-// what may become a part of a tag, or a tool call, is held back until that is decided. White space
-// beside a call, which the text of the record lacks, is the exception.
+// A step reads only the tokens that are new. Of the text so far, it writes what is final:
+//
+//     <think> reasoning </think>  answer            reasoning: without white space at its ends
+//             [---------)         [-------)         answer: up to a stop string, a tag of a call,
+//             or
+//                                                   white space that may come to an end there
+//
+// From the beginning of a tool call on, the answer waits for its end (reply_parse). Invariant: the
+// deltas of a choice, joined, are its text, and so are those of its reasoning. White space beside a
+// call, which the text of the record lacks, is the exception.
 #include "cli/commands/batch.h"
 #include "cli/completion.h"
 
-enum { MAX_CALL_TAGS = 3 };
+// Reading
 
-// The length of the final part of a text that may contain a tag: up to the first tag, or to the
-// beginning of one at the end of the text.
-static size_t final_length(Str text, const Str *tags, int n_tags, bool *has_tag) {
-    size_t tag, partial;
-    stops_find(&(Stops){.strings = tags, .n_strings = n_tags}, text, 0, &tag, &partial);
-    *has_tag = tag != SIZE_MAX;
-    return *has_tag ? tag : partial;
-}
-
-// The bytes of the content that cannot become a tool call: those before the tag of a call. A call
-// without a tag is an object that fills the content.
-static size_t final_content(const Record *r, Str content) {
-    const RequestTools *tools = &r->parent->tools;
-    const Template *tpl = &r->pipeline->tpl;
-    Str tags[MAX_CALL_TAGS] = {str_of("<|python_tag|>"), str_of("<tool_call>"),
-                               str_of("[TOOL_CALLS]")};
-    int n_tags = tools->is_offered ? 3 : 1; // without tools, only the built-in ones
+// Appends the tokens that are new to the text.
+static void read_tokens(Record *r) {
+    RecordStream *stream = &r->stream;
+    ReasoningStart start = r->parent->is_plain ? REASONING_NEVER : r->sequence.request.reasoning;
     Ids ids = {0};
-    Buffer raw = {0}; // a tag may be a control token, which the content lacks
-    bool has_tag, unused;
 
-    if (r->parent->is_plain || !tpl->takes_calls) return content.len;
-    if (tools->is_offered && str_begins_with(content_skip_space(content), "{")) return 0;
-
-    completion_ids(&r->sequence, &ids);
-    reply_put_raw(r->pipeline->tokenizer, ids.data, ids.len, &raw);
-    final_length(buffer_str(&raw), tags, n_tags, &has_tag);
-    size_t n = has_tag ? r->stream.n_text : final_length(content, tags, n_tags, &unused);
-
+    if (!stream->n_read) stream->parts = text_parts_begin(start);
+    completion_ids_from(&r->sequence, stream->n_read, &ids);
+    reply_put_raw(r->pipeline->tokenizer, ids.data, ids.len, &stream->raw);
+    stream->n_read += ids.len;
+    text_parts_read(&stream->parts, buffer_str(&stream->raw), false);
     free(ids.data);
-    buffer_free(&raw);
-    return content_strip((Str){content.data, n}).len ? n : 0;
 }
 
-// Parses the text so far, up to the last complete character that no stop string may take away, and
-// returns the content without the beginning that the request has.
-static Str parse_begun(const Record *r, Reply *reply) {
-    const Pipeline *p = r->pipeline;
-    Sequence begun = r->sequence;
-    size_t n = r->sequence.decoded.n_emitted;
-    begun.n_cut = (int)(begun.text.len - n);
-    begun.text.len = n;
-    completion_parse(reply, r->parent->is_plain ? NULL : &p->tpl, p->tokenizer, &begun,
-                     (ToolOffer){0}, 0);
-    return completion_rest(reply, &begun);
+// True if a text has a tag of a call behind its first `from` bytes. *end: where it ends with the
+// beginning of a tag.
+static bool find_tag(const Record *r, Str text, size_t from, size_t *end) {
+    static const Str tags[] = {{"<|python_tag|>", 14}, {"[TOOL_CALLS]", 12}, {"<tool_call>", 11}};
+    int n_tags = r->parent->tools.is_offered ? 3 : 1; // without tools, only the built-in ones
+    size_t tag;
+
+    stops_find(&(Stops){.strings = tags, .n_strings = n_tags}, text, from, &tag, end);
+    return tag != SIZE_MAX;
 }
 
-// The bytes of the reasoning and of the content of an unfinished reply that are final.
-static void find_final(const Record *r, const Reply *reply, Str content, size_t *n_reasoning,
-                       size_t *n_content) {
-    static const Str open = {"<think>", 7}, close = {"</think>", 8};
-    bool may_think = r->sequence.request.reasoning != REASONING_NEVER;
-    bool is_open = reply->reasoning.data && !reply->content.len;
-    bool unused;
+// Looks for the beginning of a tool call in the answer: a tag, which may be a control token, or an
+// object without a tag. Returns true while the answer may become such an object.
+static bool read_call(Record *r) {
+    RecordStream *stream = &r->stream;
+    const RequestTools *tools = &r->parent->tools;
+    size_t begin = stream->parts.answer, unused;
+    if (begin >= stream->raw.len) return false;
 
-    *n_reasoning = reply->reasoning.len;
-    if (is_open) *n_reasoning = final_length(reply->reasoning, &close, 1, &unused);
-    *n_content = final_content(r, content);
-    Str first = content_skip_space(content);
-    if (may_think && !reply->reasoning.data && str_has_prefix(open, first)) *n_content = 0;
+    Str answer = {stream->raw.data + begin, stream->raw.len - begin};
+    stream->has_call |= find_tag(r, answer, stream->n_searched, &unused);
+    stream->n_searched = answer.len;
+    if (stream->n_text) return false; // the answer begins with text
 
-    // White space at the end may belong to a tag.
-    while (*n_content && strchr(" \t\r\n", content.data[*n_content - 1])) --*n_content;
+    stream->has_call |= reply_is_call(answer);
+    Str first = content_skip_space(answer);
+    if (!tools->is_offered || !str_begins_with(first, "{")) return false;
+
+    CallStart start = reply_call_start(&r->pipeline->tpl, buffer_str(&tools->text), first);
+    stream->has_call |= start == CALL_BEGUN;
+    return start == CALL_POSSIBLE;
 }
+
+// What is final
+
+static size_t without_space(Str text, size_t n) {
+    while (n && strchr(" \t\r\n\v\f", text.data[n - 1])) n--;
+    return n;
+}
+
+// The reasoning so far. *n: its final bytes.
+static Str begun_reasoning(const RecordStream *stream, size_t *n) {
+    const TextParts *p = &stream->parts;
+    size_t end = p->end < p->n_assigned ? p->end : p->n_assigned;
+    *n = 0;
+    if (p->begin >= end) return (Str){"", 0};
+
+    Str reasoning = {stream->raw.data + p->begin, end - p->begin};
+    *n = utf8_complete(reasoning.data + stream->n_reasoning, reasoning.len - stream->n_reasoning);
+    *n = without_space(reasoning, stream->n_reasoning + *n);
+    return reasoning;
+}
+
+// The answer so far, without the beginning that the request has. *n: its final bytes, which no stop
+// string can take away.
+static Str begun_answer(Record *r, size_t *n) {
+    const Sequence *s = &r->sequence;
+    RecordStream *stream = &r->stream;
+    size_t begin = r->parent->is_plain ? 0 : s->decoded.parts.answer, end = s->decoded.n_emitted;
+    *n = stream->n_text;
+
+    bool takes_calls = r->pipeline->tpl.takes_calls || r->parent->tools.is_forced;
+    takes_calls &= !r->parent->is_plain;
+    bool is_open = takes_calls && read_call(r);
+    if (begin >= end) return (Str){"", 0};
+
+    Str answer = {s->text.data + begin, end - begin};
+    if (is_open || stream->has_call) return answer;
+
+    *n = answer.len;
+    if (!takes_calls) return answer;
+    find_tag(r, answer, stream->n_text, n);
+    *n = without_space(answer, *n);
+    return answer;
+}
+
+// Writing
 
 // The part [*n_sent, n) of a text, which counts as sent then.
 static Str take_new(Str text, size_t n, size_t *n_sent) {
@@ -109,29 +143,39 @@ static void write_line(Batch *b, Record *r, Str delta, const Reply *reply) {
     buffer_free(&line);
 }
 
-// Writes the new text of a choice.
-static void stream_choice(Batch *b, Record *r) {
-    const Sequence *s = &r->sequence;
-    bool is_finished = s->finish != FINISH_NONE;
-    Reply reply;
-    Str content;
-    size_t n_content, n_reasoning;
+// Writes the final text that is new.
+static void write_begun(Batch *b, Record *r) {
+    RecordStream *stream = &r->stream;
+    size_t n_reasoning, n_answer;
 
-    if (is_finished) {
-        record_parse_reply(r, &reply);
-        content = completion_rest(&reply, s);
-        n_content = content.len;
-        n_reasoning = reply.reasoning.len;
-    } else {
-        content = parse_begun(r, &reply);
-        find_final(r, &reply, content, &n_reasoning, &n_content);
+    read_tokens(r);
+    Str reasoning = begun_reasoning(stream, &n_reasoning);
+    Str answer = begun_answer(r, &n_answer);
+
+    Reply reply = {.reasoning = take_new(reasoning, n_reasoning, &stream->n_reasoning)};
+    Str delta = take_new(answer, n_answer, &stream->n_text);
+    if (delta.len || reply.reasoning.len) write_line(b, r, delta, &reply);
+}
+
+// Writes the rest of a finished choice, and its tool calls. The text before a call lacks the white
+// space with which it began.
+static void write_rest(Batch *b, Record *r) {
+    const Sequence *s = &r->sequence;
+    RecordStream *stream = &r->stream;
+    Reply reply;
+
+    record_parse_reply(r, &reply);
+    Str whole = reply.reasoning;
+    Str answer = completion_rest(&reply, s);
+    if (reply.n_calls && stream->n_text) {
+        Str sent = {s->text.data + s->decoded.parts.answer, stream->n_text};
+        stream->n_text = content_skip_space(sent).len;
     }
 
-    Str whole = reply.reasoning;
-    Str delta = take_new(content, n_content, &r->stream.n_text);
-    reply.reasoning = take_new(whole, n_reasoning, &r->stream.n_reasoning);
-    bool has_tokens = r->parent->n_logprobs >= 0 && s->n_generated > r->stream.n_tokens;
-    if (delta.len || reply.reasoning.len || reply.n_calls || (is_finished && has_tokens))
+    Str delta = take_new(answer, answer.len, &stream->n_text);
+    reply.reasoning = take_new(whole, whole.len, &stream->n_reasoning);
+    bool has_tokens = r->parent->n_logprobs >= 0 && s->n_generated > stream->n_tokens;
+    if (delta.len || reply.reasoning.len || reply.n_calls || has_tokens)
         write_line(b, r, delta, &reply);
 
     reply.reasoning = whole;
@@ -143,6 +187,11 @@ void batch_stream(Batch *b) {
         Record *r = b->running[i];
         const Sequence *s = &r->sequence;
         bool has_answer = s->finish != FINISH_CANCEL && !s->lacks_memory;
-        if (r->parent->stream.is_on && s->n_generated && has_answer) stream_choice(b, r);
+        if (!r->parent->stream.is_on || !s->n_generated || !has_answer) continue;
+
+        if (s->finish == FINISH_NONE)
+            write_begun(b, r);
+        else
+            write_rest(b, r);
     }
 }
