@@ -112,7 +112,9 @@ static const SpellingRow spellings[] = {
     {"--predict --max-completion-tokens --max-new-tokens --num-predict --max-length",
      RENAMED("-n")},
     {"--repetition-penalty", RENAMED("--repeat-penalty")},
-    {"--thinking-budget", RENAMED("--reasoning-budget")},
+    {"--thinking-budget --thinking-token-budget --thinking-budget-tokens --reasoning-budget-tokens "
+     "--reasoning-max-tokens --max-thinking-tokens",
+     RENAMED("--reasoning-budget")},
     {"--ctx --num-ctx --n-ctx", RENAMED("-c")},
     {"--resume", RENAMED("--continue")},
     {"--load", CONVERTED("--session", require_file)},

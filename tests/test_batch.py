@@ -692,7 +692,8 @@ def unsupported_members(cli):
 
     # Values that mean the same as no field, and members that the template reads, are silent; others are named once.
     neutral = {"do_sample": True, "num_beams": 1.0, "no_repeat_ngram_size": 0, "stop_sequences": [], "options": {}, "raw": False,
-               "text": {"format": {"type": "text"}}, "function_call": "none", "modalities": ["text"], "extra_body": None}
+               "text": {"format": {"type": "text"}}, "function_call": "none", "modalities": ["text"], "extra_body": None,
+               "stopSequences": [], "truncate": True}
     silent = dict(turn, images=[], prefix=False, name="n", weight=1, content=[{"type": "text", "text": "x", "cache_control": {}}])
     ask = {"messages": [silent], "max_tokens": 1, **neutral}
     same(call("batch", "-q", "--strict", "--template", "llama3", stdin=json.dumps(ask).encode())[1], "")
@@ -703,6 +704,27 @@ def unsupported_members(cli):
     check('messages[0]: unknown field "mood"' in json.loads(out)["error"]["message"], out)
     reader = cli.write("t.jinja", ["{% for m in messages %}{{ m.mood }}{{ m['content'] }}{% endfor %}"])
     same(call("batch", "-q", "--template", reader, "-i", source)[1], 'llama31: warning: fields without effect: "lang"\n')
+
+    # Camel case, and misspelled names of fields with an effect. Other columns of a data set are no misspellings.
+    for name, value, says in (("maxTokens", 3, 'write "max_tokens"'), ("TopP", 0.1, 'write "top_p"'), ("minP", 0.1, 'write "min_p"'),
+                              ("responseFormat", {}, 'write "response_format"'), ("stopSequences", ["a"], 'write "stop"'),
+                              ("typicalP", 0.5, "--top-p"), ("temprature", 0, 'write "temperature"'), ("max_tokesn", 3, 'write "max_tokens"'),
+                              ("choise", ["a"], None), ("choicse", ["a"], 'write "choices"'), ("messags", [], 'write "messages"'),
+                              ("prompt2", "x", None), ("passages", "x", None), ("index", 3, None), ("stops", 3, None)):
+        out, err = call("batch", "-q", stdin=json.dumps({"prompt": "x", "max_tokens": 1, name: value}).encode(), code=5 if says else 0)
+        answer = json.loads(out)
+        if says:
+            check(matches(answer["error"]["message"], says), name, answer)
+        else:
+            check('fields without effect: "%s"' % name in err and "text" in answer, name, answer, err)
+
+    # Two names of one option, which must agree.
+    for other, says in ({"max_completion_tokens": 2}, '"max_tokens" sets the same option to another value'), ({"max_completion_tokens": 1}, None), \
+            ({"n_predict": None}, None), ({"repetition_penalty": 1.1, "repeat_penalty": 1.2}, "sets the same option"), \
+            ({"thinking_token_budget": 3, "reasoning_budget": 4}, "sets the same option"):
+        answer = batch([dict({"prompt": "x", "max_tokens": 1}, **other)], code=5 if says else 0)[0]
+        check(says in answer["error"]["message"] if says else "text" in answer, other, answer)
+    same([t["n_generated"] for t in batch([{"prompt": "x", "max_tokens": 1, "samplers": ["top_k", "temperature"]}])], [1])
 
     # Beside a body, only unknown fields have no effect.
     for name, value in ("temperature", 0), ("tools", [WEATHER]), ("stop_sequences", ["a"]), ("max_new_tokens", 3):

@@ -1,8 +1,10 @@
 // Parses batch requests. An error names the field, the expected kind and the value found.
 //
 // A field is looked up in the table `fields`, then among the options of the command line (those
-// with CMD_REQUEST in cli/options.c). Others are collected for a warning, or an error with
-// --strict. A field that is null counts as absent.
+// with CMD_REQUEST in cli/options.c). Of the others, a misspelled field is an error; the rest are
+// collected for a warning, or an error with --strict. A field that is null counts as absent.
+//
+// Order: ids, the functions that parse a field, the table, look-up, prompts, the whole request.
 #include "cli/commands/batch_record.h"
 #include "cli/open_answer.h"
 #include "cli/prompt.h"
@@ -10,6 +12,7 @@
 #include "cli/resolve.h"
 #include "cli/spellings.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -358,92 +361,122 @@ typedef struct {
     const char *neutral; // values of an unsupported field that are accepted, see has_value()
 } Field;
 
+// A row of a field that has an effect, or none (parse NULL); one of a field that is refused.
 #define READ(names, parse)                                                                         \
     { names, IN_REQUEST, parse, NULL, NULL }
 #define REFUSED(neutral, names, instead)                                                           \
     { names, IN_REQUEST, NULL, instead, neutral }
 #define TEXT_ONLY "llama31 runs text models only"
 
-// Fields of OpenAI's API, vLLM, SGLang, TGI, Ollama, llama.cpp, Mistral, Anthropic, Gemini and
-// transformers that can change an answer. Options of the command line, with CMD_REQUEST in
-// cli/options.c, are fields as well.
+// Fields of OpenAI's API, vLLM, SGLang, TGI, Ollama, llama.cpp, Mistral, Anthropic, Gemini, Cohere
+// and transformers that can change an answer. Options of the command line, with CMD_REQUEST in
+// cli/options.c, are fields as well. Names in camel case ("maxTokens") are refused, too.
 static const Field fields[] = {
     // clang-format off
     READ("id model user store metadata service_tier stream_options", NULL),
     READ("prompt messages tools tool_choice", parse_elsewhere),
 
+    // The answer.
+    READ("n", parse_n),
     READ("stop dry_sequence_breakers", parse_strings),
     READ("stop_token_ids", parse_stop_ids),
-    READ("n", parse_n),
     READ("logit_bias", parse_logit_bias),
     READ("logprobs top_logprobs", record_parse_logprobs),
+    READ("chat_template_kwargs", parse_template_kwargs),
+    READ("stop_loops ordered_properties continue_final_message parallel_tool_calls think enable_thinking stream",
+         parse_flag),
+
+    // Its constraint.
     READ("response_format", parse_response_format),
+    READ("format", parse_format),
+    READ("structured_outputs", parse_structured_outputs),
     READ("json_schema guided_json", parse_json_schema),
     READ("grammar regex guided_grammar guided_regex", parse_grammar),
     READ("choices guided_choice", parse_choices),
-    READ("structured_outputs", parse_structured_outputs),
-    READ("format", parse_format),
-    READ("chat_template_kwargs", parse_template_kwargs),
-    READ("stop_loops ordered_properties continue_final_message parallel_tool_calls think "
-         "enable_thinking stream", parse_flag),
 
-    // Constraints under other names.
-    REFUSED(NOTHING, "functions", "write \"tools\""),
-    REFUSED(NOTHING " \"none\"", "function_call", "write \"tool_choice\""),
-    REFUSED(NOTHING, "guided_decoding", "write \"structured_outputs\""),
-    REFUSED(NOTHING, "response_schema responseSchema response_json_schema responseJsonSchema output_config output_format "
-                     "json_mode", "write \"response_format\""),
-    REFUSED(NOTHING " {\"format\":{\"type\":\"text\"}}", "text", "write \"response_format\" for \"text.format\""),
-    REFUSED(NOTHING, "schema output_schema", "write \"json_schema\""),
-    REFUSED(NOTHING, "ebnf", "write \"grammar\", in GBNF"),
-    REFUSED(NOTHING, "structural_tag", "write \"tools\" or \"response_format\""),
-    REFUSED(NOTHING, "guided_whitespace_pattern whitespace_pattern", "white space in JSON is not configurable"),
-    REFUSED(NOTHING, "logits_processor logits_processors allowed_token_ids", "write a constraint or \"logit_bias\""),
-
-    // Fields inside an object of another API.
-    REFUSED(NOTHING, "extra_body options sampling_params parameters generation_config generationConfig",
+    // Refused: objects whose members belong in the record.
+    REFUSED(NOTHING, "extra_body options sampling_params parameters generation_config",
             "write its members in the record itself"),
 
-    // Limits and stops.
-    REFUSED(NOTHING, "max_output_tokens maxOutputTokens maxTokens max_tokens_to_sample", "write \"max_tokens\""),
-    REFUSED(NOTHING, "stop_sequences stopSequences stop_strings stop_words", "write \"stop\""),
-    REFUSED("", "eos_token_id", "write \"stop_token_ids\""),
-    REFUSED(NOTHING " 0", "min_length min_new_tokens", "write \"min_tokens\""),
-    REFUSED(NOTHING, "ignore_eos_token", "write \"ignore_eos\""),
-    REFUSED(NOTHING, "include_stop_str_in_output no_stop_trim", "stop strings are not part of an answer"),
-    REFUSED(NOTHING " -1 \"disabled\"", "truncate_prompt_tokens truncation", "a prompt is never shortened"),
+    // Refused: constraints under other names.
+    REFUSED(NOTHING, "response_schema response_json_schema output_config output_format json_mode",
+            "write \"response_format\""),
+    REFUSED(NOTHING " \"text/plain\"", "response_mime_type", "write \"response_format\""),
+    REFUSED(NOTHING " {\"format\":{\"type\":\"text\"}}", "text", "write \"response_format\" for \"text.format\""),
+    REFUSED(NOTHING, "schema output_schema", "write \"json_schema\""),
+    REFUSED(NOTHING, "guided_decoding", "write \"structured_outputs\""),
+    REFUSED(NOTHING, "ebnf grammar_string", "write \"grammar\", in GBNF"),
+    REFUSED(NOTHING, "structural_tag grammar_lazy grammar_triggers", "write \"tools\" or \"response_format\""),
+    REFUSED(NOTHING, "guided_whitespace_pattern whitespace_pattern", "white space in JSON is not configurable"),
+    REFUSED(NOTHING, "logits_processor logits_processors custom_logit_processor allowed_token_ids constraints "
+                     "force_words_ids sequence_bias", "write a constraint or \"logit_bias\""),
+    REFUSED(NOTHING, "bad_words bad_words_ids banned_tokens banned_strings custom_token_bans suppress_tokens",
+            "write \"logit_bias\" with -100"),
 
-    // Sampling.
+    // Refused: tools.
+    REFUSED(NOTHING, "functions", "write \"tools\""),
+    REFUSED(NOTHING " \"none\"", "function_call", "write \"tool_choice\""),
+    REFUSED(NOTHING, "tool_config", "write \"tool_choice\""),
+    REFUSED(NOTHING, "max_tool_calls", "write \"parallel_tool_calls\": false for at most one"),
+    REFUSED("false", "web_search_options search_parameters enable_search plugins connectors mcp_servers",
+            "llama31 runs no tools"),
+
+    // Refused: limits and stops.
+    REFUSED(NOTHING, "max_output_tokens max_tokens_to_sample", "write \"max_tokens\""),
+    REFUSED(NOTHING " 0 -1", "max_time t_max_predict_ms t_max_prompt_ms", "write \"max_tokens\""),
+    REFUSED(NOTHING " 0", "min_length min_new_tokens", "write \"min_tokens\""),
+    REFUSED(NOTHING, "stop_sequences stop_sequence stop_strings stop_words stop_regex", "write \"stop\""),
+    REFUSED("", "eos_token_id", "write \"stop_token_ids\""),
+    REFUSED(NOTHING, "ignore_eos_token ban_eos_token bypass_eos", "write \"ignore_eos\""),
+    REFUSED(NOTHING, "repetition_detection", "write \"stop_loops\""),
+    REFUSED(NOTHING, "include_stop_str_in_output no_stop_trim", "stop strings are not part of an answer"),
+    REFUSED(NOTHING " true -1 \"disabled\" \"error\"",
+            "truncate truncation truncate_prompt_tokens prompt_truncate_len prompt_truncate_length transforms "
+            "context_length_exceeded_behavior", "a prompt is never shortened"),
+
+    // Refused: sampling.
     REFUSED("true", "do_sample", "write \"temperature\": 0 for greedy decoding"),
-    REFUSED("", "random_seed randomSeed", "write \"seed\""),
-    REFUSED("", "topP topK", "write \"top_p\", \"top_k\""),
-    REFUSED(NOTHING " 1", "best_of num_return_sequences candidate_count candidateCount", "write \"n\""),
-    REFUSED(NOTHING " 1", "num_beams beam_width use_beam_search", "there is no beam search; write \"n\""),
+    REFUSED("", "random_seed sampler_seed", "write \"seed\""),
+    REFUSED("", "p k", "write \"top_p\", \"top_k\""),
+    REFUSED(NOTHING " 1", "best_of num_return_sequences candidate_count n_cmpl", "write \"n\""),
+    REFUSED(NOTHING " 0 1", "num_beams num_beam_groups beam_width use_beam_search diversity_penalty",
+            "there is no beam search; write \"n\""),
     REFUSED(NOTHING " 0", "no_repeat_ngram_size", "write \"dry_multiplier\""),
-    REFUSED(NOTHING " 0", "top_a epsilon_cutoff eta_cutoff penalty_alpha smoothing_factor", "write \"min_p\" or \"top_p\""),
-    REFUSED(NOTHING " 1", "tfs tfs_z", "write \"min_p\" or \"top_p\""),
+    REFUSED(NOTHING " 0 1", "rep_pen rep_pen_range rep_pen_slope", "write \"repeat_penalty\", \"repeat_last_n\""),
+    REFUSED(NOTHING " 0", "top_a epsilon_cutoff eta_cutoff penalty_alpha smoothing_factor mirostat_mode "
+                          "dynamic_temperature dola_layers", "write \"min_p\" or \"top_p\""),
+    REFUSED(NOTHING " 1", "tfs tfs_z typ_p", "write \"min_p\" or \"top_p\""),
+    REFUSED(NOTHING, "sampler_order sampler_priority temperature_last", "write \"samplers\""),
     REFUSED(NOTHING " 1", "guidance_scale cfg_scale", "there is no classifier-free guidance"),
     REFUSED(NOTHING, "negative_prompt", "there is no classifier-free guidance"),
-    REFUSED(NOTHING, "bad_words bad_words_ids", "write \"logit_bias\" with -100"),
-    REFUSED(NOTHING " 0", "n_probs return_logprob", "write \"logprobs\""),
+    REFUSED(NOTHING, "watermark watermarking_config", "there is no watermark"),
+    REFUSED(NOTHING " 0", "n_probs return_logprob response_logprobs top_logprobs_num top_n_tokens",
+            "write \"logprobs\""),
 
-    // Prompts.
-    REFUSED(NOTHING, "input inputs contents", "write \"messages\" or \"prompt\""),
-    REFUSED(NOTHING, "system instructions system_instruction systemInstruction safe_prompt",
+    // Refused: prompts.
+    REFUSED(NOTHING, "input inputs contents message chat_history", "write \"messages\" or \"prompt\""),
+    REFUSED(NOTHING, "input_ids prompt_token_ids", "write \"prompt\", an array of token ids"),
+    REFUSED(NOTHING, "prompt_embeds input_embeds inputs_embeds", "a prompt is a text or token ids"),
+    REFUSED(NOTHING, "system system_prompt instructions system_instruction preamble safe_prompt",
             "write a message with the role \"system\""),
     REFUSED(NOTHING, "suffix input_prefix input_suffix input_extra", "there is no fill-in-the-middle"),
-    REFUSED(NOTHING, "context previous_response_id conversation", "write the whole dialogue as \"messages\""),
-    REFUSED(NOTHING, "template chat_template", "use the option --template"),
-    REFUSED(NOTHING, "raw", "use the option --raw"),
-    REFUSED("true", "add_generation_prompt", "an answer is always begun; see \"continue_final_message\""),
-    REFUSED("true", "skip_special_tokens add_special_tokens", "it cannot be turned off"),
+    REFUSED(NOTHING, "context previous_response_id conversation cached_content",
+            "write the whole dialogue as \"messages\""),
+    REFUSED(NOTHING, "return_full_text return_prompt", "write \"echo\""),
     REFUSED(NOTHING, "documents", "write \"chat_template_kwargs\": {\"documents\": ...}"),
-    REFUSED(NOTHING, "thinking reasoning thinking_config thinkingConfig", "write \"think\" and \"reasoning_budget\""),
+    REFUSED(NOTHING, "chat_template_args template_kwargs", "write \"chat_template_kwargs\""),
+    REFUSED(NOTHING, "template chat_template instruction_template", "use the option --template"),
+    REFUSED(NOTHING, "raw raw_prompting", "use the option --raw"),
+    REFUSED("true", "add_generation_prompt", "an answer is always begun; see \"continue_final_message\""),
+    REFUSED("true", "skip_special_tokens add_special_tokens add_bos add_bos_token", "it cannot be turned off"),
+    REFUSED(NOTHING, "thinking reasoning thinking_config thinking_mode prompt_mode",
+            "write \"think\" and \"reasoning_budget\""),
     REFUSED("", "reasoning_effort", "write \"think\", \"reasoning_budget\" or \"chat_template_kwargs\""),
-    REFUSED(NOTHING, "lora lora_request lora_path adapter", "use the option --lora"),
-    REFUSED(NOTHING " [\"text\"]", "modalities response_modalities", TEXT_ONLY),
-    REFUSED(NOTHING, "web_search_options", "llama31 runs no tools"),
-    {"images image image_data audio video", IN_REQUEST | IN_MESSAGE, NULL, TEXT_ONLY, NOTHING},
+    REFUSED("true \"auto\" \"deepseek\" \"parsed\"", "reasoning_format separate_reasoning include_reasoning",
+            "reasoning is always in \"reasoning_content\""),
+    REFUSED(NOTHING, "lora lora_request lora_path adapter adapter_id", "use the option --lora"),
+    REFUSED(NOTHING " [\"text\"] [\"TEXT\"]", "modalities response_modalities", TEXT_ONLY),
+    {"images image image_data audio video multimodal_data", IN_REQUEST | IN_MESSAGE, NULL, TEXT_ONLY, NOTHING},
 
     // Members of messages, beside those that the chat template reads.
     {"role content name tool_calls tool_call_id function_call", IN_MESSAGE, NULL, NULL, NULL},
@@ -455,9 +488,25 @@ static const Field fields[] = {
     // clang-format on
 };
 
+// A name in the spelling of the fields: "topP" is top_p.
+static void put_snake(Str name, char *out, size_t size) {
+    size_t n = 0;
+    for (size_t i = 0; i < name.len && n + 2 < size; i++) {
+        bool is_upper = isupper((unsigned char)name.data[i]);
+        if (is_upper && i) out[n++] = '_';
+        out[n++] = (char)tolower((unsigned char)name.data[i]);
+    }
+    out[n] = 0;
+}
+
+// The row of a field; that of a refused one in either spelling. NULL: none.
 static const Field *find_field(Str name, unsigned place) {
-    for (const Field *f = fields; f < fields + sizeof fields / sizeof *fields; f++)
-        if ((f->places & place) && str_is_one_of(name, f->names)) return f;
+    char snake[80];
+    put_snake(name, snake, sizeof snake);
+    for (const Field *f = fields; f < fields + sizeof fields / sizeof *fields; f++) {
+        Str wanted = f->instead ? str_of(snake) : name;
+        if ((f->places & place) && str_is_one_of(wanted, f->names)) return f;
+    }
     return NULL;
 }
 
@@ -486,7 +535,8 @@ static bool set_samplers(Record *r, const Option *option, const char *name, cons
 
     buffer_puts(&names, "");
     for (int i = 0; i < n && ok; i++) {
-        bool is_name = item->kind == JSON_STRING && strlen(item->string.data) == item->string.len;
+        Str text = item->string;
+        bool is_name = item->kind == JSON_STRING && text.len && !memchr(text.data, 0, text.len);
         ok = is_name || record_mismatch(err, name, "names of samplers", item);
         if (i) buffer_puts(&names, ";");
         if (ok) buffer_put(&names, item->string);
@@ -541,15 +591,99 @@ static bool find_option(const Json *v, const Option **out, Error *err) {
            error_set(err, EXIT_RUNTIME, "%s%s", name, strchr(err->text, ':'));
 }
 
-static bool parse_field(Record *r, const Json *v, Error *err) {
+// True if two words of at least six letters differ by one letter, or by two letters that are
+// swapped. A digit makes a word another one.
+static bool is_typo(Str a, Str b) {
+    enum { MIN_LETTERS = 6 };
+    Str longer = a.len > b.len ? a : b, shorter = a.len > b.len ? b : a;
+    size_t n = shorter.len, begin = 0, end = 0; // equal bytes at the beginning and at the end
+    if (n < MIN_LETTERS || longer.len - n > 1) return false;
+
+    while (begin < n && longer.data[begin] == shorter.data[begin]) begin++;
+    while (end < n - begin && longer.data[longer.len - 1 - end] == shorter.data[n - 1 - end]) end++;
+
+    size_t n_other = longer.len - begin - end;
+    const char *l = longer.data + begin, *s = shorter.data + begin;
+    if (n_other == 2) return longer.len == n && l[0] == s[1] && l[1] == s[0];
+    return n_other == 1 && !isdigit((unsigned char)*l);
+}
+
+// The first of some names, separated by spaces, of which a name is a misspelling; len 0: none.
+static Str find_meant(const char *names, Str name) {
+    while (*names) {
+        Str item = {names, strcspn(names, " ")};
+        if (is_typo(name, item)) return item;
+        names += item.len;
+        names += *names == ' ';
+    }
+    return (Str){"", 0};
+}
+
+// The field or option with an effect of which a name is a misspelling; len 0: none. `option` is
+// space for the name of an option.
+static Str find_misspelled(Str name, char *option, size_t size) {
+    Str meant = {"", 0};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && !meant.len; i++)
+        if (fields[i].parse) meant = find_meant(fields[i].names, name);
+
+    for (const Option *row = option_table; row < option_table + n_option_rows && !meant.len; row++)
+        for (int k = 0; k < 3 && row->names[k] && (row->commands & CMD_REQUEST); k++) {
+            snprintf(option, size, "%s", row->names[k] + strspn(row->names[k], "-"));
+            for (char *c = option; *c; c++)
+                if (*c == '-') *c = '_';
+            if (is_typo(name, str_of(option))) return str_of(option);
+        }
+    return meant;
+}
+
+// Refuses an unknown field whose name resembles that of a field with an effect.
+static bool check_similar(const Json *v, Error *err) {
+    char snake[80], space[80];
+    const Option *option;
+    Json renamed = *v;
+
+    put_snake(v->key, snake, sizeof snake);
+    renamed.key = str_of(snake);
+    const Field *field = find_field(renamed.key, IN_REQUEST);
+    if (!field && !find_option(&renamed, &option, err)) return false;
+
+    bool is_known = field ? field->parse != NULL : option != NULL;
+    Str meant = is_known ? renamed.key : find_misspelled(v->key, space, sizeof space);
+    return v->kind == JSON_NULL || !meant.len ||
+           error_set(err, EXIT_RUNTIME, "%.*s: not supported; write \"%.*s\"", SHOWN(v->key),
+                     SHOWN(meant));
+}
+
+// True if two values are equal as JSON text.
+static bool is_same_value(const Json *a, const Json *b) {
+    Buffer text[2] = {{0}};
+    json_write_value(&(JsonWriter){.out = &text[0]}, NULL, a, NULL);
+    json_write_value(&(JsonWriter){.out = &text[1]}, NULL, b, NULL);
+    bool is_same = str_eq(buffer_str(&text[0]), buffer_str(&text[1]));
+    buffer_free(&text[0]);
+    buffer_free(&text[1]);
+    return is_same;
+}
+
+// set_by: (MAX_OPTIONS) the fields that have set options of the command line, by their rows. An
+// option has several names, but one value.
+static bool parse_field(Record *r, const Json *v, const Json **set_by, Error *err) {
     const Field *field = find_field(v->key, IN_REQUEST);
     const Option *option;
     char name[40];
+
     if (field) return parse_known(r, field, v, err);
     if (!find_option(v, &option, err)) return false;
-    if (!option) return note_unknown(r, v, err);
+    if (!option) return check_similar(v, err) && note_unknown(r, v, err);
+    if (v->kind == JSON_NULL) return true;
+
+    const Json **first = &set_by[option - option_table];
+    if (*first && !is_same_value(*first, v))
+        return error_set(err, EXIT_RUNTIME, "%.*s: \"%.*s\" sets the same option to another value",
+                         SHOWN(v->key), SHOWN((*first)->key));
+    *first = v;
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
-    return v->kind == JSON_NULL || set_option(r, option, name, v, err);
+    return set_option(r, option, name, v, err);
 }
 
 // Checks the members next to a "body". Those that can change an answer belong in the body.
@@ -559,6 +693,7 @@ static bool check_outside(const Record *r, const Json *root, Error *err) {
         const Option *option = NULL;
         if (str_is_one_of(v->key, "custom_id method url body")) continue;
         if (!field && !find_option(v, &option, err)) return false;
+        if (!field && !option && !check_similar(v, err)) return false;
 
         bool has_effect = option || (field && (field->parse || field->instead));
         if (v->kind != JSON_NULL && has_effect)
@@ -760,9 +895,10 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
     const Json *messages = json_get_value(body, "messages");
     const Json *logprobs = json_get_value(body, "logprobs");
     const Json *tools = json_get_value(body, "tools");
+    const Json *set_by[MAX_OPTIONS] = {0};
 
     for (const Json *v = body->child; v; v = v->next)
-        if (!parse_field(r, v, err)) return false;
+        if (!parse_field(r, v, set_by, err)) return false;
     if (r->line.form == FORM_CHAT && json_get_value(body, "top_logprobs") &&
         !(logprobs && logprobs->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
