@@ -834,6 +834,48 @@ def checked_first(cli):
         cli.refuses(2, '--speed: expected ... found "%s"' % speed, "batch", "-i", source, "--check", "--speed", speed)
 
 
+def wrong_values():
+    """Records in both forms with values of wrong kinds and ranges, of which some happen to be right."""
+    names = ("stop stop_token_ids n logit_bias logprobs top_logprobs response_format json_schema grammar regex choices structured_outputs "
+             "format chat_template_kwargs stop_loops stream think parallel_tool_calls continue_final_message max_tokens temperature top_k seed "
+             "tools tool_choice samplers reasoning_budget min_tokens ignore_eos echo id messages prompt options images maxTokens").split()
+    for i, (name, value) in enumerate((n, v) for n in names for v in (5.5, -7, "hot", {"a": 1}, [{"b": 2}], True, [[]])):
+        body = {"messages": [{"role": "user", "content": "x"}]} if i % 3 else {"prompt": "x"}
+        body = dict({} if name in ("messages", "prompt") else body, **{name: value})
+        url = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+        yield dict({"id": "s%d" % i}, **body) if i % 2 else {"custom_id": "c%d" % i, "method": "POST", "url": url, "body": body}
+
+
+@test
+def checked_as_run(cli):
+    """--check prints the errors of the run, the same text at the same place, with tools, constraints, shards and stdin."""
+    requires("constrain")
+    tools = cli.write("tools", [json.dumps([WEATHER])])
+    source = cli.write("in", list(wrong_values()) + [line for line, _ in broken_lines()])
+
+    def errors(text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        place = [re.sub(r"\d+ MiB are", "MiB are", json.dumps(a)) for a in lines if a.get("error")]
+        check(len(set(place)) == len(place), "an error twice")
+        return sorted(place)
+
+    for args in some([["--template", "llama3.1"], ["--template", "llama3.1", "--tools", tools, "--strict"], ["--shard", "2/3"],
+                      ["--template", "chatml", "--regex", "[a-z]+"], ["--raw", "--json-schema", "true"], ["-c", "64", "--shard", "1/3:lines"]], 2):
+        ask = ["batch", "-q", "-s", 1, "-n", 2, *args]
+        found = errors(cli.run(*ask, "--check", "-i", source, code=5)[0])
+        same(found, errors(cli.run(*ask, "-i", source, code=5)[0]), args)
+        check(len(found) > (60 if "--shard" in args else 200), args, len(found))
+        with open(source, "rb") as f:
+            same(errors(cli.run(*ask, "--check", stdin=f.read(), code=5)[0]), found, args)
+
+    # A KV cache that no machine holds. Where the memory is not known, it is no error.
+    huge = json.dumps({"prompt": "x", "max_tokens": 260000000}).encode()
+    ask = ["batch", "-q", "--raw", "-c", 1 << 28, "--kv", "f32"]
+    found = errors(cli.run(*ask, "--check", stdin=huge, code=(0, 5))[0])
+    if found:
+        same(errors(cli.run(*ask, stdin=huge, code=5)[0]), found)
+
+
 @test
 def line_numbers_as_ids(cli):
     """A request without id has the number of its line, which no other request may have; only ids take memory."""

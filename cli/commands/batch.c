@@ -477,7 +477,6 @@ static void open_schedule(Batch *b) {
     const Options *o = b->options;
     const Config *c = &b->pipeline.model.config;
 
-    b->kv_memory = choose_kv_memory(&b->pipeline.model);
     b->max_running = o->batch.parallel ? o->batch.parallel : DEFAULT_PARALLEL;
     b->max_prefixes = MAX_PREFIXES + b->max_running;
     b->running = xalloc((size_t)b->max_running, sizeof *b->running);
@@ -521,6 +520,7 @@ static void open_batch(Batch *b) {
 
     // The output is created last, so that no error above leaves an empty file.
     open_output(b);
+    b->kv_memory = choose_kv_memory(&b->pipeline.model);
     if (!o->batch.is_check) open_schedule(b);
     open_progress(b);
 

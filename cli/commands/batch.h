@@ -93,6 +93,8 @@ enum {
 
 // Counts the tokens of a prompt: all, those that were shared, and those that an ideal order shares.
 void batch_count_prompt(BatchCounts *counts, const Record *r);
+// False with err if the KV cache of a record does not fit in memory, even alone.
+bool batch_fits_memory(const Batch *b, const Record *r, Error *err);
 // Adds a record to the waiting ones.
 void batch_add_waiting(Batch *b, Record *r);
 // Starts waiting records, first those with the longest computed prefix. A record that waits for

@@ -23,6 +23,12 @@ void batch_check_waiting(Batch *b) {
         Record *r = b->window[i];
         if (r->state != RECORD_WAITING) continue;
 
+        Error err;
+        if (!batch_fits_memory(b, r, &err)) {
+            record_fail(r, "out_of_memory", err.text);
+            continue;
+        }
+
         bool is_first = r->index % r->parent->n_per_prompt == 0; // choice of its prompt
         if (is_first) batch_count_prompt(&b->counts, r);
         if (r->request.max_tokens >= 0)

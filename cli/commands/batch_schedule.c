@@ -248,6 +248,14 @@ static size_t max_positions(const Record *r) {
     return (size_t)(q->max_tokens < 0 || n > q->max_context ? q->max_context : n);
 }
 
+bool batch_fits_memory(const Batch *b, const Record *r, Error *err) {
+    size_t n = max_positions(r), per_position = kv_position_bytes(&b->pipeline.model.kv), bytes;
+    if (size_mul(n, per_position, &bytes) && bytes <= b->kv_memory) return true;
+    return error_set(err, EXIT_RUNTIME,
+                     "a KV cache of %zu positions needs %zu MiB, %zu MiB are available", n,
+                     n * per_position >> 20, b->kv_memory >> 20);
+}
+
 // True if the KV cache of a record fits in memory beside those of all running records, each at its
 // full length. Frees kept prefixes if necessary.
 static bool reserve_memory(Batch *b, const Record *r) {
@@ -335,10 +343,7 @@ void batch_start_waiting(Batch *b) {
         if (b->n_running) return; // a running record will free memory
 
         Error err;
-        size_t n = max_positions(r);
-        error_set(&err, EXIT_RUNTIME,
-                  "a KV cache of %zu positions needs %zu MiB, %zu MiB are available", n,
-                  n * kv_position_bytes(&b->pipeline.model.kv) >> 20, b->kv_memory >> 20);
+        batch_fits_memory(b, r, &err); // alone, it does not
         if (b->task->only) die_error(&err);
         record_fail(r, "out_of_memory", err.text);
         remove_waiting(b, r);
