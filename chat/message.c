@@ -41,6 +41,15 @@ void message_free(Message *m) {
     *m = (Message){0};
 }
 
+// Fails, because part i of a content has this type (may be NULL) or no text.
+static bool part_mismatch(int i, const Json *type, Error *err) {
+    static const char form[] = "{\"type\":\"text\",\"text\":\"...\"}";
+    if (!type)
+        return error_set(err, EXIT_RUNTIME, "content[%d]: expected %s, found no type", i, form);
+    return error_set(err, EXIT_RUNTIME, "content[%d]: expected %s, found %s \"%.*s\"", i, form,
+                     json_is(type, "text") ? "no text beside type" : "type", SHOWN(type->string));
+}
+
 // Appends the text of the content: a string, or an array of parts, which are concatenated.
 static bool read_content(const Json *content, Buffer *out, Error *err) {
     int i = 0;
@@ -49,12 +58,7 @@ static bool read_content(const Json *content, Buffer *out, Error *err) {
     for (const Json *part = content->child; part; part = part->next, i++) {
         const Json *text = json_get_string(part, "text");
         const Json *type = json_get_string(part, "type");
-        if (!json_is(type, "text") || !text)
-            return error_set(err, EXIT_RUNTIME,
-                             "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}, found %s "
-                             "\"%.*s\"",
-                             i, json_is(type, "text") ? "no text beside type" : "type",
-                             SHOWN(type ? type->string : str_of("")));
+        if (!json_is(type, "text") || !text) return part_mismatch(i, type, err);
         buffer_put(out, text->string);
     }
     return true;
@@ -93,6 +97,16 @@ static bool check_members(const Json *object, Error *err) {
         return error_set(err, EXIT_RUNTIME,
                          "function_call: not supported; write \"tool_calls\": "
                          "[{\"type\":\"function\",\"function\":{...}}]");
+
+    int i = 0;
+    for (const Json *call = calls ? calls->child : NULL; call; call = call->next, i++) {
+        const Json *function = json_get(call, "function");
+        if (!json_get_string(function, "name") || !json_get(function, "arguments"))
+            return error_set(err, EXIT_RUNTIME,
+                             "tool_calls[%d]: expected {\"type\":\"function\",\"function\":{"
+                             "\"name\":\"...\",\"arguments\":\"...\"}}",
+                             i);
+    }
 
     // A message with tool calls needs no content.
     bool has_calls = calls && calls->n_items;

@@ -149,19 +149,47 @@ Str tools_read(const Options *o, const Template *tpl) {
     return buffer_str(&tools);
 }
 
+// The name of a tool, or NULL.
+static const Json *tool_name(const Json *tool) {
+    return json_get_string(json_get(tool, "function"), "name");
+}
+
+// Checks one of an array of tools. Of equal names, only one could be called. A schema under another
+// name than "parameters" would be ignored.
+static bool tool_check(const Json *tools, const Json *tool, Error *err) {
+    static const char form[] = "{\"type\":\"function\",\"function\":{\"name\":\"...\",...}}";
+    const Json *type = json_get_string(tool, "type");
+    const Json *function = json_get(tool, "function");
+    const Json *name = tool_name(tool);
+
+    if (!type) return error_set(err, EXIT_RUNTIME, "expected %s, found no type", form);
+    if (!json_is(type, "function"))
+        return error_set(err, EXIT_RUNTIME, "expected %s, found type \"%.*s\"", form,
+                         SHOWN(type->string));
+    if (!name || !name->string.len)
+        return error_set(err, EXIT_RUNTIME, "expected %s, found no name beside type \"function\"",
+                         form);
+
+    for (const Json *other = tools->child; other != tool; other = other->next)
+        if (str_eq(tool_name(other)->string, name->string))
+            return error_set(err, EXIT_RUNTIME, "\"%.*s\" is the name of two tools",
+                             SHOWN(name->string));
+
+    bool has_parameters = json_get_value(function, "parameters");
+    for (const Json *m = function->child; m && !has_parameters; m = m->next)
+        if (m->kind == JSON_OBJECT)
+            return error_set(err, EXIT_RUNTIME, "function: found \"%.*s\"; write \"parameters\"",
+                             SHOWN(m->key));
+    return true;
+}
+
 bool tools_check(const Json *tools, const Template *tpl, Error *err) {
     int i = 0;
+    Error why;
     if (tools->kind != JSON_ARRAY) return error_set(err, EXIT_RUNTIME, "tools: not an array");
-    for (const Json *tool = tools->child; tool; tool = tool->next, i++) {
-        const Json *type = json_get_string(tool, "type");
-        bool is_function = json_is(type, "function");
-        if (!is_function || !json_get_string(json_get(tool, "function"), "name"))
-            return error_set(err, EXIT_RUNTIME,
-                             "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":"
-                             "\"...\",...}}, found %s \"%.*s\"",
-                             i, is_function ? "no name beside type" : "type",
-                             SHOWN(type ? type->string : str_of("")));
-    }
+    for (const Json *tool = tools->child; tool; tool = tool->next, i++)
+        if (!tool_check(tools, tool, &why))
+            return error_set(err, EXIT_RUNTIME, "tools[%d]: %s", i, why.text);
     return !tools->n_items || tpl->takes_tools ||
            error_set(err, EXIT_RUNTIME, "tools: chat template %s does not support tools",
                      tpl->name);

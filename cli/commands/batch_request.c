@@ -754,6 +754,7 @@ static bool template_reads(const Template *tpl, Str name) {
 static bool check_message(Record *r, const Json *object, unsigned place, Error *err) {
     if (object->kind != JSON_OBJECT) return true; // message_read() refuses it
     for (const Json *v = object->child; v; v = v->next) {
+        if (v->kind == JSON_NULL) continue; // message_read() drops it
         const Field *field = find_field(v->key, place);
         bool is_read = place == IN_MESSAGE && template_reads(&r->pipeline->tpl, v->key);
         bool ok = field ? parse_known(r, field, v, err) : is_read || note_unknown(r, v, err);
