@@ -81,7 +81,8 @@ static int read_item(PatternReader *r) {
     if (c == '(') return pattern_read_group(r);
     if (c == '.') return pattern_add(r, PATTERN_SET, nfa_range(&r->nfa, 0, CODE_MAX));
     if (c == '<') return pattern_fail(r, at, "tokens in <...> are not supported");
-    if (!is_name(c)) return pattern_fail(r, at, "expected a literal, class, group or rule name");
+    if (!is_name(c))
+        return pattern_fail(r, at, "expected \"...\", [...], (...) or the name of a rule");
     int rule = find_rule(r, read_name(r), at);
     return rule < 0 ? 0 : pattern_add(r, PATTERN_CALL, rule);
 }

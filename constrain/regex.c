@@ -103,7 +103,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     if ((c >= '1' && c <= '9') || c == 'k') return refuse(r, "backreferences are not supported");
 
     size_t n = escape_length(pattern_rest(r), code);
-    if (!n) return pattern_fail_here(r, "unknown escape");
+    if (!n) return pattern_fail_here(r, "unknown escape; write \\\\ for a backslash");
 
     charset_add(s, *code, *code);
     r->at += n;
@@ -180,7 +180,9 @@ static bool read_flags(PatternReader *r) {
         if (flag == 'm') r->is_multiline = is_on;
     }
     if (pattern_peek(r) == ':' || (pattern_peek(r) == ')' && begin == 0)) return true;
+    bool is_letter = (unsigned)((pattern_peek(r) | 0x20) - 'a') < 26;
     r->at = begin + 1;
+    if (!is_letter) return pattern_fail_here(r, "unknown kind of group; write (?:...) for a group");
     return refuse(r, "of the flags, only s and m are supported; write [aA] for (?i)a");
 }
 

@@ -23,7 +23,10 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_is(type, names[i].name)) return names[i].types;
-    schema_fail(c, u->schema, "type", "expected the name of a type or a list of them");
+    schema_fail(c, u->schema, "type",
+                "\"%.*s\" is not a type; expected null, boolean, integer, number, string, array or "
+                "object; {} allows any value",
+                SHOWN(type->string));
     return 0;
 }
 

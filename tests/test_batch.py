@@ -1770,7 +1770,7 @@ def refused_values():
              ({"choices": []}, "choices: expected ... found an array"),
              ({"choices": "a"}, 'choices: expected ... found "a"'),
              ({"choices": "a" * 99}, 'found "' + "a" * 60 + '"'),
-             ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
+             ({"json_schema": '{"type":"nope"}'}, "#/type: \"nope\" is not a type"),
              ({"regex": "a", "ignore_eos": True}, "expected either --ignore-eos or a constraint"),
              ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, 'best_of: not supported; write "n"'),
              ({"temperature": "hot"}, 'temperature: expected a number, found "hot"'),
