@@ -49,7 +49,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
     if (!schema_spend(c, 80)) return false;
 
     c->check.depth++;
-    KeywordUse u = {.schema = schema};
+    KeywordUse u = {.schema = schema, .has_siblings = c->reads_siblings};
     while (holds && schema_next(c, &u) && !c->failed) holds = keyword_holds(c, &u, value);
     c->check.depth--;
     return holds && !c->failed;
@@ -72,5 +72,12 @@ void schema_mark(SchemaCompiler *c, const Json *schema, const Json *value, bool 
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
     if (a.kind == ASSERT_EQUAL) return json_is_equal(c, a.json, value);
     if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(c, a.json, value);
-    return schema_holds(c, a.json, value) == (a.kind != ASSERT_NOT);
+    if (a.kind == ASSERT_NOT) return !schema_holds(c, a.json, value);
+
+    // The schema holds with and without the siblings of each $ref.
+    bool holds = schema_holds(c, a.json, value);
+    c->reads_siblings = true;
+    holds = holds && schema_holds(c, a.json, value);
+    c->reads_siblings = false;
+    return holds;
 }

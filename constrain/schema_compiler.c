@@ -118,7 +118,8 @@ const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name) {
 bool schema_next(SchemaCompiler *c, KeywordUse *u) {
     const Json *previous = u->value, *first = u->schema->child;
     const Json *ref = previous ? previous : json_get_string(u->schema, "$ref");
-    if (c->draft <= 7 && ref && ref->kind == JSON_STRING && str_is(ref->key, "$ref"))
+    bool hides_others = c->draft <= 7 && !u->has_siblings && ref && ref->kind == JSON_STRING;
+    if (hides_others && str_is(ref->key, "$ref"))
         u->value = previous ? NULL : ref;
     else
         u->value = previous ? previous->next : first;

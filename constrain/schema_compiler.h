@@ -51,7 +51,11 @@ typedef struct {
 typedef struct {
     const SchemaKeyword *keyword;
     const Json *schema, *value;
-    bool is_negated;    // the keyword must not hold
+    bool is_negated; // the keyword must not hold
+    // A $ref does not hide the other keywords of its schema. Before draft 2019-09 it does, but
+    // libraries write keywords there, and many validators read them. A schema that a text must
+    // satisfy is therefore asserted with them: the text is valid either way.
+    bool has_siblings;
     AssertionKind kind; // of the schema, if it holds
 } KeywordUse;
 
@@ -100,6 +104,7 @@ typedef struct {
 struct SchemaCompiler {
     const Json *root;               // the whole schema
     int draft;                      // 4, 6, 7, 2019 or 2020
+    bool reads_siblings;            // of a $ref, in checks of values; see KeywordUse
     bool is_ordered, is_closed;     // see SCHEMA_ORDERED and SCHEMA_CLOSED in constrain.h
     const SchemaPart *const *parts; // ends with NULL
     InternTable keywords; // SchemaKeyword of each name, NULL for unknown names found in the schema
@@ -196,7 +201,7 @@ bool schema_index(SchemaCompiler *c, const Json *schema, const Json *resource);
 SchemaInfo *schema_info(SchemaCompiler *c, const Json *schema);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define, and for a format that is an annotation). u->value is NULL at first.
-// Before draft 2019-09, a $ref hides all others.
+// Before draft 2019-09, a $ref hides all others, see KeywordUse.has_siblings.
 bool schema_next(SchemaCompiler *c, KeywordUse *u);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);

@@ -36,7 +36,8 @@ static bool resolve(SchemaCompiler *c, SchemaAssertion *a) {
     enum { MAX_STEPS = 64 };
     for (int i = 0; a->kind <= ASSERT_NOT && a->json && i < MAX_STEPS; i++) {
         const Json *ref = json_get_string(a->json, "$ref");
-        if (!ref || (c->draft > 7 && !has_annotations_only(c, a->json, ref))) break;
+        bool is_hiding = c->draft <= 7 && a->kind == ASSERT_NOT;
+        if (!ref || (!is_hiding && !has_annotations_only(c, a->json, ref))) break;
         a->json = schema_target(c, a->json, ref);
     }
     if (a->kind <= ASSERT_NOT && a->json && a->json->kind == JSON_OBJECT)
@@ -188,7 +189,7 @@ static void assert_keyword(SchemaCompiler *c, Conjunction *f, const KeywordUse *
 
 static void assert_schema(SchemaCompiler *c, Conjunction *f, AssertionKind kind,
                           const Json *schema) {
-    KeywordUse u = {.schema = schema, .kind = kind};
+    KeywordUse u = {.schema = schema, .kind = kind, .has_siblings = true};
 
     // A schema that was asserted before, e.g. by another $ref, adds nothing.
     for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
