@@ -301,6 +301,22 @@ void json_free(JsonDoc *doc) {
     *doc = (JsonDoc){0};
 }
 
+size_t json_span(Str text) {
+    int depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (in_string && c == '\\') i++;
+        in_string ^= c == '"';
+        if (in_string) continue;
+
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        if (depth <= 0) return i + 1;
+    }
+    return 0;
+}
+
 const Json *json_get(const Json *obj, const char *key) {
     if (!obj || obj->kind != JSON_OBJECT) return NULL;
     for (const Json *j = obj->child; j; j = j->next)

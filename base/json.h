@@ -34,6 +34,9 @@ typedef struct {
 // (byte offset and reason; EXIT_RUNTIME).
 bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err);
 void json_free(JsonDoc *doc);
+// Length in bytes of the string, object or array at the beginning of a text, found by matching
+// quotes and brackets; 0 if it is incomplete.
+size_t json_span(Str text);
 // A member of an object; NULL if there is none or obj is not an object (or NULL).
 const Json *json_get(const Json *obj, const char *key);
 // A member that is not null, or NULL.

@@ -58,23 +58,6 @@ static void drop_calls(Reply *r) {
     r->n_calls = 0;
 }
 
-// Length in bytes of the JSON string, object or array at the beginning of s, found by matching
-// quotes and brackets; 0 if it is incomplete.
-static size_t bracketed_length(Str s) {
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.data[i];
-        if (in_string && c == '\\') i++;
-        in_string ^= c == '"';
-        if (in_string) continue;
-        depth += c == '{' || c == '[';
-        depth -= c == '}' || c == ']';
-        if (depth <= 0) return i + 1;
-    }
-    return 0;
-}
-
 // A call of an offered tool: an object with a name and, as KEY, an object of arguments.
 static bool take_call(const CallReader *c, const Json *call) {
     const Json *name = json_get_string(call, "name");
@@ -144,7 +127,7 @@ static bool take_objects(const CallReader *c, Str s) {
         while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
         if (!s.len) break;
 
-        size_t len = *s.data == '{' || *s.data == '[' ? bracketed_length(s) : 0;
+        size_t len = *s.data == '{' || *s.data == '[' ? json_span(s) : 0;
         ok = len && json_parse(&doc, s.data, len, &(Error){0}) && take_call_or_list(c, doc.root);
         s = skip(s, len);
     }
@@ -172,7 +155,7 @@ static bool write_python_argument(JsonWriter *w, Str *rest) {
 
     size_t n = 0;
     if (rest->len && memchr("\"[{", *rest->data, 3))
-        n = bracketed_length(*rest);
+        n = json_span(*rest);
     else
         while (n < rest->len && rest->data[n] != ',') n++;
     if (!n || memchr(rest->data, 0, n)) return false;
@@ -236,7 +219,7 @@ static size_t take_blocks(const CallReader *c, Str s) {
     size_t first = find_opener(s, open);
     for (size_t at = first; at != SIZE_MAX; at = find_opener(s, open)) {
         s = skip(s, at + sizeof open - 1);
-        size_t n_json = bracketed_length(content_skip_space(s)); // a string may contain the tag
+        size_t n_json = json_span(content_skip_space(s)); // a string may contain the tag
         size_t end = find_tag(skip(s, n_json), close);
         if (!take_objects(c, end == SIZE_MAX ? s : (Str){s.data, n_json + end}) || end == SIZE_MAX)
             break;

@@ -2,12 +2,17 @@
 #include "cli/open_answer.h"
 #include "cli/output.h"
 
+// Sets the modes of a spec to those of the settings.
+static void set_modes(ConstraintSpec *spec, const Settings *s) {
+    spec->any_order = s->constraint.any_order;
+    spec->extra_properties = s->constraint.extra_properties;
+    spec->is_strict = s->constraint.is_strict;
+}
+
 bool constraint_open(ConstraintCache *cache, const Settings *s, const ConstraintSpec *own,
                      CompiledConstraint **out, Error *err) {
     ConstraintSpec spec = own->kind || own->calls.tools.len ? *own : s->constraint;
-    spec.any_order = s->constraint.any_order;
-    spec.extra_properties = s->constraint.extra_properties;
-    spec.is_strict = s->constraint.is_strict;
+    set_modes(&spec, s);
 
     *out = NULL;
     if (s->ignore_eos && (spec.kind || spec.calls.tools.len))
@@ -94,31 +99,31 @@ static CallSpec calls_spec(const Pipeline *p, const AnswerInput *in) {
     return calls;
 }
 
-// Constrains tool calls in a free answer, or bans them. Returns the constraint of a call, or NULL.
-static CompiledConstraint *constrain_calls(const Pipeline *p, const AnswerInput *in,
-                                           AnswerSpec *spec) {
-    ConstraintSpec source = {.calls = calls_spec(p, in),
-                             .extra_properties = in->settings->constraint.extra_properties};
-    CompiledConstraint *constraint = NULL;
-    Error err;
+// Constrains tool calls in a free answer, or bans them. Sets *out to the constraint of a call, or
+// to NULL. False with err only if the schemas of tools must be enforced.
+static bool constrain_calls(const Pipeline *p, const AnswerInput *in, AnswerSpec *spec,
+                            CompiledConstraint **out, Error *err) {
+    ConstraintSpec source = {.calls = calls_spec(p, in)};
+    set_modes(&source, in->settings);
 
     spec->n_openers = source.calls.n_openers;
     for (int i = 0; i < spec->n_openers; i++) spec->openers[i] = str_of(source.calls.openers[i]);
     spec->is_last = !*source.calls.closer || in->offer.is_single;
 
-    bool ok = spec->n_openers || error_set(&err, EXIT_USAGE, "unknown call form of the template");
+    bool ok = spec->n_openers || error_set(err, EXIT_USAGE, "unknown call form of the template");
     if (ok && !in->offer.is_banned) {
         source.calls.is_opened = true;
-        ok = constraint_compile(p->constraints, &source, &constraint, &err);
+        ok = constraint_compile(p->constraints, &source, out, err);
+        if (!ok && source.is_strict) return false;
         if (!ok) spec->n_openers = 0;
     }
 
     if (!ok && !generate_interrupted) {
-        char *text = text_format("tool calls are not enforced: %s", err.text);
+        char *text = text_format("tool calls are not enforced: %s", err->text);
         note_once(p, text, in->notes);
         free(text);
     }
-    return constraint;
+    return true;
 }
 
 // The answer.
@@ -183,7 +188,7 @@ bool answer_open(const Pipeline *p, const AnswerInput *in, Request *r, AnswerSta
     if (!constrain_whole(p, in, &constraint, err)) return false;
     bool is_whole = constraint;
     bool has_tools = str_contains(in->offer.tools, "{");
-    if (!is_whole && has_tools) constraint = constrain_calls(p, in, &spec);
+    if (!is_whole && has_tools && !constrain_calls(p, in, &spec, &constraint, err)) return false;
     if (constraint) note_constraint(p, constraint, in->notes);
     if (!constraint && !spec.n_openers && !spec.budget) return true;
 

@@ -76,11 +76,12 @@ static void put_note(Buffer *out, Str tool, const char *what, const char *why) {
 }
 
 // Adds the value of a tool's arguments: an object that its schema allows. A tool without a schema
-// has no arguments. NONE only after an interrupt.
+// has no arguments. NONE after an interrupt, and with err if the schema must be enforced.
 static int add_arguments(Grammar *g, const Json *schema, Str tool, unsigned modes,
                          ConstraintNotes *notes, Error *err) {
     static const Json any = {.kind = JSON_BOOL, .boolean = true};
     Buffer unknown = {0}, of_others = g->unenforced;
+    bool is_strict = !(modes & SCHEMA_CHECKED);
 
     if (!schema) {
         ObjectDef none = {.trie = NONE, .other = NONE};
@@ -88,17 +89,23 @@ static int add_arguments(Grammar *g, const Json *schema, Str tool, unsigned mode
     }
 
     g->unenforced = (Buffer){0};
-    modes |= SCHEMA_OBJECT | SCHEMA_CHECKED;
+    modes |= SCHEMA_OBJECT;
     int value = grammar_add_schema(g, schema, NULL, modes, &unknown, err);
-    if (value == NONE) {
+    if (value == NONE && is_strict) {
+        char *why = text_format("%s", err->text);
+        error_set(err, EXIT_USAGE, "tool %.*s: %s", SHOWN(tool), why);
+        free(why);
+    } else if (value == NONE) {
         put_note(&notes->problems, tool, "its arguments are only a JSON object", err->text);
         value = grammar_add_schema(g, &any, NULL, modes, NULL, err);
     } else {
         if (unknown.len) put_note(&notes->ignored, tool, "JSON Schema: ignored", unknown.data);
-        if (g->unenforced.len)
-            put_note(&notes->problems, tool, "its arguments may violate", g->unenforced.data);
+        if (g->unenforced.len) {
+            intern_add(&g->checked_tools, tool.data, tool.len, NULL);
+            put_note(&notes->checked, tool, "checked at the end, not enforced", g->unenforced.data);
+        }
     }
-    buffer_free(&g->unenforced); // arguments are not checked
+    buffer_free(&g->unenforced);
     g->unenforced = of_others;
 
     buffer_free(&unknown);
@@ -122,8 +129,8 @@ static Str tool_name(const Json *tool) {
     return json_get(json_get(tool, "function"), "name")->string;
 }
 
-// Adds a value of the calls of all tools of a spec. NONE with err if there are none, or after an
-// interrupt.
+// Adds a value of the calls of all tools of a spec. NONE with err if there are none, if a schema
+// must be enforced and cannot be, or after an interrupt.
 static int add_json(Grammar *g, const CallSpec *spec, unsigned modes, ConstraintNotes *notes,
                     Error *err) {
     JsonDoc doc = {0};
@@ -160,21 +167,22 @@ static int add_json(Grammar *g, const CallSpec *spec, unsigned modes, Constraint
 // The values that texts of calls consist of.
 typedef struct {
     int json, space, separator, closer; // closer may be NONE
-    bool has_more;                      // calls may follow each other
+    bool is_single;                     // no call follows another
 } CallParts;
 
 // Adds a value of one or more calls, the first one after a tag (NONE: no tag).
 static int add_texts(Grammar *g, const CallParts *p, int opener, bool has_space) {
-    int one = grammar_add_value(g), all = grammar_add_value(g);
-    add_sequence(g, one, (int[]){opener, p->json, p->closer}, 3);
-    if (has_space) add_sequence(g, one, (int[]){opener, p->space, p->json, p->closer}, 4);
-    add_alts(g, all, one);
-    if (!p->has_more) return all;
+    int first = grammar_add_value(g), all = grammar_add_value(g);
+    add_sequence(g, first, (int[]){opener, p->json, p->closer}, 3);
+    if (has_space) add_sequence(g, first, (int[]){opener, p->space, p->json, p->closer}, 4);
+    add_alts(g, all, first);
+    if (p->is_single) return all;
 
-    bool is_same = opener == NONE || p->closer != NONE;
-    int more = is_same ? all : add_texts(g, p, NONE, false);
-    add_sequence(g, all, (int[]){one, p->separator}, 2);
-    add_sequence(g, all, (int[]){one, p->separator, more}, 3);
+    // Without a closer, only the first call has a tag. Otherwise all calls have the same form.
+    bool has_one_tag = opener != NONE && p->closer == NONE;
+    int others = has_one_tag ? add_texts(g, p, NONE, false) : all;
+    add_sequence(g, all, (int[]){first, p->separator}, 2);
+    add_sequence(g, all, (int[]){first, p->separator, others}, 3);
     return all;
 }
 
@@ -185,11 +193,15 @@ bool grammar_add_calls(Grammar *g, const CallSpec *spec, const Tokenizer *t, uns
     int json = add_json(g, spec, modes, notes, err);
     if (json == NONE) return false;
 
-    CallParts parts = {.json = json, .closer = add_tag(g, t, spec->closer)};
+    // A list holds all calls. In a free answer, a call with a closer is a text of its own.
+    bool ends_at_closer = spec->is_opened && *spec->closer;
+    CallParts parts = {.json = json,
+                       .closer = add_tag(g, t, spec->closer),
+                       .is_single = spec->is_list || spec->is_single || ends_at_closer};
     parts.space = add_pattern(g, "[ \\n]{1,2}");
     parts.separator = add_pattern(g, ";[ \\n]{0,2}|[ \\n]{1,2}");
-    parts.has_more = !spec->is_list && !spec->is_single && !(spec->is_opened && *spec->closer);
 
+    // Add the texts of each form to those of the source.
     int root = grammar_add_value(g);
     if (g->root != NONE) add_alts(g, root, g->root);
     if (spec->is_opened || !spec->n_openers)

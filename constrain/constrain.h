@@ -40,9 +40,12 @@ Grammar *grammar_regex(Str pattern, Error *err);
 Grammar *grammar_choices(const Str *choices, int n, Error *err);
 
 // Adds calls of tools to the alternatives of a grammar's root; g->root NONE: it has no other. The
-// name comes before the arguments, in any mode. A tool whose schema cannot be compiled has any JSON
-// object as its arguments, and a problem names it. t: the control tokens of tags; may be NULL.
+// name comes before the arguments, in any mode. With SCHEMA_CHECKED, a tool whose schema cannot be
+// compiled has any JSON object as its arguments, and a problem names it; a tool with unenforced
+// keywords is added to Grammar.checked_tools. t: the control tokens of tags; may be NULL.
 bool grammar_add_calls(Grammar *g, const CallSpec *spec, const Tokenizer *t, unsigned modes,
                        ConstraintNotes *notes, Error *err);
+// Appends the JSON Schema of a spec.
+void spec_put_schema(const ConstraintSpec *s, Buffer *out);
 // Appends a JSON Schema of the objects that a reader takes for calls without a tag.
 void calls_put_shape(const CallSpec *spec, Buffer *out);

@@ -1,16 +1,15 @@
 // See constraint.h.
 #include "constrain/constraint.h"
 #include "constrain/constrain.h"
+#include "constrain/text_check.h"
 #include "base/clock.h"
 
 struct CompiledConstraint {
     Buffer key; // see put_key
     Grammar *grammar;
-    SchemaValidator *validator; // checks what the grammar does not enforce; NULL: nothing
-    SchemaValidator *shape;     // of texts that are JSON, but calls; NULL: there are none
-    bool has_calls;             // a text may also be calls
-    Matcher *tables;            // holds the tables that all matchers of the grammar share
-    size_t n_bytes;             // of key and grammar
+    TextCheck *check; // of what the grammar does not enforce; NULL: nothing
+    Matcher *tables;  // holds the tables that all matchers of the grammar share
+    size_t n_bytes;   // of key and grammar
     ConstraintNotes notes;
     double compile_sec;
     int n_users;              // references to this constraint
@@ -60,14 +59,6 @@ static const TokenTable *find_tokens(ConstraintCache *cache) {
     return cache->tokens;
 }
 
-// Appends the text of the JSON Schema of a spec.
-static void put_schema(Buffer *out, const ConstraintSpec *s) {
-    if (s->kind == CONSTRAINT_SCHEMA)
-        json_write_value(&(JsonWriter){.out = out}, NULL, s->schema, NULL);
-    else
-        buffer_put(out, s->text);
-}
-
 // Appends the cache key of a constraint: its kind, its modes, and its source. Specs with equal keys
 // have equal sources.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
@@ -84,7 +75,7 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
     switch (s->kind) {
     case CONSTRAINT_NONE: break;
     case CONSTRAINT_SCHEMA:
-    case CONSTRAINT_SCHEMA_TEXT: put_schema(key, s); break;
+    case CONSTRAINT_SCHEMA_TEXT: spec_put_schema(s, key); break;
     case CONSTRAINT_GRAMMAR:
     case CONSTRAINT_REGEX: buffer_put(key, s->text); break;
     case CONSTRAINT_CHOICES:
@@ -113,16 +104,16 @@ static Grammar *compile_source(const ConstraintSpec *s, const Json *except, unsi
 // reader would take for a call is excluded: what begins as a call is one.
 static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintNotes *notes,
                         Error *err) {
-    unsigned modes =
-        (s->any_order ? 0u : SCHEMA_ORDERED) | (s->extra_properties ? 0u : SCHEMA_CLOSED);
+    unsigned modes = (s->any_order ? 0u : SCHEMA_ORDERED) |
+                     (s->extra_properties ? 0u : SCHEMA_CLOSED) |
+                     (s->is_strict ? 0u : SCHEMA_CHECKED);
     Buffer unknown = {0}, shape = {0};
     JsonDoc except = {0};
 
     calls_put_shape(&s->calls, &shape);
     if (shape.len && !json_parse(&except, shape.data, shape.len, err)) return NULL;
 
-    unsigned checked = modes | (s->is_strict ? 0u : SCHEMA_CHECKED);
-    Grammar *g = compile_source(s, except.root, checked, &unknown, err);
+    Grammar *g = compile_source(s, except.root, modes, &unknown, err);
     if (unknown.len) buffer_printf(&notes->ignored, "JSON Schema: ignored: %s", unknown.data);
     if (g && g->unenforced.len)
         buffer_printf(&notes->checked, "JSON Schema: checked at the end, not enforced: %s",
@@ -136,24 +127,6 @@ static Grammar *compile(const ConstraintSpec *s, const Tokenizer *t, ConstraintN
     buffer_free(&shape);
     json_free(&except);
     return g;
-}
-
-// Makes the validator of a schema whose grammar does not enforce all of it. Objects in which names
-// may repeat are checked, too: no reader can have all their members.
-static void make_validators(CompiledConstraint *c, const ConstraintSpec *s) {
-    Buffer schema = {0}, shape = {0};
-    Error unused; // the schemas have been compiled
-    bool is_schema = s->kind == CONSTRAINT_SCHEMA || s->kind == CONSTRAINT_SCHEMA_TEXT;
-    if (!is_schema || !(c->grammar->unenforced.len || c->grammar->may_repeat)) return;
-
-    put_schema(&schema, s);
-    calls_put_shape(&s->calls, &shape);
-    c->has_calls = s->calls.tools.len;
-    c->validator = validator_new(buffer_str(&schema), &unused);
-    if (c->validator) validator_refuse_repeats(c->validator);
-    if (shape.len) c->shape = validator_new(buffer_str(&shape), &unused);
-    buffer_free(&schema);
-    buffer_free(&shape);
 }
 
 static void notes_free(ConstraintNotes *notes) {
@@ -181,8 +154,7 @@ static bool keep_within_limits(ConstraintCache *cache) {
             *oldest = old->next;
             matcher_free(old->tables);
             grammar_free(old->grammar);
-            if (old->validator) validator_free(old->validator);
-            if (old->shape) validator_free(old->shape);
+            text_check_free(old->check);
             buffer_free(&old->key);
             notes_free(&old->notes);
             free(old);
@@ -228,7 +200,7 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
                                       .n_bytes = key.len + grammar_bytes(grammar),
                                       .notes = notes,
                                       .compile_sec = now_sec() - start};
-        make_validators(found, s);
+        found->check = text_check_new(grammar, s);
         found->tables = matcher_new(grammar, find_tokens(cache), NULL);
     }
 
@@ -269,18 +241,8 @@ Matcher *constraint_begin(const CompiledConstraint *c) {
     return matcher_new(c->grammar, NULL, c->tables);
 }
 
-// True if a text that the grammar accepts is calls. All other texts are JSON.
-static bool is_calls(const CompiledConstraint *c, Str text) {
-    JsonDoc doc = {.keeps_last = true};
-    Error unused;
-    bool is_json = json_parse(&doc, text.data, text.len, &unused);
-    json_free(&doc);
-    return !is_json || (c->shape && validator_check(c->shape, text, &unused));
-}
-
 bool constraint_check(const CompiledConstraint *c, Str text, Error *err) {
-    if (!c->validator || (c->has_calls && is_calls(c, text))) return true;
-    return validator_check(c->validator, text, err);
+    return text_check(c->check, text, err);
 }
 
 double constraint_compile_sec(const CompiledConstraint *c) { return c->compile_sec; }

@@ -9,6 +9,7 @@
 
 #include "constrain/constraint_spec.h"
 #include "constrain/mask.h"
+#include "constrain/validator.h"
 #include "tokenizer.h"
 
 // A cache of compiled constraints. Beyond 64 constraints or 256 MB, unused ones are freed.
@@ -34,16 +35,3 @@ double constraint_compile_sec(const CompiledConstraint *c); // duration of the c
 
 // What a user should know about a constraint.
 const ConstraintNotes *constraint_notes(const CompiledConstraint *c);
-
-// Validates JSON texts by a JSON Schema, as the standard defines it: order, white space and
-// spellings do not matter, and objects are open. Of equal names in an object, the last one counts.
-typedef struct SchemaValidator SchemaValidator;
-// NULL with err (exit 2) if the schema is invalid. A keyword that is not supported is an error of
-// the compilation, so a schema that constraint_compile() refuses is not validated.
-SchemaValidator *validator_new(Str schema, Error *err);
-void validator_free(SchemaValidator *v);
-// Makes a repeated name in an object an error.
-void validator_refuse_repeats(SchemaValidator *v);
-// True if the text is valid. Otherwise err has the place of the first failure and what is expected
-// there, such as "#/a: expected integer".
-bool validator_check(SchemaValidator *v, Str text, Error *err);

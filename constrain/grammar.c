@@ -22,6 +22,7 @@ void grammar_free(Grammar *g) {
     free(g->tries);
     arena_free(&g->arena);
     buffer_free(&g->unenforced);
+    intern_free(&g->checked_tools);
     free(g);
 }
 

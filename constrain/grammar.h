@@ -111,6 +111,7 @@ typedef struct Grammar {
     Arena arena;       // lists of the definitions
     Buffer unenforced; // places of keywords that only a check of the whole text enforces
     bool may_repeat;   // an object may have an unlisted name twice, which a check finds, too
+    InternTable checked_tools; // names of tools whose arguments only a check enforces
 } Grammar;
 
 // The size of a grammar at some time.

@@ -66,13 +66,26 @@ static void add_keywords(SchemaCompiler *c, const SchemaKeyword *row) {
     }
 }
 
+// The drafts, by a part of their "$schema". The first is that of schemas without "$schema".
+static const struct {
+    int draft;
+    const char *mark, *name;
+} drafts[] = {{2020, "2020-12", "draft 2020-12"}, {2019, "2019-09", "draft 2019-09"},
+              {7, "draft-07", "draft 7"},         {6, "draft-06", "draft 6"},
+              {4, "draft-04", "draft 4"},         {4, "draft-03", "draft 4"}};
+enum { N_DRAFTS = sizeof drafts / sizeof *drafts };
+
 static int find_draft(const Json *schema) {
     const Json *s = json_get_string(schema, "$schema");
-    if (!s) return 2020;
-    if (str_contains(s->string, "draft-03") || str_contains(s->string, "draft-04")) return 4;
-    if (str_contains(s->string, "draft-06")) return 6;
-    if (str_contains(s->string, "draft-07")) return 7;
-    return str_contains(s->string, "2019-09") ? 2019 : 2020;
+    for (int i = 0; s && i < N_DRAFTS; i++)
+        if (str_contains(s->string, drafts[i].mark)) return drafts[i].draft;
+    return drafts[0].draft;
+}
+
+static const char *draft_name(int draft) {
+    int i = 0;
+    while (drafts[i].draft != draft) i++;
+    return drafts[i].name;
 }
 
 // The value of a required property or item because of which a value with one alternative is
@@ -174,8 +187,8 @@ static void check_constrains(SchemaCompiler *c) {
         buffer_puts(&hint, "\"?");
     }
     schema_fail(c, c->root, NULL,
-                "\"%.*s\" is not a keyword of draft %d, and no other keyword constrains it; %s",
-                SHOWN(unknown->key), c->draft, hint.data);
+                "\"%.*s\" is not a keyword of %s, and no other keyword constrains it; %s",
+                SHOWN(unknown->key), draft_name(c->draft), hint.data);
     buffer_free(&hint);
 }
 
@@ -270,4 +283,11 @@ Grammar *grammar_schema_text(Str text, const Json *except, unsigned modes, Buffe
         error_set(err, EXIT_USAGE, "JSON Schema: %s", why.text);
     json_free(&doc);
     return g;
+}
+
+void spec_put_schema(const ConstraintSpec *s, Buffer *out) {
+    if (s->kind == CONSTRAINT_SCHEMA)
+        json_write_value(&(JsonWriter){.out = out}, NULL, s->schema, NULL);
+    else
+        buffer_put(out, s->text);
 }

@@ -369,40 +369,56 @@ static int string_language(SchemaCompiler *c, const StringDef *s) {
     return language_narrow(&c->languages, s->dfa, DFA_INTERSECT, str_of(length));
 }
 
-// The names that satisfy "propertyNames". Names that it lists are added to the list; the others are
-// the result. The schema is compiled as a string into c->never, which otherwise has no
-// alternatives. -1 after a failure.
-static int find_names(SchemaCompiler *c, const Conjunct *a, PropertyList *l) {
-    SchemaAssertion assertion = a->assertion;
+// Compiles the schema of "propertyNames", for strings only, into c->never, which has no
+// alternatives otherwise. Strings that it lists are appended to `listed` (Str) instead.
+static void compile_names(SchemaCompiler *c, const Conjunct *a, Buffer *listed) {
     CompileTarget outer = c->target;
-    Conjunction f = conjunction_new();
+    Conjunction strings = conjunction_new();
+    strings.types = TYPE_STRING;
+
+    c->target = (CompileTarget){.value = c->never,
+                                .assertions = &a->assertion,
+                                .n_assertions = 1,
+                                .n_alts = outer.n_alts,
+                                .place = outer.place,
+                                .names = listed};
+    schema_expand_with(c, strings, a->assertion.kind, a->assertion.json);
+    c->target = outer;
+}
+
+// Removes the alternatives of c->never, which are strings, and returns their union: what remains of
+// all strings without those that are in none of them. -1 after a failure.
+static int take_strings(SchemaCompiler *c) {
+    ValueDef *strings = &c->grammar->values[c->never];
+    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
+    int in_none = any;
+
+    for (int i = 0; i < strings->n_alts; i++) {
+        StringDef s = c->grammar->defs[strings->alts[i]].string;
+        in_none = language_combine(&c->languages, in_none, DFA_SUBTRACT, string_language(c, &s));
+    }
+    strings->n_alts = 0;
+    return language_combine(&c->languages, any, DFA_SUBTRACT, in_none);
+}
+
+// The names that satisfy "propertyNames", without those that it lists. Adds these to the list.
+// -1 after a failure.
+static int find_names(SchemaCompiler *c, const Conjunct *a, PropertyList *l) {
+    enum { FIRST_ORDER = UINT32_MAX / 4 * 3 }; // behind all other properties, see list_names()
+    SchemaAssertion assertion = a->assertion;
     Buffer listed = {0};
 
-    // Compile the schema for strings only. Compile it for all types, too, so that unsupported
-    // keywords are errors.
-    f.types = TYPE_STRING;
-    c->target = (CompileTarget){c->never, &a->assertion, 1, outer.n_alts, outer.place, &listed};
-    schema_expand_with(c, f, assertion.kind, assertion.json);
-    c->target = outer;
+    compile_names(c, a, &listed);
+
+    // Compile the schema for all types, too, so that any unsupported keyword is an error.
     schema_value(c, &assertion, 1);
 
-    // Listed names come last in the order of properties.
     const Str *names = (const Str *)(void *)listed.data;
     for (size_t i = 0; i < listed.len / sizeof *names; i++)
-        list_property(l,
-                      (PropertyDef){.name = names[i], .order = UINT32_MAX / 4 * 3 + (uint32_t)i});
+        list_property(l, (PropertyDef){.name = names[i], .order = FIRST_ORDER + (uint32_t)i});
     buffer_free(&listed);
 
-    // The union of the alternatives is what remains of all names without the rest.
-    ValueDef *result = &c->grammar->values[c->never];
-    int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
-    int rest = any;
-    for (int i = 0; i < result->n_alts; i++) {
-        StringDef s = c->grammar->defs[result->alts[i]].string;
-        rest = language_combine(&c->languages, rest, DFA_SUBTRACT, string_language(c, &s));
-    }
-    result->n_alts = 0;
-    return language_combine(&c->languages, any, DFA_SUBTRACT, rest);
+    return take_strings(c);
 }
 
 // The names that every "propertyNames" of a conjunction allows, without those that they list.
@@ -452,17 +468,24 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, int allowed
     // Add a value for each set of patterns that some name matches.
     o->n_other = 1 << patterns.n;
     o->other_values = arena_alloc(&c->grammar->arena, (size_t)o->n_other, sizeof(int));
+    bool has_value = false;
     for (int i = 0; i < o->n_other; i++) o->other_values[i] = c->never;
     for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
         PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
         if (d.accept[state] && o->other_values[name.matched] == c->never)
             o->other_values[name.matched] = property_value(c, f, &name);
+        has_value |= d.accept[state] && o->other_values[name.matched] != c->never;
     }
-    o->other = grammar_add_dfa(c->grammar, d);
+
+    if (has_value)
+        o->other = grammar_add_dfa(c->grammar, d);
+    else
+        dfa_free(&d);
 }
 
-// Unlisted names may repeat, so only the first of them counts for certain (see grammar_finish). If
-// more are needed, leaves "minProperties" to a check.
+// Leaves "minProperties" to a check if the machine cannot enforce it beside unlisted names. They
+// may repeat, so the required properties and one other are all that certainly differ (see
+// grammar_finish).
 static void lower_minimum(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
                           const PropertyList *l) {
     uint32_t n_certain = 1;
@@ -470,9 +493,10 @@ static void lower_minimum(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
     if (o->min <= n_certain) return;
 
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
-        const Json *min = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "minProperties") : NULL;
-        bool is_left = min && min->number > n_certain && schema_leave(c, a->schema, min);
-        if (is_left) o->min = n_certain;
+        if (a->kind != CONJUNCT_SCHEMA) continue;
+        const Json *minimum = json_get(a->schema, "minProperties");
+        bool is_unenforced = minimum && minimum->number > n_certain;
+        if (is_unenforced && schema_leave(c, a->schema, minimum)) o->min = n_certain;
     }
 }
 

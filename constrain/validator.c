@@ -1,6 +1,6 @@
-// The validator of JSON texts, see constraint.h. It checks parsed values (schema_check.h) and says
+// The validator of JSON texts, see validator.h. It checks parsed values (schema_check.h) and says
 // where and why the first check fails. It does not compile a grammar.
-#include "constrain/constraint.h"
+#include "constrain/validator.h"
 #include "constrain/schema_check.h"
 
 struct SchemaValidator {
@@ -31,7 +31,10 @@ void validator_free(SchemaValidator *v) {
     free(v);
 }
 
-void validator_refuse_repeats(SchemaValidator *v) { v->text.keeps_last = false; }
+void validator_make_strict(SchemaValidator *v) {
+    v->text.keeps_last = false;
+    v->compiler.reads_siblings = true;
+}
 
 // Appends what the keyword of a failed check expects.
 static void put_expected(SchemaCompiler *c, Buffer *out) {

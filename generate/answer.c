@@ -32,7 +32,7 @@ struct AnswerState {
     int fence;                      // of the free answer, see fence_read()
     bool is_fenced;                 // in a code block, in which no call begins
     Buffer tail;                    // text of this phase, or its last bytes where they suffice
-    Buffer text;                    // the constrained text so far; not collected in a free answer
+    Buffer text;                    // the constrained text so far; of a free answer, its calls
     int last_token;                 // of the text, or of what is fed next; -1: none
     int budget, n_reasoning;        // most reasoning tokens (negative: no limit), and those so far
     Ids fed;                        // tokens that are fed: the first n_fed are in the text
@@ -76,14 +76,16 @@ bool answer_matches(const AnswerState *a, Str text, bool is_whole) {
 
 bool answer_check(const AnswerState *a, Str text, Error *err) {
     Buffer whole = {0};
-    if (is_free(a) || a->has_tag) return true;
+    if (!a->constraint) return true;
 
-    if (answer_may_think(a)) {
+    // Reasoning and a free answer are not constrained, and control tokens have no text.
+    if (answer_may_think(a) || is_free(a) || a->has_tag) {
         buffer_put(&whole, buffer_str(&a->text));
     } else {
         buffer_put(&whole, a->start);
         buffer_put(&whole, text);
     }
+
     bool ok = constraint_check(a->constraint, buffer_str(&whole), err);
     buffer_free(&whole);
     return ok;
@@ -284,16 +286,19 @@ static void read_free(AnswerState *a) {
     size_t at = find_call(a, answer);
 
     if (at != SIZE_MAX) {
-        Matcher *m = begin_call(a, (Str){answer.data + at, answer.len - at});
+        Str call = {answer.data + at, answer.len - at};
+        Matcher *m = begin_call(a, call);
         a->phase = m ? PHASE_TEXT : PHASE_FREE;
         if (m) {
             matcher_free(a->matcher);
             a->matcher = m;
+            buffer_put(&a->text, call);
         }
         keep_tail(a, 0);
         return;
     }
 
+    // A call without a tag can only begin the answer.
     bool may_be_bare = false;
     for (int i = 0; i < a->spec.n_openers; i++)
         may_be_bare |=
@@ -361,35 +366,52 @@ static void move_on(AnswerState *a) {
 
 // The hook of generation.
 
+// Appends a token to the constrained text. False if it does not fit.
+static bool accept_constrained(AnswerState *a, int token) {
+    Buffer buffer = {0};
+    Str piece = constrained_piece(a, token, &a->drops_space, &buffer);
+    buffer_put(&a->text, piece);
+    a->has_tag |= tokenizer_is_control(a->tokenizer, token);
+
+    bool fits = matcher_accept(a->matcher, piece) == piece.len;
+    buffer_free(&buffer);
+    return fits;
+}
+
+// Appends a token to the tail of a phase without constrained text, which it may end.
+static void accept_other(AnswerState *a, int token) {
+    Str piece = tokenizer_piece(a->tokenizer, token, true);
+    for (size_t i = 0; i < piece.len; i++) a->is_fenced = fence_read(&a->fence, piece.data[i]);
+    buffer_put(&a->tail, piece);
+    a->n_reasoning += a->phase == PHASE_REASONING;
+
+    if (is_in_free_answer(a)) read_free(a);
+    if (a->phase == PHASE_START) read_start(a);
+    if (a->phase == PHASE_REASONING) read_reasoning(a);
+}
+
 static bool accept_token(void *arg, int token) {
     AnswerState *a = arg;
-    bool ok = true;
-    if (a->n_fed < a->fed.len) a->n_fed += a->fed.data[a->n_fed] == token;
-    if (awaits_text(a) && !may_precede(a, token)) a->phase = PHASE_TEXT;
+    bool fits = true;
+
+    // A token that was to be fed is in the text now.
+    bool is_fed = a->n_fed < a->fed.len && a->fed.data[a->n_fed] == token;
+    if (is_fed) a->n_fed++;
     a->last_token = token;
 
+    // Constrained text begins with the first token that is neither white space nor like <think>.
     // Text that has begun like <think> may still be constrained text.
+    if (awaits_text(a) && !may_precede(a, token)) a->phase = PHASE_TEXT;
     bool may_be_text = a->phase == PHASE_START && !is_free(a) && !a->is_other;
     if (may_be_text) a->is_other = !read_text(a, a->matcher, token, &(bool){false});
 
-    if (a->phase == PHASE_TEXT) {
-        bool drops_space = a->drops_space;
-        Str piece = tokenizer_piece_in_text(a->tokenizer, token, false, &drops_space);
-        if (!is_free(a)) buffer_put(&a->text, piece);
-        a->has_tag |= tokenizer_is_control(a->tokenizer, token);
-        ok = read_text(a, a->matcher, token, &a->drops_space);
-    } else {
-        Str piece = tokenizer_piece(a->tokenizer, token, true);
-        for (size_t i = 0; i < piece.len; i++) a->is_fenced = fence_read(&a->fence, piece.data[i]);
-        buffer_put(&a->tail, piece);
-        a->n_reasoning += a->phase == PHASE_REASONING;
-        if (is_in_free_answer(a)) read_free(a);
-        if (a->phase == PHASE_START) read_start(a);
-        if (a->phase == PHASE_REASONING) read_reasoning(a);
-    }
+    if (a->phase == PHASE_TEXT)
+        fits = accept_constrained(a, token);
+    else
+        accept_other(a, token);
 
     move_on(a);
-    return ok;
+    return fits;
 }
 
 // Constrained text is followed by a copy of the matcher; other text has no forbidden drafts.

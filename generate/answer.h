@@ -73,7 +73,7 @@ bool answer_is_complete(const AnswerState *a);
 // string has been removed. If reasoning may come first or the answer is free, the tokens accepted
 // so far are checked instead.
 bool answer_matches(const AnswerState *a, Str text, bool is_whole);
-// True unless the text, after the start of the answer, violates what its constraint does not
-// enforce but checks at the end (constraint_check). Then err says where. For a text that matches as
-// a whole.
+// True unless the text, after the start of the answer, or a call in a free answer violates what its
+// constraint does not enforce but checks at the end (constraint_check). Then err says where. For a
+// text that matches as a whole.
 bool answer_check(const AnswerState *a, Str text, Error *err);

@@ -291,6 +291,93 @@ def tools_beside_format(cli):
 
 
 @test
+def checked_arguments(cli):
+    """Arguments that violate a keyword that is only checked make the answer incomplete, in every form; the note names tool and place."""
+    requires("constrain")
+    cli.model = None
+    token = {c: cli.run("tokenize", "--ids", "x" + c)[0].split()[-1].decode() for c in '"],'}
+    text = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "maxLength": 9}}}
+
+    def ask(low, high, fields):
+        items = {"type": "integer", "minimum": low, "maximum": high}
+        schema = {"type": "object", "properties": {"a": {"type": "array", "items": items, "uniqueItems": True, "minItems": 3, "maxItems": 3}}, "required": ["a"]}
+        tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+        return dict({"messages": [{"role": "user", "content": "x"}], "tools": tools, "max_tokens": 300, "parallel_tool_calls": False,
+                     "logit_bias": {token['"']: 3, token["]"]: 3}}, **fields)
+    for template, opener in some((("llama3.1", '{"name": "f", "'), (cli.write("h.jinja", [HERMES]), "<tool_call>"), ("mistral", "[TOOL_CALLS]")), 2):
+        begun = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": opener}], "continue_final_message": True}
+        forms = {"forced": {"tool_choice": "required"}, "opened": begun, "beside a format": dict(begun, response_format=text),
+                 "streamed": {"tool_choice": "required", "stream": True}}
+        records = [dict(ask(*bounds, fields), id="%s %d" % (name, bounds[0])) for name, fields in forms.items() for bounds in ((1, 2), (10, 99999))]
+        out, err = cli.run("batch", "--template", template, "-i", cli.write("in.jsonl", records), code=6)
+        check(err.count("tool f: checked at the end, not enforced: #/properties/a/uniqueItems\n") == 1, err)
+        verdicts = set()
+        for r in map(json.loads, out.splitlines()):
+            check("delta" in r or "tool_calls" in r or r["incomplete"], r)
+            if "delta" in r or "tool_calls" not in r:
+                continue  # cut
+            values = json.loads(r["tool_calls"][0]["function"]["arguments"])["a"]
+            is_bad = len(set(values)) < 3
+            same((r.get("note"), r.get("incomplete", False)), ('tool f: #/a: violates "uniqueItems": true' if is_bad else None, is_bad), r)
+            verdicts.add(is_bad)
+        same(verdicts, {True, False})
+
+    # Repeated names in open objects; a schema that must be enforced.
+    twice = {"type": "object", "additionalProperties": {"type": "null"}, "propertyNames": {"pattern": "^a$"}, "maxProperties": 3}
+    record = dict(ask(1, 2, {"id": 0, "tool_choice": "required", "logit_bias": {token['"']: 3, token[","]: 5}}), max_tokens=90)
+    record["tools"][0]["function"]["parameters"] = twice
+    notes = [r.get("note", "") for r in run_batch(cli, [dict(record, id=i, seed=i) for i in range(8)], "--template", "llama3.1", code=(0, 6)).values()]
+    check(re.search('tool f: byte [0-9]+: duplicate key "a"', " ".join(notes)), notes)
+    for fields in {"tool_choice": "required"}, {}, {"response_format": text}:
+        request = json.dumps(ask(1, 2, dict(fields, strict_schema=True))).encode()
+        out, _ = cli.run("batch", "-q", "--template", "llama3.1", "-i", "-", stdin=request, code=5)
+        check("tool f: JSON Schema, #/properties/a/uniqueItems: not supported" in json.loads(out)["error"]["message"], out)
+
+    # In run and chat.
+    tools = cli.write("tools.json", [ask(1, 2, {})["tools"]])
+    args = ["--template", "llama3.1", "--tools", tools, "--json", "--temp", 1, "--logit-bias", token['"'] + "+3"]
+    out, err = cli.run("run", *args, "--answer", '{"name": "f", "', "-q", "-n", 300, "x", code=6)
+    check("violates" in json.loads(out)["note"] and "warning: 1 text incomplete: tool f: #/a: violates" in err, out, err)
+    lines = b'x\n/answer {"name": "f", "\n'
+    for form in [], ["--json"]:
+        out, err = cli.run("chat", "-q", "--commands", *args[:4], *form, *args[5:], "-n", 300, stdin=lines, code=6)
+        check("tool f: #/a: violates" in (out.decode() if form else err), out, err)
+
+
+@test
+def refused_tools(cli):
+    """Two tools of a name, and a schema under another name than "parameters", are errors; tool calls of a dialogue have their parts."""
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}}
+    user, call = {"role": "user", "content": "x"}, {"name": "f", "arguments": "{}"}
+
+    def tool(**function):
+        return {"type": "function", "function": dict({"name": "f"}, **function)}
+    for tools, why in (([tool(parameters=schema), tool()], 'tools[1]: "f" is the name of two tools'),
+                       ([tool(inputSchema=schema)], 'tools[0]: function: found "inputSchema"; write "parameters"'),
+                       ([tool(name="")], "found no name"), ([{"function": {"name": "f"}}], "found no type")):
+        out, _ = cli.run("batch", "-q", "--template", "llama3.1", "-i", "-", stdin=json.dumps({"messages": [user], "tools": tools}).encode(), code=5)
+        check(why in json.loads(out)["error"]["message"], why, out)
+        cli.refuses(2, why, "run", "--template", "llama3.1", "--tools", cli.write("tools.json", [tools]), "x")
+    for calls in [None], ["f"], [{"id": "a"}], [{"name": "f", "args": {}, "type": "tool_call"}], [{"function": {"arguments": "{}"}}], [{"function": {"name": "f"}}]:
+        request = {"messages": [user, {"role": "assistant", "content": None, "tool_calls": [{"function": call}] + calls}]}
+        out, _ = cli.run("batch", "-q", "--template", "llama3.1", "-i", "-", stdin=json.dumps(request).encode(), code=5)
+        check('messages[1]: tool_calls[1]: expected {"type":"function"' in json.loads(out)["error"]["message"], calls, out)
+
+
+@test
+def forced_calls_streamed(cli):
+    """A streamed forced call is no text, also where the template has no form of calls."""
+    requires("constrain")
+    cli.model = None
+    template = cli.write("t.jinja", ["{{ tools|tojson if tools }}{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\\n' }}{% endfor %}"])
+    record = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required",
+              "stream": True, "max_tokens": 60}
+    out, _ = cli.run("batch", "-q", "--template", template, "-i", "-", stdin=json.dumps(record).encode())
+    lines = list(map(json.loads, out.splitlines()))
+    check(len(lines) == 2 and lines[0]["delta"] == lines[1]["text"] == "" and "tool_calls" in lines[0], out)
+
+
+@test
 def control_tags(cli):
     """A control token opens a call beside a format, and is in no other text."""
     requires("constrain")

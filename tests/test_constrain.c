@@ -511,7 +511,7 @@ static Grammar *compile_calls(const char *schema, const CallSpec *spec, unsigned
         grammar_free(g);
         g = grammar_schema_text(str_of(schema), except.root, modes, NULL, err);
     }
-    if (g && !grammar_add_calls(g, spec, NULL, modes, notes, err)) {
+    if (g && !grammar_add_calls(g, spec, NULL, modes | SCHEMA_CHECKED, notes, err)) {
         grammar_free(g);
         g = NULL;
     }

@@ -238,6 +238,12 @@ def small_numbers(cli):
         same(verdicts(cli, texts, json.dumps(schema)), list(zip(map(bool, valid), map(bool, accepted))), json.dumps(schema))
 
 
+def hides_keywords(schema):
+    """True if a $ref stands beside keywords. Before draft 2019-09 it hides them, but they are satisfied by generated texts."""
+    annotations = {"$ref", "definitions", "$defs", "$id", "id"}
+    return any(isinstance(s, dict) and "$ref" in s and set(s) - annotations for s in schema_closed.nodes(schema))
+
+
 @test
 def schema_suite(cli):
     """The cases of the JSON Schema Test Suite (Debian: json-schema-test-suite), by draft and keyword: verdicts agree, and
@@ -278,10 +284,12 @@ def schema_suite(cli):
                     results = list(map(json.loads, out.splitlines()))
                     same([r["valid"] for r in results], valid + valid, place)
                     has_format = '"format"' in json.dumps(case["schema"])  # of which not all texts are generated
+                    is_hiding = draft in ("draft4", "draft6", "draft7") and hides_keywords(case["schema"])
                     for result, text, is_valid in zip(results, written, valid):
-                        if not has_format or result["accepted"]:
+                        if not (has_format or is_hiding) or result["accepted"]:
                             same_accepted(result["accepted"], is_valid, text, place)
-                    check_orders(cli, "@" + schema, values, valid, place)
+                    if not is_hiding:
+                        check_orders(cli, "@" + schema, values, valid, place)
         print("   %s: %d verdicts, %d refused" % (draft, n - n_refused, n_refused))
         check(n_refused * 4 < n, draft, n_refused, "of", n, "refused")
 

@@ -242,9 +242,12 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
         note(c->options, "(a tool call: /tool TEXT sends its result)");
 }
 
-// Prints the answer as JSON, and statistics.
+// Prints the answer as JSON, a tool call whose arguments violate their schema, and statistics.
 static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     Generator *g = &c->generator;
+    Error invalid;
+    bool is_valid = completion_check(s, &invalid);
+    if (!is_valid && !c->exit_code) c->exit_code = EXIT_INCOMPLETE;
 
     if (c->options->output.is_json) {
         Buffer out = {0};
@@ -254,6 +257,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         json_write_string(&w, "role", str_of("assistant"));
         completion_write(&w, "content", view_is_raw(c->options) ? &raw : r, s,
                          s->request.n_prompt - s->n_reused);
+        if (!is_valid) json_write_string(&w, "note", str_of(invalid.text));
         reply_free(&raw);
         json_write_int(&w, "n_context", c->session->n_tokens);
         json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
@@ -261,6 +265,8 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         json_write_int(&w, "n_drafted", (int64_t)g->n_drafted);
         json_write_int(&w, "n_accepted", (int64_t)g->n_accepted);
         text_print_json(&w);
+    } else if (!is_valid) {
+        warn("1 answer incomplete: %s", invalid.text);
     }
 
     if (c->options->is_verbose)
