@@ -1,7 +1,8 @@
 // Schemas of JavaScript libraries, and their verdicts about texts.
 //
 //     node tests/schema_libraries.mjs DIR            writes {"name", "schema"} per line
-//     node tests/schema_libraries.mjs DIR TEXTS      reads {"name", "text"} per line, writes null or the library's error
+//     node tests/schema_libraries.mjs DIR TEXTS      reads {"name", "text"} per line, writes null or an error of the library
+//                                                    or of ajv, which judges all texts; with {"schema", "text"}, of ajv
 //
 // DIR has node_modules with zod, zod3 (zod@3), zod-to-json-schema, @sinclair/typebox, valibot, @valibot/to-json-schema,
 // ajv and ajv-formats. A library that is not installed is left out.
@@ -72,8 +73,26 @@ if (zod3 && convert) {
     add("zod3", types, (t) => convert.zodToJsonSchema(t, {applyRegexFlags: true}), verdict);
 }
 
-const typebox = await load("@sinclair/typebox"), Ajv = (await load("ajv"))?.default, formats = (await load("ajv-formats"))?.default;
-if (typebox && Ajv && formats) {
+// ajv's errors about a value; none for a schema that it cannot compile. Without "$schema", TypeBox writes that of 2019-09.
+const formats = (await load("ajv-formats"))?.default, validators = new Map();
+const [Ajv, Ajv2019, Ajv2020] = await Promise.all(["ajv", "ajv/dist/2019.js", "ajv/dist/2020.js"].map(async (name) => (await load(name))?.default));
+const compile = (schema) => {
+    const uri = schema.$schema ?? "";
+    for (const Draft of uri.includes("draft-0") ? [Ajv] : uri.includes("2019") ? [Ajv2019] : [Ajv2020, Ajv2019]) {
+        try {
+            return formats(new Draft({strict: false, logger: false})).compile(JSON.parse(JSON.stringify(schema)));
+        } catch {}
+    }
+    return () => true;
+};
+const judge = (key, schema, value) => {
+    if (!formats || typeof schema !== "object") return undefined;
+    if (!validators.has(key)) validators.set(key, compile(schema));
+    return validators.get(key)(value) ? undefined : "ajv: " + JSON.stringify(validators.get(key).errors);
+};
+
+const typebox = await load("@sinclair/typebox");
+if (typebox && formats) {
     const {Type} = typebox;
     const Recursive = Type.Recursive((T) => Type.Object({id: Type.Boolean(), nodes: Type.Array(T, {maxItems: 1})}), {$id: "Node"});
     const module = Type.Module({A: Type.Object({b: Type.Ref("B")}), B: Type.Array(Type.Ref("A"), {maxItems: 1})});
@@ -95,13 +114,7 @@ if (typebox && Ajv && formats) {
         dependentSchemas: Type.Object({a: Type.Optional(Type.Boolean())}, {dependentSchemas: {a: {required: ["b"], properties: {b: {type: "null"}}}}}),
         propertyNames: Type.Object({}, {propertyNames: {enum: ["x", "y"]}, additionalProperties: {type: "boolean"}}), conditional: {type: "object", properties: {a: {type: "boolean"}}, required: ["a"], if: {properties: {a: {const: true}}}, then: {required: ["b"], properties: {b: {type: "null"}}}},
     };
-    const Ajv2019 = (await load("ajv/dist/2019.js")).default;
-    const validators = new Map();
-    const verdict = (t, value) => {
-        if (!validators.has(t)) validators.set(t, formats(new Ajv2019({strict: false, validateFormats: true})).compile(JSON.parse(JSON.stringify(t))));
-        return validators.get(t)(value) ? undefined : JSON.stringify(validators.get(t).errors);
-    };
-    add("typebox", types, (t) => t, verdict);
+    add("typebox", types, (t) => t, () => undefined); // ajv is its validator
 }
 
 const valibot = await load("valibot"), toJson = await load("@valibot/to-json-schema");
@@ -121,8 +134,9 @@ if (valibot && toJson) {
 const input = process.argv[3] ? readFileSync(process.argv[3], "utf8") : "";
 if (input) {
     for (const line of input.trim().split("\n")) {
-        const {name, text} = JSON.parse(line);
-        console.log(JSON.stringify(cases.get(name).accepts(JSON.parse(text)) ?? null));
+        const {name, schema, text} = JSON.parse(line), value = JSON.parse(text);
+        const verdict = name ? cases.get(name).accepts(value) ?? judge(name, cases.get(name).schema, value) : judge(JSON.stringify(schema), schema, value);
+        console.log(JSON.stringify(verdict ?? null));
     }
 } else {
     for (const [name, {schema}] of cases) console.log(JSON.stringify({name, schema}));

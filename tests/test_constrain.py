@@ -575,8 +575,10 @@ def check_library(cli, schemas, accepts):
     """Compiles schemas, a dictionary, and samples texts. accepts: the library's errors about a list of (name, text)."""
     records = [{"id": "%s %d" % (name, i), "prompt": "x", "json_schema": schema, "seed": i, "max_tokens": 200,
                 "temperature": 1.5, "top_k": 0, "top_p": 1} for name, schema in schemas.items() for i in range(in_ci(30, 2))]
-    out, _ = cli.run("batch", "-q", "-i", cli.write("in.jsonl", records), code=(0, 5, 6))
-    answers = {r["id"]: r for r in map(json.loads, out.splitlines())}
+    answers, size = {}, 1000  # a batch per 1000 records
+    for begin in range(0, len(records), size):
+        out, _ = cli.run("batch", "-q", "-i", cli.write("in.jsonl", records[begin:begin + size]), code=(0, 5, 6))
+        answers.update((r["id"], r) for r in map(json.loads, out.splitlines()))
     refused = {k.split()[0]: r["error"]["message"] for k, r in answers.items() if "error" in r}
     same(set(refused), REFUSED_OF_LIBRARIES & set(schemas), refused)
     texts = [(k.split()[0], r["text"]) for k, r in answers.items() if "error" not in r and "incomplete" not in r]
@@ -588,18 +590,20 @@ def check_library(cli, schemas, accepts):
 
 @test
 def schemas_of_npm_packages(cli):
-    """Schemas of zod 3 and 4, TypeBox and valibot, which accept all complete texts; LLAMA31_PEER has the packages."""
+    """Schemas of zod 3 and 4, TypeBox and valibot, which accept all complete texts, and so does ajv, also those of SCHEMAS;
+    LLAMA31_PEER has the packages."""
     cli.model, peer = None, os.environ.get("LLAMA31_PEER") or ""
     if not os.path.isdir(os.path.join(peer, "node_modules", "zod")) or not shutil.which("node"):
         raise Skip("no zod in LLAMA31_PEER")
     script = ["node", os.path.join(os.path.dirname(__file__), "schema_libraries.mjs"), peer]
     lines = subprocess.run(script, check=True, capture_output=True).stdout.splitlines()
     schemas = {r["name"]: r["schema"] for r in map(json.loads, lines)}
+    own = {"own.%d" % i: schema for i, schema in enumerate(SCHEMAS)}
 
     def accepts(texts):
-        path = cli.write("texts.jsonl", [{"name": name, "text": text} for name, text in texts])
+        path = cli.write("texts.jsonl", [dict({"schema": own[name]} if name in own else {"name": name}, text=text) for name, text in texts])
         return map(json.loads, subprocess.run(script + [path], check=True, capture_output=True).stdout.splitlines())
-    check_library(cli, schemas, accepts)
+    check_library(cli, dict(schemas, **own), accepts)
 
 
 @test
