@@ -369,7 +369,9 @@ Str *json_list(JsonDoc *doc, const char *text, int *n, Error *err) {
 
     bool ok = is_array ? list_array(doc->root, &items, n) : list_words(text, &items, n);
     if (ok && *n) return items;
-    error_set(err, EXIT_USAGE, "expected A,B,... or a JSON array of strings, found \"%s\"", text);
+    error_set(err, EXIT_USAGE,
+              "expected A,B,... or a JSON array of strings, none of them empty; found \"%s\"",
+              text);
     free(items);
     json_free(doc);
     return NULL;

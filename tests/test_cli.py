@@ -566,7 +566,7 @@ def empty_prompts():
     refuses(2, "the prompt is empty", "run", "-m", no_bos, "--raw", "")
     for choices in ("", ",,"):
         requires("constrain")
-        refuses(2, f'--choices: expected A,B,... or a JSON array of strings, found "{choices}"', "run", "--choices", choices, "x")
+        refuses(2, f'--choices: expected A,B,... or a JSON array of strings, none of them empty; found "{choices}"', "run", "--choices", choices, "x")
     requests = [{"prompt": ""}, {"prompt": " "}, {"messages": [{"role": "user", "content": "\n"}]}]
     r = run("batch", "-q", stdin="\n".join(map(json.dumps, requests)).encode())
     same((r.code, r.out.count(b": the prompt is empty\"")), (5, 3), r)
