@@ -463,7 +463,7 @@ def openai_batch(cli):
     good = [openai_request(0, "chat", messages=chat), openai_request(1, "text", prompt="The cat", logprobs=3),
             openai_request(2, "chat", messages=chat, logprobs=True, top_logprobs=2, seed=3, temperature=1.0, n=1, stop=None),
             openai_request(3, "text", prompt=["The dog"], stop=["."], logit_bias={"5": -100}, echo=False, user="me"),
-            openai_request(4, "chat", messages=chat, logprobs=True, max_completion_tokens=3),
+            openai_request(4, "chat", messages=chat, logprobs=True, max_tokens=None, max_completion_tokens=3),
             openai_request(5, "text", prompt=[1, 403, 407])]
 
     # A bad record before each good one.
