@@ -64,13 +64,23 @@ INLINE void load_f16_pairs(const uint8_t *const *row, int at, Floats *first, Flo
 
 #endif
 
-// Stores the signed byte at bit `at` of each dword, times d.
-INLINE void store_scales(float (*out)[WIDTH], Words w, int at, Floats d) {
-    SignedWords s = (SignedWords)(w << (24 - at)) >> 24;
-    store_n(out[0], WIDTH, __builtin_convertvector(s, Floats) * d);
+// The integer scales of a superblock of WIDTH rows and, where the type has them, its minima, as
+// signed bytes: that of group g is byte g % 4 of dword g / 4. In Q2_K, the byte in `scales` has the
+// scale in its low nibble and the minimum in its high one. They are multiplied by d or dmin.
+typedef struct {
+    Words scales[SUPERBLOCK_GROUPS / 4], mins[SUPERBLOCK_GROUPS / 4];
+    Floats d, dmin;
+} ScaleBytes;
+
+INLINE Floats scale_of_group(Type type, const ScaleBytes *s, int g) {
+    SignedWords w = (SignedWords)(s->scales[g / 4] << (24 - 8 * (g % 4))) >> 24;
+    if (type == TYPE_Q2_K) w = (SignedWords)(s->scales[g / 4] >> 8 * (g % 4) & 15);
+    return __builtin_convertvector(w, Floats) * s->d;
 }
-INLINE void store_4_scales(float (*out)[WIDTH], Words w, Floats d) {
-    for (int i = 0; i < 4; i++) store_scales(out + i, w, 8 * i, d);
+INLINE Floats min_of_group(Type type, const ScaleBytes *s, int g) {
+    SignedWords w = (SignedWords)(s->mins[g / 4] << (24 - 8 * (g % 4))) >> 24;
+    if (type == TYPE_Q2_K) w = (SignedWords)(s->scales[g / 4] >> (8 * (g % 4) + 4) & 15);
+    return __builtin_convertvector(w, Floats) * s->dmin;
 }
 
 INLINE Words bytes_minus_32(Words w) { return (Words)((Bytes)w - 32); }
@@ -81,92 +91,104 @@ INLINE Words bytes_minus_32(Words w) { return (Words)((Bytes)w - 32); }
 //   bits 0-3   s0 s1 s2 s3   m0 m1 m2 m3    s4    s5    s6    s7     low 4 bits
 //   bits 4-5                                m4    m5    m6    m7     (bits 4-7: low 4 bits)
 //   bits 6-7   s4 s5 s6 s7   m4 m5 m6 m7                             high 2 bits
-INLINE void scales_q4_k(const uint8_t *const *row, float (*scale)[WIDTH], float (*min)[WIDTH]) {
+INLINE void scales_q4_k(const uint8_t *const *row, ScaleBytes *s) {
     const uint32_t low_6 = 0x3f3f3f3f, low_4 = 0x0f0f0f0f, bits_4_5 = 0x30303030;
     Words w[4];
-    Floats d, dmin;
     load_words(row, 0, w);
-    f16_halves(w[0], &d, &dmin);
-    store_4_scales(scale, w[1] & low_6, d);
-    store_4_scales(scale + 4, (w[3] & low_4) | (w[1] >> 2 & bits_4_5), d);
-    store_4_scales(min, w[2] & low_6, dmin);
-    store_4_scales(min + 4, (w[3] >> 4 & low_4) | (w[2] >> 2 & bits_4_5), dmin);
+    f16_halves(w[0], &s->d, &s->dmin);
+    s->scales[0] = w[1] & low_6;
+    s->scales[1] = (w[3] & low_4) | (w[1] >> 2 & bits_4_5);
+    s->mins[0] = w[2] & low_6;
+    s->mins[1] = (w[3] >> 4 & low_4) | (w[2] >> 2 & bits_4_5);
 }
 
-INLINE void scales_q6_k(const uint8_t *const *row, float (*scale)[WIDTH]) {
+INLINE void scales_q6_k(const uint8_t *const *row, ScaleBytes *s) {
     Words w[4];
-    Floats unused, d;
     load_words(row, offsetof(BlockQ6_K, d) - 14, w); // up to the end of the block
-    f16_halves(w[3], &unused, &d);
-    load_words(row, offsetof(BlockQ6_K, scales), w);
-    for (int i = 0; i < 4; i++) store_4_scales(scale + 4 * i, w[i], d);
+    f16_halves(w[3], &s->dmin, &s->d);
+    load_words(row, offsetof(BlockQ6_K, scales), s->scales);
 }
 
-INLINE void scales_q2_k(const uint8_t *const *row, float (*scale)[WIDTH], float (*min)[WIDTH]) {
+INLINE void scales_q2_k(const uint8_t *const *row, ScaleBytes *s) {
     Words w[4];
-    Floats d, dmin;
     load_words(row, offsetof(BlockQ2_K, d) - 12, w);
-    f16_halves(w[3], &d, &dmin);
-    load_words(row, 0, w);
-    for (int i = 0; i < 4; i++) {
-        store_4_scales(scale + 4 * i, w[i] & 0x0f0f0f0f, d);
-        store_4_scales(min + 4 * i, w[i] >> 4 & 0x0f0f0f0f, dmin);
-    }
+    f16_halves(w[3], &s->d, &s->dmin);
+    load_words(row, 0, s->scales);
 }
 
 // Q3_K: 16 scales of 6 bits in 12 bytes: low 4 bits in the nibbles of bytes 0 to 7, high 2 bits in
 // bytes 8 to 11: scale i has nibble i / 8 of byte i % 8, and bits 2 (i / 4) of byte 8 + i % 4.
-INLINE void scales_q3_k(const uint8_t *const *row, float (*scale)[WIDTH]) {
+INLINE void scales_q3_k(const uint8_t *const *row, ScaleBytes *s) {
     const uint32_t low_4 = 0x0f0f0f0f, bits_4_5 = 0x30303030;
-    Words w[4], s[3];
-    Floats unused, d;
+    Words w[4], b[3];
     load_words(row, offsetof(BlockQ3_K, scales) - 2, w); // up to the end of the block
-    f16_halves(w[3], &unused, &d);
-    for (int i = 0; i < 3; i++) s[i] = w[i] >> 16 | w[i + 1] << 16;
-    store_4_scales(scale, bytes_minus_32((s[0] & low_4) | (s[2] << 4 & bits_4_5)), d);
-    store_4_scales(scale + 4, bytes_minus_32((s[1] & low_4) | (s[2] << 2 & bits_4_5)), d);
-    store_4_scales(scale + 8, bytes_minus_32((s[0] >> 4 & low_4) | (s[2] & bits_4_5)), d);
-    store_4_scales(scale + 12, bytes_minus_32((s[1] >> 4 & low_4) | (s[2] >> 2 & bits_4_5)), d);
+    f16_halves(w[3], &s->dmin, &s->d);
+    for (int i = 0; i < 3; i++) b[i] = w[i] >> 16 | w[i + 1] << 16;
+    s->scales[0] = bytes_minus_32((b[0] & low_4) | (b[2] << 4 & bits_4_5));
+    s->scales[1] = bytes_minus_32((b[1] & low_4) | (b[2] << 2 & bits_4_5));
+    s->scales[2] = bytes_minus_32((b[0] >> 4 & low_4) | (b[2] & bits_4_5));
+    s->scales[3] = bytes_minus_32((b[1] >> 4 & low_4) | (b[2] >> 2 & bits_4_5));
 }
 
 // IQ4_XS: d, scales_h (2 bits for each of 8 groups) and scales_l (4 bits).
-INLINE void scales_iq4_xs(const uint8_t *const *row, float (*scale)[WIDTH]) {
+INLINE void scales_iq4_xs(const uint8_t *const *row, ScaleBytes *s) {
     Words w[4];
-    Floats d, unused;
     load_words(row, 0, w);
-    f16_halves(w[0], &d, &unused);
-    for (int g = 0; g < 8; g++) {
-        Words s = (w[1] >> 4 * g & 15) | (w[0] >> (16 + 2 * g) << 4 & 0x30);
-        store_scales(scale + g, s - 32, 0, d);
+    f16_halves(w[0], &s->d, &s->dmin);
+    for (int i = 0; i < 2; i++) {
+        Words low = w[1] >> 16 * i & 0xffff, high = w[0] >> (16 + 8 * i) & 0xff;
+        low = (low | low << 8) & 0x00ff00ff;
+        high = (high | high << 12) & 0x000f000f;
+        low = (low | low << 4) & 0x0f0f0f0f;
+        high = (high | high << 6) & 0x03030303;
+        s->scales[i] = bytes_minus_32(low | high << 4);
+    }
+}
+
+// True if unpack_scale_bytes() handles the type: superblocks with integer scales. Codebook types
+// are not handled: their scales are unpacked row by row, together with the bits of their entries.
+INLINE bool has_scale_bytes(Type type) {
+    return type_info(type)->scale_bits && !codebook_info(type)->entry_len;
+}
+
+INLINE void unpack_scale_bytes(Type type, const uint8_t *const *row, ScaleBytes *s) {
+    switch (type) {
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: scales_q4_k(row, s); break;
+    case TYPE_Q6_K: scales_q6_k(row, s); break;
+    case TYPE_Q2_K: scales_q2_k(row, s); break;
+    case TYPE_Q3_K: scales_q3_k(row, s); break;
+    default: scales_iq4_xs(row, s);
     }
 }
 
 // Unpacks the scales and, where the type has them, the minima of a superblock of WIDTH rows, as
-// [group][row]. Codebook types are not handled: their scales are unpacked row by row, together with
-// the bits of their entries.
+// [group][row]. Codebook types are not handled.
 INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[WIDTH],
                           float (*min)[WIDTH]) {
     const TypeInfo *info = type_info(type);
     Floats d, m;
 
-    switch (type) {
-    case TYPE_Q4_K:
-    case TYPE_Q5_K: scales_q4_k(row, scale, min); break;
-    case TYPE_Q6_K: scales_q6_k(row, scale); break;
-    case TYPE_Q2_K: scales_q2_k(row, scale, min); break;
-    case TYPE_Q3_K: scales_q3_k(row, scale); break;
-    case TYPE_IQ4_XS: scales_iq4_xs(row, scale); break;
-    default: // only d and, in some types, m after it
-        if (info->block == SUPERBLOCK && info->d_at) {
-            load_f16_pairs(row, info->d_at - 2, &m, &d);
-            for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
-            break;
+    if (has_scale_bytes(type)) {
+        ScaleBytes s;
+        unpack_scale_bytes(type, row, &s);
+        for (int g = 0; g < SUPERBLOCK / info->group; g++) {
+            store_n(scale[g], WIDTH, scale_of_group(type, &s, g));
+            if (info->has_min) store_n(min[g], WIDTH, min_of_group(type, &s, g));
         }
-        for (int g = 0; g < 8; g++) {
-            load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
-            store_n(scale[g], WIDTH, d);
-            if (info->has_min) store_n(min[g], WIDTH, splat(0) - m);
-        }
+        return;
+    }
+
+    // Only d and, in some types, m after it.
+    if (info->block == SUPERBLOCK) {
+        load_f16_pairs(row, info->d_at - 2, &m, &d);
+        for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
+        return;
+    }
+    for (int g = 0; g < 8; g++) {
+        load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
+        store_n(scale[g], WIDTH, d);
+        if (info->has_min) store_n(min[g], WIDTH, splat(0) - m);
     }
 }
 
