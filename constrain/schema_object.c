@@ -404,7 +404,7 @@ static int take_strings(SchemaCompiler *c) {
 // The names that satisfy "propertyNames", without those that it lists. Adds these to the list.
 // -1 after a failure.
 static int find_names(SchemaCompiler *c, const Conjunct *a, PropertyList *l) {
-    enum { FIRST_ORDER = UINT32_MAX / 4 * 3 }; // behind all other properties, see list_names()
+    const uint32_t first_order = UINT32_MAX / 4 * 3; // behind all others, see list_names()
     SchemaAssertion assertion = a->assertion;
     Buffer listed = {0};
 
@@ -415,7 +415,7 @@ static int find_names(SchemaCompiler *c, const Conjunct *a, PropertyList *l) {
 
     const Str *names = (const Str *)(void *)listed.data;
     for (size_t i = 0; i < listed.len / sizeof *names; i++)
-        list_property(l, (PropertyDef){.name = names[i], .order = FIRST_ORDER + (uint32_t)i});
+        list_property(l, (PropertyDef){.name = names[i], .order = first_order + (uint32_t)i});
     buffer_free(&listed);
 
     return take_strings(c);
