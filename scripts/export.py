@@ -511,18 +511,23 @@ def expert_values(c, config):
     return {key: values[key] for key in keys if c.shared_dim or key != "expert_shared_feed_forward_length"}
 
 
+def check_draft(config):
+    """Refuses draft heads of other kinds."""
+    kinds = [*(config.get("architectures") or ()), config.get("model_type"), config.get("speculators_model_type")]
+    for kind in kinds + ["medusa"] * ("medusa_num_heads" in config):
+        what = next((what for pattern, what in OTHER_DRAFTS if re.search(pattern, kind or "", re.I)), None)
+        if what:
+            raise Failure("config.json: %s: a draft head of %s; only EAGLE-3 is supported" % (ascii(kind)[:60], what))
+
+
 def huggingface_config(directory, options, is_base=False):
     """(Config, content of config.json, or of its text model). Only the shapes of a base model are used."""
     config = read_config(directory)
     if is_base:
         config["quantization_config"] = None
 
-    # Other draft heads, and unsupported values.
-    kinds = [*(config.get("architectures") or ()), config.get("model_type"), config.get("speculators_model_type")]
-    for kind in kinds + ["medusa"] * ("medusa_num_heads" in config):
-        what = next((what for pattern, what in OTHER_DRAFTS if re.search(pattern, kind or "", re.I)), None)
-        if what:
-            raise Failure("config.json: %s: a draft head of %s; only EAGLE-3 is supported" % (ascii(kind)[:60], what))
+    # Unsupported values.
+    check_draft(config)
     families = {**FAMILIES, **MOE_FAMILIES}
     for key, expected in (("model_type", tuple(families)), ("hidden_act", ("silu", None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
@@ -925,6 +930,8 @@ def read_source(path, options):
         return read_meta(path, options)
     if len(models) == 1 and "config.json" not in files:
         return read_llama2c(inside(path, models[0]), options.tokenizer)
+    if "config.json" in files:
+        check_draft(read_config(path))
     raise Failure("%s: not a checkpoint; expected config.json with *.safetensors, params.json with consolidated.*.pth, "
                   "or a llama2.c *.bin" % path)
 
