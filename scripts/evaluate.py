@@ -20,7 +20,7 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from lib.program import find_program
 from lib.scoring import Model  # noqa: E402
 

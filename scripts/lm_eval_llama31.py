@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, FOLDER)
 import lib.interrupt  # noqa: E402, F401
 from lib.program import find_program  # noqa: E402

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PICTURES = os.path.join(ROOT, "docs", "pictures")
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "stories"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "stories"))
 from lib.gguf_writer import Failure, check_output, is_own, write_gguf
 from lib.program import find_program
 from lib.weights import Literal
