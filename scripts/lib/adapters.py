@@ -163,7 +163,8 @@ def read_adapter(directory):
             re.match(r"base_model\.model\.(.*embed_tokens)\.lora_embedding_([AB])(?:\.\w+)?$", key)
         if not m or len(w.shape) != 2 or len(m.group(1)) > MAX_NAME:
             raise Failure("%s: %s: expected lora_A and lora_B of matrices" % (file, ascii(key)))
-        if modules.setdefault(m.group(1), {}).setdefault(m.group(2), w) is not w:
+        module = m.group(1).replace("language_model.", "", 1)  # of a model with other parts
+        if modules.setdefault(module, {}).setdefault(m.group(2), w) is not w:
             raise Failure("%s: %s: the module has two adapters; save them one by one" % (file, ascii(key)))
 
     if config.get("ensure_weight_tying") and any(re.search("embed_tokens|lm_head", module) for module in modules):
