@@ -585,7 +585,8 @@ HEAD_OTHERS = ("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "norm_befor
                "next_layer_regular", "parallel_draft_heads_num_layers", "eagle_decoder_type")
 # Draft heads of other kinds, by a name in config.json. HASS trains heads of EAGLE-2.
 OTHER_DRAFTS = (("medusa", "Medusa"), ("mtp", "multi-token prediction"), ("p-?eagle", "P-EAGLE"), ("dflash", "DFlash"),
-                ("dspark", "DSpark"), ("domino", "Domino"), ("mlp_?speculator", "MLP speculators"), ("eagle(?!-?3)", "EAGLE or EAGLE-2"))
+                ("dspark", "DSpark"), ("domino", "Domino"), ("mlp_?speculator", "MLP speculators"),
+                ("eagle(?!-?3)", "EAGLE or EAGLE-2"))
 
 
 def check_biases(config, tensors):
