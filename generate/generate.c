@@ -187,7 +187,8 @@ static int sample_token(Sequence *s, const Generator *g, const float *logits, in
     const Constraint *c = r->constraint;
     bool may_stop = s->n_generated >= r->min_tokens;
     size_t n_spelled = s->decoded.n_spelled;
-    Str unspelled = {r->start.word.data + n_spelled, r->start.word.len - n_spelled};
+    Str unspelled = r->start.word;
+    if (n_spelled) unspelled = (Str){unspelled.data + n_spelled, unspelled.len - n_spelled};
 
     if (c || !may_stop || r->ignore_eos || unspelled.len) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
