@@ -113,12 +113,13 @@ static void compare_rows(DraftHead *head, const char *name, const int *prompt, i
 }
 
 // Greedy generation with up to five drafts per pass: the text, and the numbers of passes, drafts
-// and accepted drafts.
+// and accepted drafts, unless the context of the head is shorter. Then it begins anew.
 static void compare_generation(DraftHead *head, Workspace *ws, const char *name, const int *prompt,
                                int n_prompt, const Json *golden) {
     const Json *expected = json_get(golden, "ids")->child;
     int n_tokens = (int)json_get(golden, "n")->number;
     int counts[3] = {0}; // passes, drafts, accepted
+    bool is_shorter = head->model.config.max_context < n_prompt + n_tokens;
     static const char *const names[] = {"rounds", "drafted", "accepted"};
     SampleOptions greedy = {.top_p = 1, .repeat_penalty = 1};
     const Model *target = head->target;
@@ -135,6 +136,7 @@ static void compare_generation(DraftHead *head, Workspace *ws, const char *name,
         DraftPoint at = {s, pending, sampler, 1};
         int n_drafted =
             n_left ? d.draft(d.arg, &at, tokens + 1, n_left < N_STEPS ? n_left : N_STEPS) : 0;
+        CHECK(n_drafted > 0 || !n_left, "%s: token %d: no draft", name, n);
         feed_target(target, ws, s, tokens, 1 + n_drafted, after);
         while (n_kept <= n_drafted && tokens[n_kept] == after[n_kept - 1]) n_kept++;
         session_rewind(s, s->n_tokens - (1 + n_drafted - n_kept));
@@ -152,8 +154,8 @@ static void compare_generation(DraftHead *head, Workspace *ws, const char *name,
     }
 
     for (int i = 0; i < 3; i++)
-        CHECK(counts[i] == (int)json_get(golden, names[i])->number, "%s: %s: %d", name, names[i],
-              counts[i]);
+        CHECK(is_shorter || counts[i] == (int)json_get(golden, names[i])->number, "%s: %s: %d",
+              name, names[i], counts[i]);
     d.free(d.arg);
     session_free(s);
     sampler_free(sampler);
@@ -190,6 +192,8 @@ static void golden_heads(void) {
         CHECK(last == (int)json_get(golden, "last")->number, "%s: last %d", heads[i], last);
         session_free(s);
         compare_rows(head, heads[i], prompt, n_prompt, golden);
+        compare_generation(head, ws, heads[i], prompt, n_prompt, json_get(golden, "generate"));
+        head->model.config.max_context = n_prompt + 8;
         compare_generation(head, ws, heads[i], prompt, n_prompt, json_get(golden, "generate"));
     }
 

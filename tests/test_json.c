@@ -123,6 +123,9 @@ static void invalid_texts(void) {
               invalid[i].text);
         CHECK(test_matches(e.text, invalid[i].message), "%s: %s", invalid[i].text, e.text);
     }
+    CHECK(!parse_copy(&doc, "\"a\0\"", 4, &e) &&
+              test_matches(e.text, "an escaped control character"),
+          "%s", e.text);
 
     CHECK(!parse_copy(&doc, "[1\0]", 4, &e), "NUL");
     json_free(&doc);

@@ -204,6 +204,25 @@ static void selection(void) {
     }
 }
 
+// The first outputs of SplitMix64 for the seed 1234567 (rosettacode.org), as drawn from 2^12 equal
+// logits.
+static void random_numbers(void) {
+    static const uint64_t outputs[] = {6457827717110365317u, 3203168211198807973u,
+                                       9817491932198370423u, 4593380528125082431u,
+                                       16408922859458223821u};
+    static const float logits[1 << 12];
+    SampleOptions o = plain;
+    o.temp = 1;
+    o.seed = 1234567;
+
+    Sampler *s = sampler_new(&o, 1 << 12);
+    for (int i = 0; i < 5; i++) {
+        int id = sampler_next(s, logits, NULL, 0);
+        CHECK(id == (int)(outputs[i] >> 52), "draw %d: %d", i, id);
+    }
+    sampler_free(s);
+}
+
 static void limits(void) {
     float logits[N];
     SampleOptions o = plain, greedy = plain;
@@ -579,5 +598,6 @@ void test_sample(void) {
     test_case("sample: names of an order", order_names);
     test_case("sample: DRY equals its definition on random histories with breakers", dry);
     test_case("sample: a seed determines the draws", seeds);
+    test_case("sample: the numbers of SplitMix64", random_numbers);
     test_case("sample: log-probabilities", logprobs);
 }

@@ -36,9 +36,22 @@ static void utf8(void) {
 
 static void suggestions(void) {
     static const char *const commands[] = {"run", "chat", "tokenize"};
-    const char *s = did_you_mean("tokenise", commands, sizeof *commands, 3);
-    CHECK(!strcmp(s, "; did you mean tokenize"), "%s", s);
-    CHECK(!*did_you_mean("xyzzy", commands, sizeof *commands, 3), "a suggestion for xyzzy");
+    static const char *const near[] = {"tokenise",   "atokenize", "okenize",   "otkenize",
+                                       "tokenizers", "tokeni",    "atokenizer"};
+    for (size_t i = 0; i < sizeof near / sizeof *near; i++) {
+        const char *s = did_you_mean(near[i], commands, sizeof *commands, 3);
+        CHECK(!strcmp(s, "; did you mean tokenize"), "%s%s", near[i], s);
+    }
+    static const char *const far[] = {"xyzzy", "tokn", "un1", "xxxtokenize", "rnua"};
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++)
+        CHECK(!*did_you_mean(far[i], commands, sizeof *commands, 3), "a suggestion for %s", far[i]);
+
+    // Only words of up to 40 characters are compared.
+    static const char *const words[] = {"a234567890123456789012345678901234567890",
+                                        "b2345678901234567890123456789012345678901"};
+    CHECK(*did_you_mean("x234567890123456789012345678901234567890", words, sizeof *words, 1), "40");
+    CHECK(!*did_you_mean("x2345678901234567890123456789012345678901", words, sizeof *words, 2),
+          "41");
 }
 
 static void messages_are_escaped(void) {
