@@ -68,7 +68,6 @@ static void assert_format(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     const Format *format = format_find(u->value->string);
     if (format->is_valid && !schema_leave(c, u->schema, u->value))
         schema_refuse(c, u, ": \"regex\"");
-    if (format->is_valid) return;
     if (format->pattern)
         assert_language(c, f, u);
     else
