@@ -41,9 +41,10 @@ typedef struct {
 //   <|python_tag|>  then CALLs, or NAME.call(KEY=JSON, ...), or Python code       Llama 3.1
 //   text <tool_call>CALL</tool_call> ...  where CALL is {"name", "arguments"}     Hermes, Qwen
 //   [TOOL_CALLS]    then an array of these CALLs                                  Mistral
-// Python code calls the tool "code_interpreter". Without tools, only built-in tools can be called,
-// by <|python_tag|>. If the form of a template is not known, all of these forms are taken, and a
-// forced call is {"name", "parameters"}.
+// A call without a tag begins with its name, "type": "function", its id or its arguments
+// (reply_call_start). Python code calls the tool "code_interpreter". Without tools, only built-in
+// tools can be called, by <|python_tag|>. If the form of a template is not known, all of these
+// forms are taken, and a forced call is {"name", "parameters"}.
 //
 // All other text is content: calls in code blocks and in reasoning, calls of other tools, an
 // incomplete object and, without tools, any call in a truncated reply. If the template cannot

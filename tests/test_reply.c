@@ -171,6 +171,10 @@ static void calls(void) {
         {"[{\"name\": \"f\", \"parameters\": {}}, {\"x\": 1}]",
          "|[{\"name\": \"f\", \"parameters\": {}}, {\"x\": 1}]|"},
         {"{\"name\" \"f\"}", "|{\"name\" \"f\"}|"},
+        {"{\"x\": 1, \"name\": \"f\", \"parameters\": {}}",
+         "|{\"x\": 1, \"name\": \"f\", \"parameters\": {}}|"},
+        {"{\"type\": \"object\", \"name\": \"f\", \"parameters\": {}}",
+         "|{\"type\": \"object\", \"name\": \"f\", \"parameters\": {}}|"},
         {"{\"name\": \"f\", \"parameters\": 3}", "|{\"name\": \"f\", \"parameters\": 3}|"},
         {"{\"name\": \"f\", \"parameters\": {}} and more",
          "|{\"name\": \"f\", \"parameters\": {}} and more|"},
@@ -195,6 +199,36 @@ static void calls(void) {
                 "|{\"name\":\"f\",\"parameters\":{}}|");
     check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
                 "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");
+}
+
+// The beginning of a call without a tag is decided by the first byte that differs.
+static void beginnings(void) {
+    static const struct {
+        const char *text;
+        CallStart start;
+    } cases[] = {{"{", CALL_POSSIBLE},
+                 {"{\n  \"na", CALL_POSSIBLE},
+                 {"{\"name\": \"f", CALL_POSSIBLE},
+                 {"{ \"name\" : \"f\"", CALL_BEGUN},
+                 {"{\"name\": \"f\", \"x\": 1} and more", CALL_BEGUN},
+                 {"{\"name\": \"fo", CALL_NONE},
+                 {"{\"names\"", CALL_NONE},
+                 {"{\"type\": \"func", CALL_POSSIBLE},
+                 {"{\"type\": \"function\"", CALL_BEGUN},
+                 {"{\"type\": \"obj", CALL_NONE},
+                 {"{\"parameters\": {", CALL_BEGUN},
+                 {"{x", CALL_NONE},
+                 {"{}", CALL_NONE},
+                 {"[{", CALL_NONE}};
+    static const CallForm mistral = {.opener = "[TOOL_CALLS]", .key = "arguments", .is_list = true};
+    Template tagged = {.takes_calls = true, .call_forms = {&mistral}, .n_call_forms = 1};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Str text = str_of(cases[i].text);
+        CallStart found = reply_call_start(&(Template){.takes_calls = true}, str_of(tools), text);
+        CHECK(found == cases[i].start, "%s: %d", text.data, (int)found);
+        CHECK(reply_call_start(&tagged, str_of(tools), text) == CALL_NONE, "%s", text.data);
+    }
 }
 
 // A call is taken only in the form of the template, and only of an offered tool.
@@ -404,6 +438,7 @@ void test_reply(void) {
     test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
     test_case("reply: forms of templates, tools that were not offered", forms);
     test_case("reply: texts that resemble calls", texts_that_resemble_calls);
+    test_case("reply: beginnings of calls without a tag", beginnings);
     test_case("reply: truncated calls", truncated_calls);
     test_case("reply: reasoning", reasoning);
     test_case("token stream: answers keep their tokens", stream);
