@@ -72,11 +72,15 @@ static bool take_call(const CallReader *c, const Json *call) {
     return true;
 }
 
-// Compares a text with the beginning of a call; white space does not count.
+// Compares a text with the beginning of a call; white space does not count. A text with an escape
+// may spell the same name in another way.
 static CallStart compare_start(Str text, const char *start) {
+    bool has_escape = false;
     for (size_t i = 0; i < text.len && *start; i++) {
         if (isspace((unsigned char)text.data[i])) continue;
-        if (text.data[i] != *start++) return CALL_NONE;
+        while (isspace((unsigned char)*start)) start++;
+        has_escape |= text.data[i] == '\\';
+        if (text.data[i] != *start++) return has_escape ? CALL_POSSIBLE : CALL_NONE;
     }
     return *start ? CALL_POSSIBLE : CALL_BEGUN;
 }

@@ -202,6 +202,7 @@ def tools(tmp):
              ({"name": "f", "description": "d", "parameters": {"x": None}}, {"name": "f", "description": "d", "parameters": {"x": None}}))
     with open(path, "w") as f:
         json.dump({"role": "user", "content": "x"}, f)
+    cases = [[dict(function, name="f%d" % i) for function in case] for i, case in enumerate(cases)]
     with open(path + ".tools", "w") as f:
         json.dump([{"type": "function", "id": None, "function": given} for given, _ in cases], f)
     out = call("tokenize", "-q", "--chat", path, "--tools", path + ".tools", "--template", template, "--rendered")[0].decode()
