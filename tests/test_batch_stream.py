@@ -162,6 +162,11 @@ def json_answers(tmp):
     forced = [dict(ask, id=i, seed=i, tool_choice="required", parallel_tool_calls=False) for i in range(3)]
     _, answers = streamed(forced, "--template", plain, code=(0, 6))
     check(any(a.get("tool_calls") for a in answers.values()), answers)
+    for name in "get weather", "\u65e5", 'a"b':  # in the text with or without escapes
+        tool = {"type": "function", "function": {"name": name}}
+        odd = [dict(ask, id=i, seed=i, tools=[tool], tool_choice="required", parallel_tool_calls=False, temperature=1) for i in range(3)]
+        _, answers = streamed(odd, "--template", "llama3.1")
+        same({a["tool_calls"][0]["function"]["name"] for a in answers.values()}, {name})
 
 
 @test
