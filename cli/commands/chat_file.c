@@ -70,15 +70,12 @@ static bool keep_last_chats(Chat *c, Error *err) {
     Dialogue old = {0};
     size_t n_truncated;
 
-    if (!transcript_read(&old, c->path, &n_truncated, err)) {
-        free(c->path); // not a file of this program: it stays as it is
-        c->path = NULL;
-        dialogue_free(&old);
-        return false;
+    bool ok = transcript_read(&old, c->path, &n_truncated, err);
+    if (ok) {
+        dialogue_begin_anew(&old);
+        dialogue_keep_earlier(&old, MAX_EARLIER);
+        ok = journal_replace(&c->journal, buffer_str(&old.earlier), err);
     }
-    dialogue_begin_anew(&old);
-    dialogue_keep_earlier(&old, MAX_EARLIER);
-    bool ok = journal_replace(&c->journal, buffer_str(&old.earlier), err);
 
     // Those that this chat has begun anew, while the file could not be written, are later ones.
     if (ok) {
@@ -94,10 +91,9 @@ static bool keep_last_chats(Chat *c, Error *err) {
 // Opens the file of the last chat, which keeps earlier ones. False with err.
 static bool open_last_chat(Chat *c, Error *err) {
     if (!open_file(c, err)) return false;
-    if (keep_last_chats(c, err)) return true;
-    journal_close(&c->journal, &(Error){0}); // the next message tries again
-    c->is_open = false;
-    return false;
+    c->is_open = keep_last_chats(c, err);
+    if (!c->is_open) journal_close(&c->journal, &(Error){0}); // the next message tries again
+    return c->is_open;
 }
 
 // The file of the last chat is opened by the first message. The first of several failures prints a
@@ -112,8 +108,8 @@ void chat_save(Chat *c, Str lines) {
     bool ok = c->is_open || open_last_chat(c, &err);
     ok = ok && journal_append(&c->journal, buffer_str(&c->unsaved), &err);
     if (!ok && !c->has_failed) warn("%s", err.text);
-    c->has_failed = !ok && c->path; // without a file, nothing is retried
-    if (!c->has_failed) c->unsaved.len = 0;
+    c->has_failed = !ok;
+    if (ok) c->unsaved.len = 0;
 }
 
 void chat_save_change(Chat *c) {
