@@ -449,7 +449,7 @@ def pipes_beside_a_prompt():
     script = path_of("ask", b'#!/bin/sh\n$R X\ntrue\n')
     os.chmod(script, 0o755)
     python = "import subprocess, os; subprocess.run([*os.environ['R'].split(), 'X'])"
-    env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", ASK=script, PY=python)
+    env = dict(ENV, R=f"{PROGRAM} run -m {GOOD} --raw -q --echo -n 0", ASK=script, PY=python, LOCK=path_of("lock", b""))
     ways = {  # True: read by every shell; False: refused by every shell; None: either
         "$R X": True, "$R X | cat": True, "($R X)": True, "env $R X": True, "nice $R X": True, "nohup $R X": True,
         "timeout 60 $R X": True, "timeout 60 env $R X": True, 'python3 -c "$PY"': True, "$R -p X": True, "$R X -": True,
@@ -462,6 +462,14 @@ def pipes_beside_a_prompt():
         "{ read x; timeout 60 $R X; true; }": False, "while read x; do run X; break; done": False,
         "while read x; do timeout 60 $R X; break; done": False,
     }
+    others = {  # with programs that a machine may lack
+        "flock $LOCK $R X": True, "flock $LOCK -c '$R X; true'": False, "setsid -w $R X": True, "stdbuf -o0 $R X": True,
+        "perl -e 'system(split(/ /, $ENV{R}), q(X))'": True, "perl -e 'print `$ENV{R} X`'": None, "awk 'BEGIN { system(ENVIRON[\"R\"] \" X\") }'": None,
+        "find $LOCK -exec $R X ;": True, "xargs -0 $R": True, "parallel --pipe $R X": None,
+        "node -e 'const [a, ...b] = process.env.R.split(\" \"); child_process.spawnSync(a, [...b, \"X\"], {stdio: \"inherit\"})'": True,
+        "git -c alias.ask='!$R X' ask": None,
+    }
+    ways.update((way.replace(" ;", " ';'"), is_read) for way, is_read in others.items() if shutil.which(way.split()[0]))
     for shell in filter(shutil.which, ("dash", "bash", "zsh")):
         setup = "setopt shwordsplit\n" if shell == "zsh" else ""
         setup += "run() { $R \"$@\"; }\nask() { $R X; }\n"
