@@ -578,7 +578,8 @@ HEAD_SETTINGS = {
     "norm_output": (None, False), "fc_norm": (None, False),
     "use_last_layernorm": (None, True), "use_input_layernorm_in_first_layer": (None, True),
     "use_aux_hidden_state": (None, True), "use_mtp_layernorm": (None, False), "parallel_draft_step": (None, 1),
-    "speculators_model_type": (None, "eagle3"), "parallel_drafting": (None, False), "ptd_token_id": (None,), "mask_token_id": (None,),
+    "speculators_model_type": (None, "eagle3"), "parallel_drafting": (None, False), "ptd_token_id": (None,),
+    "mask_token_id": (None,),
     "model_type": ("qwen3", "qwen2", "mistral", "llama")}
 # Other keys of eagle_config: implemented, or without effect on the equations of one layer.
 HEAD_OTHERS = ("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "norm_before_residual", "has_lm_head",

@@ -635,7 +635,7 @@ def refusals(tmp):
     for code, message, *args in ((2, "same file", source, os.path.join(tmp, "link.gguf"), "Q8_0"),
                                  (2, "did you mean Q4_K_M", source, out, "Q4_KM"),
                                  (2, "expected IN.gguf OUT.gguf TYPE", source, out),
-                                 (1, absent + ": No such file", absent, out, "Q8_0"),
+                                 (1, absent + ": no such file", absent, out, "Q8_0"),
                                  (1, absent + "/out.gguf", source, absent + "/out.gguf", "Q8_0"),
                                  (1, "No space left", source, "/dev/full", "Q8_0")):
         refuses(code, message, "quantize", *args)
