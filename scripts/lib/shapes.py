@@ -57,7 +57,7 @@ SHAPES = {
                           "normalized": bool}], "normalizer": STEP, "pre_tokenizer": STEP,
         "post_processor": STEP, "decoder": STEP},
     "tokenizer_config.json": {
-        "chat_template": TEMPLATES, "add_bos_token": bool, "add_prefix_space": bool,
+        "chat_template": TEMPLATES, "add_bos_token": bool, "tokenizer_class": str, "add_prefix_space": bool,
         "added_tokens_decoder": {str: {"content!": str, "special": bool}}, **SPECIAL_TOKENS},
     "special_tokens_map.json": SPECIAL_TOKENS,
     "added_tokens.json": {str: int},

@@ -37,6 +37,7 @@ SPACES = {
     (PREPEND, REPLACE): True, (REPLACE, PREPEND): True, (REPLACE,): False, (("Metaspace", SPACE, "never"),): False,
     (("Metaspace", SPACE, "always"),): "always", (("Metaspace", SPACE, "first"),): "first"}
 POST_PROCESSORS = "ByteLevel", "TemplateProcessing"
+PLAIN_CLASSES = "PreTrainedTokenizerFast", "TokenizersBackend"  # of transformers 4 and 5: they add what tokenizer.json says
 DECODERS = {"gpt2": ("ByteLevel",), "llama": ("Replace", "ByteFallback", "Fuse", "Strip", "Metaspace")}
 # (split, has NFC) whose name depends on the normalizer of tokenizer.json, or that is only supported with it.
 NORMALIZED = {("qwen2", True): "qwen2", ("qwen2", False): "deepseek-r1-qwen", ("gpt-2", True): "olmo"}
@@ -413,7 +414,7 @@ def adds_bos(t, settings, bos, otherwise):
     others = [ascii(text) for text in parts[has_bos:] if text is not None]
     if others:
         note("tokenizer.json: post_processor: only the begin token in front of a text is supported, not %s", ", ".join(others))
-    return has_bos if steps else otherwise
+    return has_bos if steps or settings.get("tokenizer_class") in PLAIN_CLASSES else otherwise
 
 
 def overlaps(text, other):
