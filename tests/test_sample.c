@@ -585,6 +585,9 @@ static void logprobs(void) {
     CHECK(fabs((double)top[0].logprob - log(0.5)) < 1e-5, "%g", (double)top[0].logprob);
     for (int i = 1; i < 8; i++)
         CHECK(top[i].logprob <= top[i - 1].logprob && top[i].id >= 0, "order at %d", i);
+    int n_better = 0;
+    for (int i = 0; i < N; i++) n_better += top[7].id >= 0 && logits[i] > logits[top[7].id];
+    CHECK(n_better == 7, "%d tokens above the eighth", n_better);
     logits_top(logits, 2, top, 8);
     CHECK(top[1].id >= 0 && top[2].id == -1, "more alternatives than tokens");
 }
