@@ -18,6 +18,7 @@ Tests, in tokens per second unless noted:
 
 Prints medians, half ranges, versions and flags. A ratio is the median over the turns of llama31's speed divided by the
 other: it depends less on other load than the speeds. After an interrupt the complete turns are printed."""
+import lib.interrupt  # noqa: F401
 import argparse
 import csv
 import datetime
