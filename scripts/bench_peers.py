@@ -49,13 +49,13 @@ def fail(status, message):
     sys.exit(status)
 
 
-def call(command):
+def call(command, with_stderr=False):
     """Returns the standard output. If the program fails, exits with the last line of its standard error."""
     r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if r.returncode:
         last = (r.stderr.strip().splitlines() or [""])[-1]
         fail(1, "%s: exit status %d: %s" % (os.path.basename(command[0]), r.returncode, last))
-    return r.stdout
+    return r.stdout + r.stderr if with_stderr else r.stdout
 
 
 def described(program, option):
@@ -84,15 +84,17 @@ class Llama31:
         shown = json.loads(call([self.program, "show", "--json", "-m", options.model]))
         self.flags, self.n_vocab = shown["kernels"], shown["vocab_size"]
 
-    def records(self, count, folder):
+    def write_records(self, count):
         """Writes a batch of prompts that differ in their last token."""
-        path = os.path.join(folder, "records.jsonl")
         ids = [300 + i * 7919 % (self.n_vocab - 600) for i in range(N_PREFIX + count)]  # without special tokens
-        with open(path, "w", encoding="utf-8") as f:
+        with open("records.jsonl", "w", encoding="utf-8") as f:
             for i in range(count):
                 prompt = ids[:N_PREFIX] + [ids[N_PREFIX + i]]
                 f.write(json.dumps({"id": i, "prompt": prompt, "max_tokens": self.options.n}) + "\n")
-        return path
+
+    @staticmethod
+    def lacks(_):
+        return None
 
     def measure(self, tests):
         found, common = {}, ["-m", self.options.model, "-t", str(self.options.threads)]
@@ -110,11 +112,10 @@ class Llama31:
                 found[test] = r["tokens_per_sec"]
 
         for count in sizes(tests, "c"):
-            with tempfile.TemporaryDirectory() as folder:
-                files = ["-i", self.records(count, folder), "-o", os.path.join(folder, "answers.jsonl")]
-                command = [self.program, "batch", *common, *files, "-q", "--parallel", str(count), "--raw", "--temp", "0",
-                           "--ignore-eos", "--no-loop-stop"]
-                found["c%d" % count] = count * self.options.n / seconds(command)
+            self.write_records(count)
+            command = [self.program, "batch", *common, "-i", "records.jsonl", "-o", "-", "-q", "--parallel", str(count),
+                       "--raw", "--temp", "0", "--ignore-eos", "--no-loop-stop"]
+            found["c%d" % count] = count * self.options.n / seconds(command)
 
         if "start" in tests:
             found["start"] = seconds([self.program, "run", *common, "--raw", "--temp", "0", "-n", "1", "-q", "Hello"])
@@ -172,8 +173,9 @@ class Programs:
         return json.loads(call([self.bench, *self.common(), *self.bench_flags, "-r", "1", "-o", "json", *arguments]))
 
     def run_batched(self, *arguments):
-        """The columns of the rows of its table: PP, TG, B, N_KV, T_PP, S_PP, T_TG, S_TG, T, S."""
-        printed = call([self.batched, *self.common(), *self.other_flags, *arguments])
+        """The columns of the rows of its table: PP, TG, B, N_KV, T_PP, S_PP, T_TG, S_TG, T, S. ik_llama.cpp prints it on
+        standard error."""
+        printed = call([self.batched, *self.common(), *self.other_flags, *arguments], with_stderr=True)
         rows = [line.strip("| \n").split("|") for line in printed.splitlines() if re.match(r"\| *\d", line)]
         return [[float(cell) for cell in row] for row in rows]
 
@@ -260,6 +262,7 @@ def variants(options, text):
         fail(2, "--peer %s: expected DIRECTORY [FLAG VALUES...], found \"%s\" (%s)" % (name, rest, e))
     if not name or not directory:
         fail(2, "--peer: expected NAME=DIRECTORY [FLAGS], found \"%s\"" % text)
+    directory = os.path.abspath(directory)
     is_package = os.path.isdir(os.path.join(directory, "node_modules", "node-llama-cpp"))
     if not is_package and not Programs.find("llama-bench", directory):
         fail(2, "--peer %s: %s: no llama-bench and no node_modules/node-llama-cpp" % (name, directory))
@@ -276,7 +279,9 @@ def measure_turns(programs, tests, options):
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
-    turns = []
+    turns, before = [], os.getcwd()
+    folder = tempfile.TemporaryDirectory()  # programs may leave logs in the current directory
+    os.chdir(folder.name)
     try:
         for turn in range(options.turns):
             found = []
@@ -287,6 +292,9 @@ def measure_turns(programs, tests, options):
             turns.append(found)
     except KeyboardInterrupt:
         print("bench_peers: interrupted after %d of %d turns" % (len(turns), options.turns), file=sys.stderr)
+    finally:
+        os.chdir(before)
+        folder.cleanup()
     if not turns:
         sys.exit(130)
     return turns
@@ -392,8 +400,10 @@ def main():
         fail(2, "no model; give -m FILE or set LLAMA31_MODEL")
     if not os.path.isfile(options.model):
         fail(1, "%s: no such file" % options.model)
-    if not shutil.which(options.program):
+    program = shutil.which(options.program)
+    if not program:
         fail(1, "%s: no such program; run make" % options.program)
+    options.program, options.model = os.path.abspath(program), os.path.abspath(options.model)
 
     peers = [v for text in options.peer for v in variants(options, text)]
     labels = [label(p) for p in peers]
@@ -410,6 +420,10 @@ def main():
             pass
     turns = measure_turns(programs, tests, options)
     results = {t: summarize(turns, programs, t) for t in tests}
+    for i, p in enumerate(programs):
+        for t in tests:
+            if not any(turn[i].get(t) for turn in turns) and not p.lacks(t):
+                print("bench_peers: %s: no figure for %s" % (label(p), t), file=sys.stderr)
 
     if options.csv:
         print_csv(results, programs, options)
