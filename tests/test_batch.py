@@ -693,7 +693,7 @@ def unsupported_members(cli):
     # Values that mean the same as no field, and members that the template reads, are silent; others are named once.
     neutral = {"do_sample": True, "num_beams": 1.0, "no_repeat_ngram_size": 0, "stop_sequences": [], "options": {}, "raw": False,
                "text": {"format": {"type": "text"}}, "function_call": "none", "modalities": ["text"], "extra_body": None,
-               "stopSequences": [], "truncate": True}
+               "stopSequences": [], "truncate": True, "plugins": []}
     silent = dict(turn, images=[], prefix=False, name="n", weight=1, content=[{"type": "text", "text": "x", "cache_control": {}}])
     ask = {"messages": [silent], "max_tokens": 1, **neutral}
     same(call("batch", "-q", "--strict", "--template", "llama3", stdin=json.dumps(ask).encode())[1], "")

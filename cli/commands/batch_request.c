@@ -418,7 +418,7 @@ static const Field fields[] = {
     REFUSED(NOTHING " \"none\"", "function_call", "write \"tool_choice\""),
     REFUSED(NOTHING, "tool_config", "write \"tool_choice\""),
     REFUSED(NOTHING, "max_tool_calls", "write \"parallel_tool_calls\": false for at most one"),
-    REFUSED("false", "web_search_options search_parameters enable_search plugins connectors mcp_servers",
+    REFUSED("false []", "web_search_options search_parameters enable_search plugins connectors mcp_servers",
             "llama31 runs no tools"),
 
     // Refused: limits and stops.
