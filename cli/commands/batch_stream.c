@@ -5,12 +5,13 @@
 // A line has the text since the last one. Members without new text are left out, except "delta".
 // The record itself follows as if it were not streamed.
 //
-// A step reads only the tokens that are new. Of the text so far, it writes what is final:
+// A step reads only the tokens that are new, and writes the part of the text that is final:
 //
-//     <think> reasoning </think>  answer            reasoning: without white space at its ends
-//             [---------)         [-------)         answer: up to a stop string, a tag of a call,
-//             or
-//                                                   white space that may come to an end there
+//     <think> reasoning </think> answer
+//             [-------)          [----)
+//
+// White space at the end may belong to a tag. The answer also waits for what may become a stop
+// string or the tag of a tool call.
 //
 // From the beginning of a tool call on, the answer waits for its end (reply_parse). Invariant: the
 // deltas of a choice, joined, are its text, and so are those of its reasoning. White space beside a
@@ -51,10 +52,10 @@ static bool read_call(Record *r) {
     RecordStream *stream = &r->stream;
     const RequestTools *tools = &r->parent->tools;
     size_t begin = stream->parts.answer, unused;
-    if (begin >= stream->raw.len) return false;
+    if (stream->has_call || begin >= stream->raw.len) return false;
 
     Str answer = {stream->raw.data + begin, stream->raw.len - begin};
-    stream->has_call |= find_tag(r, answer, stream->n_searched, &unused);
+    stream->has_call = find_tag(r, answer, stream->n_searched, &unused);
     stream->n_searched = answer.len;
     if (stream->n_text) return false; // the answer begins with text
 
