@@ -5,7 +5,7 @@
 //                                                    or of ajv, which judges all texts; with {"schema", "text"}, of ajv
 //
 // DIR has node_modules with zod, zod3 (zod@3), zod-to-json-schema, @sinclair/typebox, valibot, @valibot/to-json-schema,
-// ajv and ajv-formats. A library that is not installed is left out.
+// arktype, effect, joi, joi-to-json, ajv and ajv-formats. A library that is not installed is left out.
 import {createRequire} from "node:module";
 import {pathToFileURL} from "node:url";
 import {readFileSync} from "node:fs";
@@ -129,6 +129,52 @@ if (valibot && toJson) {
         isoTimestamp: p(v.string(), v.isoTimestamp()), isoDate: p(v.string(), v.isoDate()), ipv4: p(v.string(), v.ipv4()), ipv6: p(v.string(), v.ipv6()), url: p(v.string(), v.url()), nonEmpty: p(v.array(v.boolean()), v.nonEmpty(), v.maxLength(3)),
     };
     add("valibot", types, (t) => toJson.toJsonSchema(t, {errorMode: "ignore"}), (t, value) => v.safeParse(t, value).issues?.[0].message);
+}
+
+const arktype = await load("arktype");
+if (arktype) {
+    const {type, scope} = arktype;
+    const types = {
+        string: type("1 <= string <= 9"), length: type("string == 5"), regex: type(/^[A-Z]{2}-\d{3}$/), number: type("-1.5 < number < 9"), integer: type("0 <= number.integer <= 99"),
+        multiple: type("(number % 5) <= 999").and("number >= 0"), email: type("string.email"), uuid: type("string.uuid"), uuid7: type("string.uuid.v7"), ip: type("string.ip"), iso: type("string.date.iso"), semver: type("string.semver"),
+        hex: type("string.hex"), digits: type("string.digits"), alpha: type("string.alpha"), alphanumeric: type("string.alphanumeric"), base64: type("string.base64"), base64url: type("string.base64.url"), trimmed: type("string.trim.preformatted"),
+        literal: type("'a' | 'b' | 3 | null | true"), union: type("string <= 3 | number.integer | boolean"), array: type("1 <= (boolean[]) <= 4"), tuple: type(["boolean", "null"]), optionalItem: type(["boolean", "null?"]), rest: type(["boolean", "...", "null[]"]),
+        object: type({a: "boolean", "b?": "null"}), closed: type({"+": "reject", a: "boolean"}), deep: type({a: {b: "(string <= 3)[] <= 2"}}), variant: type({t: "'a'", x: "boolean"}).or({t: "'b'", y: "null"}), intersection: type({a: "boolean"}).and({b: "null"}),
+        record: type({"[string]": "boolean"}), patternRecord: type({"[/^[ab]$/]": "boolean"}), recursive: scope({node: {v: "boolean", "kids?": "node[] <= 1"}}).export().node, unknown: type("unknown"), anyObject: type("object"),
+    };
+    add("arktype", types, (t) => t.toJsonSchema(), (t, value) => { const out = t(value); return out instanceof type.errors ? out.summary : undefined; });
+}
+
+const effect = await load("effect");
+if (effect?.JSONSchema) {
+    const S = effect.Schema;
+    const Tree = S.Struct({v: S.Boolean, kids: S.Array(S.suspend(() => Tree)).pipe(S.maxItems(1))}).annotations({identifier: "Tree"});
+    const types = {
+        string: S.String.pipe(S.minLength(1), S.maxLength(9)), nonEmpty: S.NonEmptyString.pipe(S.maxLength(9)), length: S.String.pipe(S.length(5)), pattern: S.String.pipe(S.pattern(/^[ab]{3}$/)), starts: S.String.pipe(S.startsWith("ab"), S.maxLength(5)),
+        ends: S.String.pipe(S.endsWith("ab"), S.maxLength(5)), trimmed: S.Trimmed.pipe(S.maxLength(5)), lower: S.Lowercased.pipe(S.maxLength(5)), upper: S.Uppercased.pipe(S.maxLength(5)), capital: S.Capitalized.pipe(S.maxLength(5)), uuid: S.UUID, ulid: S.ULID,
+        integer: S.Int.pipe(S.between(0, 99)), number: S.Number.pipe(S.greaterThan(0), S.lessThanOrEqualTo(9)), multiple: S.Number.pipe(S.multipleOf(0.25), S.between(0, 5)), positive: S.Positive, finite: S.Finite, boolean: S.Boolean, nothing: S.Null,
+        literal: S.Literal("a", 1, true, null), enumeration: S.Enums({A: "a", B: 2}), template: S.TemplateLiteral("a", S.String, "b"), array: S.Array(S.Boolean).pipe(S.minItems(1), S.maxItems(4)), nonEmptyArray: S.NonEmptyArray(S.Boolean).pipe(S.maxItems(3)),
+        tuple: S.Tuple(S.Boolean, S.Null), optionalItem: S.Tuple(S.Boolean, S.optionalElement(S.Null)), rest: S.Tuple([S.Boolean], S.Null).pipe(S.maxItems(4)), object: S.Struct({a: S.Boolean, b: S.optional(S.Null)}), record: S.Record({key: S.String.pipe(S.maxLength(3)), value: S.Boolean}),
+        listedRecord: S.Record({key: S.Literal("a", "b"), value: S.Boolean}), templateRecord: S.Record({key: S.TemplateLiteral("a", S.String), value: S.Boolean}), open: S.Struct({a: S.Boolean}, S.Record({key: S.String, value: S.Boolean})), nullable: S.NullOr(S.Boolean),
+        union: S.Union(S.String.pipe(S.maxLength(3)), S.Boolean), variant: S.Union(S.Struct({t: S.Literal("a"), x: S.Boolean}), S.Struct({t: S.Literal("b"), y: S.Null})), recursive: Tree, extended: S.extend(S.Struct({a: S.Boolean}), S.Struct({b: S.Null})), empty: S.Struct({}),
+    };
+    add("effect", types, (t) => effect.JSONSchema.make(t), (t, value) => { const out = S.decodeUnknownEither(t)(value); return effect.Either.isLeft(out) ? out.left.message : undefined; });
+}
+
+// joi-to-json drops what JSON Schema lacks, so joi itself would reject more than the schema says.
+const Joi = (await load("joi"))?.default, parseJoi = (await load("joi-to-json"))?.default;
+if (Joi && parseJoi) {
+    const ab = Joi.object({a: Joi.boolean(), b: Joi.boolean()});
+    const types = {
+        string: Joi.string().min(1).max(9), email: Joi.string().email(), uri: Joi.string().uri(), guid: Joi.string().guid(), date: Joi.date().iso(), hostname: Joi.string().hostname(), pattern: Joi.string().pattern(/^[ab]{3}$/), listed: Joi.string().valid("a", "b"),
+        unlisted: Joi.string().invalid("a").max(1), nullable: Joi.string().allow(null).max(3), number: Joi.number().min(0).max(9), open: Joi.number().greater(0).less(3), integer: Joi.number().integer().min(0).max(99), multiple: Joi.number().multiple(5).min(0).max(99), boolean: Joi.boolean(),
+        array: Joi.array().items(Joi.boolean()).min(1).max(4), ordered: Joi.array().ordered(Joi.boolean().required(), Joi.number().required()), unique: Joi.array().items(Joi.string().valid("a", "b", "c")).unique().max(3), has: Joi.array().items(Joi.number().integer().min(0).max(3)).has(Joi.number().valid(1)).max(4),
+        object: Joi.object({a: Joi.boolean().required(), b: Joi.valid(null)}), unknown: Joi.object({a: Joi.boolean().required()}).unknown(), patternKeys: Joi.object().pattern(/^[ab]$/, Joi.boolean()), listedKeys: Joi.object().pattern(Joi.string().valid("a", "b"), Joi.boolean()),
+        and: ab.and("a", "b"), or: ab.or("a", "b"), xor: ab.xor("a", "b"), oxor: ab.oxor("a", "b"), nand: ab.nand("a", "b"), with: ab.with("a", "b"), without: ab.without("a", ["b"]), forbidden: Joi.object({a: Joi.boolean().required(), b: Joi.forbidden()}), alternatives: Joi.alternatives().try(Joi.boolean(), Joi.valid(null)),
+        one: Joi.alternatives().try(Joi.number().integer().min(0).max(9), Joi.string().max(3)).match("one"), when: Joi.object({a: Joi.boolean().required(), b: Joi.when("a", {is: true, then: Joi.number().integer().min(0).required(), otherwise: Joi.string().max(3)})}),
+        link: Joi.object({v: Joi.boolean().required(), kids: Joi.array().items(Joi.link("#node")).max(1)}).id("node"), nested: Joi.object({a: Joi.object({b: Joi.array().items(Joi.object({c: Joi.boolean().required()})).max(2)}).required()}),
+    };
+    add("joi", types, (t) => parseJoi(t), () => undefined);
 }
 
 const input = process.argv[3] ? readFileSync(process.argv[3], "utf8") : "";
