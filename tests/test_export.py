@@ -1290,7 +1290,7 @@ def refuses_excess(tmp):
         good = json.load(f)
     for change, word in (({"merges": []}, "merges: expected 1 to"),
                          ({"merges": ["a b"] * 1100000}, "merges: expected 1 to"),
-                         ({"merges": ["a " + "b" * 3000000]}, "merges: expected 1 to"),
+                         ({"merges": ["a " + "b" * 3000000]}, "merges: 'a bbb"),
                          ({"vocab": dict(good["model"]["vocab"], **{"b" * 3000000: 5})}, "tokenizer.json: token")):
         with open(path, "w") as f:
             json.dump(dict(good, model=dict(good["model"], **change)), f)
@@ -1298,7 +1298,13 @@ def refuses_excess(tmp):
             refused(face, tmp, word)
     with open(path, "w") as f:
         json.dump(dict(good, added_tokens=[dict(good["added_tokens"][0], content="b" * 3000000)]), f)
-    refused(face, tmp, "tokens: expected 1 to")
+    refused(face, tmp, "added tokens: expected texts of at most 512 characters")
+    pieces = pieces_json()
+    pieces["model"]["vocab"]["a" * 3000000] = 300
+    with open(path, "w") as f:
+        json.dump(pieces, f)
+    with at_most(60):
+        refused(face, tmp, "vocab: expected tokens of at most 512 characters")
     with open(path, "w") as f:
         json.dump(good, f)
     edit_json(os.path.join(face, "config.json"), lambda c: c.update(vocab_size=(1 << 20) + 1))

@@ -11,6 +11,7 @@ from .weights import MAX_TABLE, inside, read_bytes
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MAX_TOKENS = MAX_MERGES = 1 << 20  # Gemma 3 has 262144 and 514906
 MAX_TOKEN = 512  # bytes or characters; Llama 3 has a token of 128 spaces
+MAX_OVERLAPS = 1 << 20  # pairs of added tokens that are compared
 MAX_JSON = 64 << 20  # bytes of tokenizer.json; Gemma 3's has 33 MB
 SPACE = "\u2581"  # SentencePiece writes it for a space
 NO_SCORE = -1e9  # of a piece that no merge makes
@@ -367,6 +368,8 @@ def check_sentencepiece(words, merges, added):
         if "<0x%02X>" % b not in words:
             raise Failure("tokenizer.json: model: vocab: no token <0x%02X>, which byte_fallback needs" % b)
 
+    if any(len(w) > MAX_TOKEN for w in words):
+        raise Failure("tokenizer.json: model: vocab: expected tokens of at most %d characters" % MAX_TOKEN)
     rank = {tuple(pair): i for i, pair in enumerate(merges)}
     for w in words:
         if w in added or re.fullmatch("<0x[0-9A-F]{2}>", w):
@@ -427,13 +430,14 @@ def note_flags(t):
     leftmost and longest first."""
     added = t.get("added_tokens") or ()
     raw = [a["content"] for a in added if not a.get("normalized")]
+    is_compared = len(raw) * (len(added) - len(raw)) <= MAX_OVERLAPS
     kinds = [s.get("type") for s in steps_of(t.get("normalizer"), "normalizers")]
 
     def is_normalized(a):
         text = a["content"]
         is_changed = "Prepend" in kinds or "Replace" in kinds and (" " in text or SPACE in text) or \
             "NFC" in kinds and not text.isascii()
-        return a.get("normalized") and (is_changed or any(overlaps(text, other) for other in raw))
+        return a.get("normalized") and (is_changed or not is_compared or any(overlaps(text, other) for other in raw))
 
     for key, has in (("lstrip", None), ("rstrip", None), ("single_word", None), ("normalized", is_normalized)):
         named = [ascii(a["content"]) for a in added if (has(a) if has else a.get(key))]
@@ -576,6 +580,8 @@ def added_tokens(directory, t, settings):
     found = {}
     for file, listed in sources:
         for id, text, is_special in listed:
+            if len(text) > MAX_TOKEN:
+                raise Failure("%s: added tokens: expected texts of at most %d characters" % (file, MAX_TOKEN))
             if not re.fullmatch(r"[0-9]{1,9}", str(id)):
                 raise Failure("%s: added token %s: invalid id %s" % (file, ascii(text), ascii(id)[:60]))
             before = found.get(int(id), (text, False))
