@@ -961,6 +961,11 @@ def system_prompt_and_files():
     same([(m["role"], m["content"]) for m in transcript("system.jsonl") if m["role"] != "assistant"],
          [("system", "Be brief."), ("user", "a file\n\nhello"), ("ipython", "42")])
 
+    # Without a text there is no system prompt.
+    for options in (), ("--session", path("no_system.jsonl")):
+        out, _ = piped(random31(), ["hello"], "--template", "llama3", "-n", "2", "-sys", "", *options)
+    same([m["role"] for m in transcript("no_system.jsonl")], ["user", "assistant"])
+
 
 @test
 def tool_calls():

@@ -307,6 +307,6 @@ void chat_open_file(Chat *c) {
     if (is_resumed && !resume(c, chosen, &err)) die_error(&err);
     if (is_resumed || !o->prompt.system) return;
     dialogue_set_system(&c->dialogue, c->pipeline.system);
-    c->n_new = 1;
+    c->n_new = c->dialogue.n; // none without a text
     chat_save_change(c);
 }
