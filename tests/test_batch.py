@@ -720,7 +720,8 @@ def unsupported_members(cli):
 
     # Two names of one option, which must agree.
     for other, says in ({"max_completion_tokens": 2}, '"max_tokens" sets the same option to another value'), ({"max_completion_tokens": 1}, None), \
-            ({"n_predict": None}, None), ({"repetition_penalty": 1.1, "repeat_penalty": 1.2}, "sets the same option"), \
+            ({"n_predict": None}, None), ({"n_predict": 1.0}, None), ({"temp": 0.5, "temperature": 0.50}, None), \
+            ({"repetition_penalty": 1.1, "repeat_penalty": 1.2}, "sets the same option"), \
             ({"thinking_token_budget": 3, "reasoning_budget": 4}, "sets the same option"):
         answer = batch([dict({"prompt": "x", "max_tokens": 1}, **other)], code=5 if says else 0)[0]
         check(says in answer["error"]["message"] if says else "text" in answer, other, answer)

@@ -654,9 +654,11 @@ static bool check_similar(const Json *v, Error *err) {
                      SHOWN(meant));
 }
 
-// True if two values are equal as JSON text.
+// True if two values are equal numbers, such as 1 and 1.0, or equal as JSON text.
 static bool is_same_value(const Json *a, const Json *b) {
     Buffer text[2] = {{0}};
+    if (a->kind == JSON_NUMBER && b->kind == JSON_NUMBER) return a->number == b->number;
+
     json_write_value(&(JsonWriter){.out = &text[0]}, NULL, a, NULL);
     json_write_value(&(JsonWriter){.out = &text[1]}, NULL, b, NULL);
     bool is_same = str_eq(buffer_str(&text[0]), buffer_str(&text[1]));
