@@ -179,10 +179,16 @@ static bool read_flags(PatternReader *r) {
         if (flag == 's') r->dot_all = is_on;
         if (flag == 'm') r->is_multiline = is_on;
     }
-    if (pattern_peek(r) == ':' || (pattern_peek(r) == ')' && begin == 0)) return true;
-    bool is_letter = (unsigned)((pattern_peek(r) | 0x20) - 'a') < 26;
+    int end = pattern_peek(r);
+    if (end == ':' || (end == ')' && begin == 0)) return true;
+
+    r->at = begin + 2;
+    int first = pattern_peek(r);
+    bool has_flags = first == '-' || (unsigned)((first | 0x20) - 'a') < 26;
     r->at = begin + 1;
-    if (!is_letter) return pattern_fail_here(r, "unknown kind of group; write (?:...) for a group");
+    if (!has_flags) return pattern_fail_here(r, "unknown kind of group; write (?:...) for a group");
+    if (end == ')')
+        return refuse(r, "(?s) and (?m) are supported only at the beginning; write (?s:...)");
     return refuse(r, "of the flags, only s and m are supported; write [aA] for (?i)a");
 }
 
