@@ -710,7 +710,7 @@ def unsupported_members(cli):
                               ("responseFormat", {}, 'write "response_format"'), ("stopSequences", ["a"], 'write "stop"'),
                               ("typicalP", 0.5, "--top-p"), ("temprature", 0, 'write "temperature"'), ("max_tokesn", 3, 'write "max_tokens"'),
                               ("choise", ["a"], None), ("choicse", ["a"], 'write "choices"'), ("messags", [], 'write "messages"'),
-                              ("prompt2", "x", None), ("passages", "x", None), ("index", 3, None), ("stops", 3, None)):
+                              ("prompt2", "x", None), ("choice1", "x", None), ("passages", "x", None), ("index", 3, None), ("stops", 3, None)):
         out, err = call("batch", "-q", stdin=json.dumps({"prompt": "x", "max_tokens": 1, name: value}).encode(), code=5 if says else 0)
         answer = json.loads(out)
         if says:

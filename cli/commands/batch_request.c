@@ -604,8 +604,10 @@ static bool is_typo(Str a, Str b) {
 
     size_t n_other = longer.len - begin - end;
     const char *l = longer.data + begin, *s = shorter.data + begin;
-    if (n_other == 2) return longer.len == n && l[0] == s[1] && l[1] == s[0];
-    return n_other == 1 && !isdigit((unsigned char)*l);
+    bool is_exchanged = longer.len == n;
+    if (n_other == 2) return is_exchanged && l[0] == s[1] && l[1] == s[0];
+    if (n_other != 1 || isdigit((unsigned char)*l)) return false;
+    return !is_exchanged || !isdigit((unsigned char)*s);
 }
 
 // The first of some names, separated by spaces, of which a name is a misspelling; len 0: none.
