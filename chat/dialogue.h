@@ -1,7 +1,7 @@
 // A dialogue: its messages, and its transcript, the content of a session file: one JSON object per
 // line. A line is a message, or it changes what is above it:
 //
-//     {"role":"undo","n":2}           removes the last two messages
+//     {"role":"undo","n":2}            removes the last two messages
 //     {"role":"set","system":"..."}    sets the system prompt; an empty one removes it
 //     {"role":"clear"}                 ends a dialogue
 //
