@@ -21,8 +21,7 @@
 #include "kernels/x86/attention_int16.h"
 
 enum {
-    K_BLOCK = 512,    // columns of a block of activations: two superblocks
-    GEMV_AHEAD = 768, // bytes that decode prefetches ahead in each of its 16 streams
+    K_BLOCK = 512, // columns of a block of activations: two superblocks
     PANEL_ROWS = 32
 };
 
@@ -138,18 +137,25 @@ typedef struct {
     GemvMemory *memory;
     const uint8_t *row[16];
     const VnniActivations *x;
-    int superblock;  // 0 or 1 within x
-    ptrdiff_t ahead; // stream_ahead()
+    int superblock;      // 0 or 1 within x
+    const uint8_t *next; // as many bytes of the following 16 rows, in the order of addresses
 } GemvRows;
 
-// Prefetches every second line of the superblock of row i that is `ahead` bytes ahead, from
-// first_line on, into L1: with 16 streams, lines in L2 take too long to load (Q4_K from L3: 1.16 of
-// the time from L2, without any prefetch 1.34, prefetched into L2 1.3; Q6_K 1.29, 1.74 and 1.5; Zen
-// 5, 2026-11-28).
-INLINE void gemv_prefetch(const GemvRows *g, int i, int first_line, Type type) {
+// Prefetches every second line of the next superblock of rows 4 n to 4 n + 3, from line `half` on,
+// into L1, and an eighth of g->next into L2. The 16 rows are adjacent, so a thread reads memory in
+// the order of addresses. With 16 distant rows, prefetched into L1 from memory, decode took 1.16 of
+// the time while two threads shared a core (1B and 8B in Q4_K_M), 0.95 of it while they had one
+// each (Zen 5, 2026-11-29).
+INLINE void gemv_prefetch(const GemvRows *g, int n, int half, Type type) {
+    const int size = superblock_bytes(type), eighth = 2 * size;
+    const uint8_t *next = g->next + (4 * half + n) * eighth;
+#pragma GCC unroll 4
+    for (int i = 4 * n; i < 4 * n + 4; i++)
 #pragma GCC unroll 3
-    for (int at = 64 * first_line; at < superblock_bytes(type); at += 128)
-        __builtin_prefetch(g->row[i] + g->ahead + at, 0, 3);
+        for (int at = 64 * half; at < size; at += 128)
+            __builtin_prefetch(g->row[i] + size + at, 0, 3);
+#pragma GCC unroll 10
+    for (int at = 0; at < eighth; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
 
 // Adds the dot products of a group of 16 rows with a token to their sums. `half` is 1 for the
@@ -266,11 +272,8 @@ INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type
             for (int t = 0; t < nt; t++)
                 for (int h = 0; h < halves; h++)
                     _mm512_store_ps(m->product[t][h][i / 4 + 4 * j], product[j][t][h]);
-        for (int n = 0; n < 4; n++) {
-            gemv_prefetch(g, i + n, 0, type);
-            // 66 or 74 bytes begin a second line, which the next superblock prefetches.
-            if (superblock_bytes(type) >= 64 + 16) gemv_prefetch(g, i + n, 1, type);
-        }
+        gemv_prefetch(g, i / 4, 0, type);
+        gemv_prefetch(g, i / 4, 1, type);
     }
 
     for (int t = 0; t < nt; t++)
@@ -324,8 +327,7 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
                     quads[t][j][n] = add_neighbors(
                         add_neighbors(dot[t][j][0], dot[t][j][1], most < 32768),
                         add_neighbors(dot[t][j][2], dot[t][j][3], most < 32768), 2 * most < 32768);
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) gemv_prefetch(g, 4 * n + i, half, type);
+            gemv_prefetch(g, n, half, type);
         }
 
 #pragma GCC unroll 2
@@ -341,21 +343,22 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
     }
 }
 
-// Computes the rows r + i * sixteenth for tokens [first, first + nt).
-INLINE void gemv_tokens(const Matmul *p, int r, int sixteenth, int first, int nt, Type type) {
+// Computes the rows [r, r + 16) for tokens [first, first + nt).
+INLINE void gemv_tokens(const Matmul *p, int r, int first, int nt, Type type) {
     GemvRows g = {.memory = team_scratch(), .x = (const VnniActivations *)p->encoded + first};
     __m512 sum[2] = {splat(0), splat(0)};
 
-    superblock_rows(g.row, 16, p->w, r, sixteenth, p->row_end, 0, type);
+    superblock_rows(g.row, 16, p->w, r, 1, p->row_end, 0, type);
+    g.next = (const uint8_t *)p->w->data + (size_t)(r + 16) * p->w->row_bytes;
     for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
         g.superblock = k % K_BLOCK / SUPERBLOCK;
-        g.ahead = stream_ahead(p, 16, r, k, GEMV_AHEAD, type);
         superblock_pad(g.row, 16, g.memory->padded, p->w->cols - k, type);
         if (codebook_info(type)->entry_len)
             gemv_codebook_rows(sum, &g, nt, type);
         else
             gemv_16_rows(sum, &g, nt, type);
         for (int i = 0; i < 16; i++) g.row[i] += superblock_bytes(type);
+        g.next += 16 * superblock_bytes(type);
         g.x += g.superblock ? p->n_tokens : 0;
     }
 
@@ -365,18 +368,17 @@ INLINE void gemv_tokens(const Matmul *p, int r, int sixteenth, int first, int nt
         _mm512_storeu_ps(lanes, sum[t]);
 #pragma GCC unroll 1 // unrolled, decode has a tenth more code
         for (int i = 0; i < 16; i++)
-            p->out[(size_t)(first + t) * p->out_stride +
-                   (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = lanes[i];
+            p->out[(size_t)(first + t) * p->out_stride + (size_t)min_int(r + i, p->row_end - 1)] =
+                lanes[i];
     }
 }
 
 // Takes tokens in pairs, which share the unpacked integers.
 INLINE void gemv_rows(const Matmul *p, Type type) {
-    const int sixteenth = div_up(p->row_end - p->row_begin, 16);
-    for (int r = p->row_begin; r < p->row_begin + sixteenth; r++) {
+    for (int r = p->row_begin; r < p->row_end; r += 16) {
         int t = 0;
-        for (; t + 2 <= p->n_tokens; t += 2) gemv_tokens(p, r, sixteenth, t, 2, type);
-        if (t < p->n_tokens) gemv_tokens(p, r, sixteenth, t, 1, type);
+        for (; t + 2 <= p->n_tokens; t += 2) gemv_tokens(p, r, t, 2, type);
+        if (t < p->n_tokens) gemv_tokens(p, r, t, 1, type);
     }
 }
 
