@@ -315,7 +315,8 @@ def summarize(turns, programs, test):
         pairs = [(turn[0][test], turn[i][test]) for turn in turns if turn[0].get(test) and turn[i].get(test)]
         ratios = [b / a if test == "start" else a / b for a, b in pairs]
         if values:
-            results.append({"name": p.name.partition(":")[0], "label": label(p), "value": statistics.median(values),
+            results.append({"name": p.name.partition(":")[0], "label": label(p), "values": values,
+                            "value": statistics.median(values),
                             "half_range": (max(values) - min(values)) / 2,
                             "ratio": statistics.median(ratios) if ratios and i else None})
 
