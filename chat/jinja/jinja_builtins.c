@@ -130,8 +130,8 @@ static Value round_half_even(Heap *h, Value v, int n) {
     double x = value_number(h, v);
     if (v.kind != VALUE_FLOAT && n >= 0) return v;
 
-    double scale = pow(10, n);
-    if (n < 0) x = rint(x * scale) / scale;
+    double unit = pow(10, -n); // exact for n < 0, unlike 10^n
+    if (n < 0) x = rint(x / unit) * unit;
     if (v.kind != VALUE_FLOAT) {
         if (fabs(x) >= 0x1p63) heap_fail(h, "a number is too large");
         return value_int((int64_t)x);
