@@ -151,7 +151,7 @@ static const SpellingRow spellings[] = {
     {"-mli --multiline-input", REFUSED("end a line with \\, or use Alt-Enter or \"\"\""),
      .commands = "chat"},
     {"--nowordwrap",
-     REFUSED("words are wrapped on a terminal; in a pipe, and by /copy, they are not"),
+     REFUSED("words are wrapped on a terminal only; pipes and /copy get the lines as they are"),
      .commands = "run chat"},
     {"--no-color", REFUSED("set NO_COLOR=1"), .commands = "run chat"},
     {"-co --color", REFUSED("set NO_COLOR=1"), .values = "off never", .commands = "run chat"},

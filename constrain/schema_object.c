@@ -386,8 +386,8 @@ static void compile_names(SchemaCompiler *c, const Conjunct *a, Buffer *listed) 
     c->target = outer;
 }
 
-// Removes the alternatives of c->never, which are strings, and returns their union: what remains of
-// all strings without those that are in none of them. -1 after a failure.
+// Removes the alternatives of c->never, which are strings, and returns their union: the complement
+// of the strings that match no alternative. -1 after a failure.
 static int take_strings(SchemaCompiler *c) {
     ValueDef *strings = &c->grammar->values[c->never];
     int any = string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);

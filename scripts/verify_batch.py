@@ -81,7 +81,7 @@ def identity_of(path, runs, problems):
 
 
 def wrong_request(key, answer, requests, is_lines):
-    """Why an answer is none to a request of the input, or None."""
+    """Why an answer does not belong to a request of the input, or None."""
     if key not in requests:
         return "no such request"
     if not merge_batch.is_answer_to(answer, requests[key][1], is_lines):

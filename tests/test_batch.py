@@ -709,6 +709,7 @@ def unsupported_members(cli):
     for name, value, says in (("maxTokens", 3, 'write "max_tokens"'), ("TopP", 0.1, 'write "top_p"'), ("minP", 0.1, 'write "min_p"'),
                               ("responseFormat", {}, 'write "response_format"'), ("stopSequences", ["a"], 'write "stop"'),
                               ("typicalP", 0.5, "--top-p"), ("temprature", 0, 'write "temperature"'), ("max_tokesn", 3, 'write "max_tokens"'),
+                              ("temp\0x", 0, 'NUL in its name, after "temp"'),
                               ("choise", ["a"], None), ("choicse", ["a"], 'write "choices"'), ("messags", [], 'write "messages"'),
                               ("prompt2", "x", None), ("choice1", "x", None), ("passages", "x", None), ("index", 3, None), ("stops", 3, None)):
         out, err = call("batch", "-q", stdin=json.dumps({"prompt": "x", "max_tokens": 1, name: value}).encode(), code=5 if says else 0)

@@ -577,7 +577,11 @@ static bool set_option(Record *r, const Option *option, const char *name, const 
 // lacks.
 static bool find_option(const Json *v, const Option **out, Error *err) {
     char name[40], spelled[42], number[40];
+    *out = NULL;
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    if (memchr(v->key.data, 0, v->key.len))
+        return error_set(err, EXIT_RUNTIME, "a field has a NUL in its name, after \"%s\"", name);
+
     snprintf(spelled, sizeof spelled, "--%s", name);
     TypedOption typed = {.name = spelled};
     if (v->kind == JSON_NUMBER) {

@@ -125,8 +125,8 @@ static bool new_items(Record *r, int n, Error *err) {
     return true;
 }
 
-// Encodes a continuation. Of the text of the context, n_text bytes stay in it; the white space
-// behind them moves to the continuation.
+// Encodes a continuation. The first n_text bytes of the context stay there; the white space after
+// them moves to the continuation.
 static bool encode_pair(Record *r, const Source *context, size_t n_text, Source s, ScoreItem *item,
                         Error *err) {
     Str text = context->text;
