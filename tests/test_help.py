@@ -326,7 +326,7 @@ def llama_cpp_options(tmp):
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
     # What a command does not do anyway is refused for this command alone.
     for command, option, why in (("batch", "--stream", '"stream": true'), ("chat", "--no-stream", "--json"), ("chat", "-st", "command run"),
-                                 ("chat", "-mli", "Alt-Enter"), ("run", "--nowordwrap", "in a pipe"), ("chat", "--no-color", "NO_COLOR=1"),
+                                 ("chat", "-mli", "Alt-Enter"), ("run", "--nowordwrap", "on a terminal only"), ("chat", "--no-color", "NO_COLOR=1"),
                                  ("run", "--color=never", "NO_COLOR=1")):
         err = program(command, option, code=2)[1]
         check(err.startswith("llama31: %s: " % option.split("=")[0]) and why in err and err.count("\n") == 1, err)
