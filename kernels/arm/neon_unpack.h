@@ -214,7 +214,7 @@ INLINE void unpack_generic(Type type, const uint8_t *p, NeonRow *out) {
 INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow *out) {
     const uint8_t *p;
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];
-    superblock_rows(&p, 1, w, row, 0, row + 1, k, type);
+    superblock_rows(&p, 1, w, row, row + 1, k, type);
     superblock_pad(&p, 1, padded, w->cols - k, type);
     if (type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K)
         unpack_bit_fields(type, p, out);

@@ -34,19 +34,6 @@ typedef struct {
     int n_tokens, row_begin, row_end;
 } Matmul;
 
-// The rows of p are divided into n streams; `row` is a row of the first one. Returns the distance
-// in bytes to prefetch ahead of column k: `distance` or, where the stream ends before that, the
-// distance to the same stream of the following rows, which the thread usually computes next
-// (team_next_near). With chunks of 32 rows, decode takes 0.87 (Q4_K) and 0.79 (Q6_K) of the time
-// without it on AVX2, and a small batch 0.87 on AVX-512 (Zen 4, 2026-11-28).
-INLINE ptrdiff_t stream_ahead(const Matmul *p, int n, int row, int k, ptrdiff_t distance,
-                              Type type) {
-    const ptrdiff_t row_bytes = (ptrdiff_t)p->w->row_bytes;
-    const ptrdiff_t bytes = div_up(p->row_end - p->row_begin, n) * row_bytes; // of a stream
-    ptrdiff_t at = (row - p->row_begin) * row_bytes + k / SUPERBLOCK * superblock_bytes(type);
-    return distance + (at + distance < bytes ? 0 : (n - 1) * bytes);
-}
-
 // Computes rows row[0..3] for tokens [t, t + nt), nt being a constant.
 typedef void (*GemvTile)(const Matmul *p, int t, const int *row, int nt, Type type);
 

@@ -220,50 +220,48 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
 // Adds the products of a superblock of eight rows to sum[t] for nt tokens. With weights in L2, one
 // row takes 5.9 ns for Q4_K, 6.5 for Q4_0, 8.0 for Q8_0, 9.5 for Q6_K and 18 to 28 for codebook
 // types; with two tokens, 9.8 for Q4_K and 15 for Q6_K (Zen 4, 2026-11-23).
-INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const Int8Activations *x,
-                        int nt, Type type) {
+INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const uint8_t *next,
+                        const Int8Activations *x, int nt, Type type) {
     const bool is_in_place = decodes_in_place(type);
+    const int size = superblock_bytes(type);
     unpack_8_rows(m, p, is_in_place, type);
     __asm__ volatile("" ::: "memory"); // else gcc 12 keeps minima in registers and spills the sums
 
     if (is_in_place)
 #pragma GCC unroll 8
         for (int k = 0; k < SUPERBLOCK; k += 32) {
+            prefetch_bytes(next + k / 32 * size, size);
             sum[0] = gemv_32_columns(sum[0], m, p, true, x, k, type);
             if (nt == 2) sum[1] = gemv_32_columns(sum[1], m, p, true, x + 1, k, type);
         }
     else
         for (int t = 0; t < nt; t++)
 #pragma GCC unroll 1
-            for (int k = 0; k < SUPERBLOCK; k += 32)
+            for (int k = 0; k < SUPERBLOCK; k += 32) {
+                if (t == 0) prefetch_bytes(next + k / 32 * size, size);
                 sum[t] = gemv_32_columns(sum[t], m, p, false, x + t, k, type);
+            }
 }
 
-// Multiplies eight rows at a time by tokens [first, first + nt), one row of each eighth of the
-// range: eight streams from memory. nt is 1 or 2.
+// Multiplies eight rows at a time by tokens [first, first + nt). nt is 1 or 2.
 INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
-    int eighth = div_up(p->row_end - p->row_begin, 8); // rows r + i * eighth are computed together
     Avx2Rows m;
 
-    for (int i_row = 0; i_row < eighth; i_row++) {
+    for (int r = p->row_begin; r < p->row_end; r += 8) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
-        const uint8_t *row[8];
-        int r = p->row_begin + i_row;
-        __asm__(""
-                : "+r"(r)); // else gcc 12 makes two loops, of rows within the range and at its end
+        const uint8_t *row[8], *next = rows_after(p->w, r, 8);
 
-        superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
+        superblock_rows(row, 8, p->w, r, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
             superblock_pad(row, 8, m.padded, p->w->cols - k, type);
-            gemv_8_rows(sum, &m, row, x, nt, type);
-            superblock_next(row, 8, stream_ahead(p, 8, r, k, PREFETCH_DISTANCE, type), type);
+            gemv_8_rows(sum, &m, row, next, x, nt, type);
+            for (int i = 0; i < 8; i++) row[i] += superblock_bytes(type);
+            next += 8 * superblock_bytes(type);
         }
 
         for (int t = 0; t < nt; t++)
-            for (int i = 0; i < 8; i++)
-                p->out[(size_t)(first + t) * p->out_stride +
-                       (size_t)min_int(r + i * eighth, p->row_end - 1)] = sum[t][i];
+            store_n(p->out + (size_t)(first + t) * p->out_stride + r, p->row_end - r, sum[t]);
     }
 }
 
@@ -399,7 +397,7 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
     for (int h = 0; h < 2; h++, m++, r += 8) {
         const uint8_t *p[8];
         prefetch_lines(s->prefetch, 8);
-        superblock_rows(p, 8, s->p->w, s->row + r, 1, s->p->row_end, s->k, type);
+        superblock_rows(p, 8, s->p->w, s->row + r, s->p->row_end, s->k, type);
         superblock_pad(p, 8, m->padded, s->n_cols, type);
         const bool is_interleaved = interleave_rows(type, p, (__m256i *)m->panel);
         unpack_8_rows(m, p, is_interleaved, type);

@@ -141,23 +141,6 @@ typedef struct {
     const uint8_t *next; // as many bytes of the following 16 rows, in the order of addresses
 } GemvRows;
 
-// Prefetches every second line of the next superblock of rows 4 n to 4 n + 3, from line `half` on,
-// into L1, and an eighth of g->next into L2. The 16 rows are adjacent, so a thread reads memory in
-// the order of addresses. With 16 distant rows, prefetched into L1 from memory, decode took 1.16 of
-// the time while two threads shared a core (1B and 8B in Q4_K_M), 0.95 of it while they had one
-// each (Zen 5, 2026-11-29).
-INLINE void gemv_prefetch(const GemvRows *g, int n, int half, Type type) {
-    const int size = superblock_bytes(type), eighth = 2 * size;
-    const uint8_t *next = g->next + (4 * half + n) * eighth;
-#pragma GCC unroll 4
-    for (int i = 4 * n; i < 4 * n + 4; i++)
-#pragma GCC unroll 3
-        for (int at = 64 * half; at < size; at += 128)
-            __builtin_prefetch(g->row[i] + size + at, 0, 3);
-#pragma GCC unroll 10
-    for (int at = 0; at < eighth; at += 64) __builtin_prefetch(next + at, 0, 2);
-}
-
 // Adds the dot products of a group of 16 rows with a token to their sums. `half` is 1 for the
 // second 16 of 32 columns that are two groups. Integer scales are converted here: stored as floats
 // and loaded again, they took 0.6 to 0.9 ns per superblock and row (in caches, see gemv_16_rows).
@@ -272,8 +255,7 @@ INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type
             for (int t = 0; t < nt; t++)
                 for (int h = 0; h < halves; h++)
                     _mm512_store_ps(m->product[t][h][i / 4 + 4 * j], product[j][t][h]);
-        gemv_prefetch(g, i / 4, 0, type);
-        gemv_prefetch(g, i / 4, 1, type);
+        prefetch_bytes(g->next + i * superblock_bytes(type), 4 * superblock_bytes(type));
     }
 
     for (int t = 0; t < nt; t++)
@@ -327,7 +309,8 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
                     quads[t][j][n] = add_neighbors(
                         add_neighbors(dot[t][j][0], dot[t][j][1], most < 32768),
                         add_neighbors(dot[t][j][2], dot[t][j][3], most < 32768), 2 * most < 32768);
-            gemv_prefetch(g, n, half, type);
+            prefetch_bytes(g->next + (8 * half + 2 * n) * superblock_bytes(type),
+                           2 * superblock_bytes(type));
         }
 
 #pragma GCC unroll 2
@@ -348,8 +331,8 @@ INLINE void gemv_tokens(const Matmul *p, int r, int first, int nt, Type type) {
     GemvRows g = {.memory = team_scratch(), .x = (const VnniActivations *)p->encoded + first};
     __m512 sum[2] = {splat(0), splat(0)};
 
-    superblock_rows(g.row, 16, p->w, r, 1, p->row_end, 0, type);
-    g.next = (const uint8_t *)p->w->data + (size_t)(r + 16) * p->w->row_bytes;
+    superblock_rows(g.row, 16, p->w, r, p->row_end, 0, type);
+    g.next = rows_after(p->w, r, 16);
     for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
         g.superblock = k % K_BLOCK / SUPERBLOCK;
         superblock_pad(g.row, 16, g.memory->padded, p->w->cols - k, type);
@@ -363,14 +346,8 @@ INLINE void gemv_tokens(const Matmul *p, int r, int first, int nt, Type type) {
     }
 
 #pragma GCC unroll 2
-    for (int t = 0; t < nt; t++) {
-        float lanes[16];
-        _mm512_storeu_ps(lanes, sum[t]);
-#pragma GCC unroll 1 // unrolled, decode has a tenth more code
-        for (int i = 0; i < 16; i++)
-            p->out[(size_t)(first + t) * p->out_stride + (size_t)min_int(r + i, p->row_end - 1)] =
-                lanes[i];
-    }
+    for (int t = 0; t < nt; t++)
+        store_n(p->out + (size_t)(first + t) * p->out_stride + r, p->row_end - r, sum[t]);
 }
 
 // Takes tokens in pairs, which share the unpacked integers.
@@ -514,8 +491,8 @@ typedef struct {
     SmallBatchMemory *memory;
     const uint8_t *row[16];
     const VnniActivations *x;
-    int n, superblock; // superblock: 0 or 1 within x
-    ptrdiff_t ahead;   // stream_ahead()
+    int n, superblock;   // superblock: 0 or 1 within x
+    const uint8_t *next; // as in GemvRows
     Type type;
 } SmallBatch;
 
@@ -528,9 +505,7 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
     const int at = (s->superblock * SUPERBLOCK + k) / 32;
     __m512 scale[2], min[2];
 
-    // Two of the rows at a time: a burst of prefetches delays the loads (Q6_K from memory, 4
-    // tokens: 21.4 -> 17.4 ns per superblock and row, Zen 4, 2026-11-28).
-    superblock_prefetch(s->row + k / 16, 2, s->ahead, s->type);
+    prefetch_bytes(s->next + k / 16 * superblock_bytes(s->type), 2 * superblock_bytes(s->type));
     for (int h = 0; h < 32 / group; h++) {
         scale[h] = _mm512_load_ps(s->memory->scale[k / group + h]);
         min[h] = _mm512_load_ps(s->memory->min[k / group + h]);
@@ -557,27 +532,26 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
 }
 
 INLINE void small_batch(const Matmul *p, Type type) {
-    const int sixteenth = div_up(p->row_end - p->row_begin, 16);
     SmallBatchMemory *m = team_scratch();
 
-    for (int r = p->row_begin; r < p->row_begin + sixteenth; r++) {
+    for (int r = p->row_begin; r < p->row_end; r += 16) {
         SmallBatch s = {.memory = m, .x = p->encoded, .n = p->n_tokens, .type = type};
         memset(m->sums, 0, (size_t)s.n * sizeof *m->sums);
-        superblock_rows(s.row, 16, p->w, r, sixteenth, p->row_end, 0, type);
+        superblock_rows(s.row, 16, p->w, r, p->row_end, 0, type);
+        s.next = rows_after(p->w, r, 16);
 
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
             s.superblock = k % K_BLOCK / SUPERBLOCK;
-            s.ahead = stream_ahead(p, 16, r, k, PREFETCH_DISTANCE, type);
             superblock_pad(s.row, 16, m->padded, p->w->cols - k, type);
             unpack_16_rows(type, s.row, m->scale, m->min, small_batch_columns, &s);
             for (int i = 0; i < 16; i++) s.row[i] += superblock_bytes(type);
+            s.next += 16 * superblock_bytes(type);
             s.x += s.superblock ? s.n : 0;
         }
 
         for (int t = 0; t < s.n; t++)
-            for (int i = 0; i < 16; i++)
-                p->out[(size_t)t * p->out_stride +
-                       (size_t)min_int(r + i * sixteenth, p->row_end - 1)] = m->sums[t][i];
+            store_n(p->out + (size_t)t * p->out_stride + r, p->row_end - r,
+                    _mm512_load_ps(m->sums[t]));
     }
 }
 
@@ -635,7 +609,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
 
     for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
         const uint8_t *row[16], *p[16];
-        superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, 1, s->p->row_end, s->k, type);
+        superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, s->p->row_end, s->k, type);
 
         for (int c = 0; c < s->n_cols; c += SUPERBLOCK) {
             for (int i = 0; i < 16; i++) p[i] = row[i] + c / SUPERBLOCK * superblock_bytes(type);
