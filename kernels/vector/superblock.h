@@ -1,8 +1,7 @@
 // Superblocks: the unit in which the backends read integer types.
 //
 // A superblock is 256 columns of one row: a block of a K-quant or codebook type, or eight blocks of
-// a type with blocks of 32. Rows of such a type can end within a superblock, which is then read
-// from a copy that is padded with zeros: the scales of the padding are zero, so it adds nothing.
+// a type with blocks of 32. Rows of such a type can end within a superblock (superblock_pad).
 #pragma once
 
 #include "kernels/load.h"
@@ -31,11 +30,15 @@ INLINE void superblock_rows(const uint8_t **p, int n, const Tensor *w, int row, 
     for (int i = 0; i < n; i++) p[i] = data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
 }
 
-// Points p[i] at padded copies if only n_cols columns of the superblocks exist.
+// Where the last n_cols columns of rows are less than a superblock, the kernels read on, into the
+// next row. Its integers are multiplied by zeros, because the activations are padded, and its
+// scales must be replaced by zeros. This function copies the superblocks that would be read past
+// the end of the matrix, and points p[i] at the copies.
 INLINE void superblock_pad(const uint8_t **p, int n, uint8_t (*copies)[SUPERBLOCK_MAX_BYTES],
-                           int n_cols, Type type) {
+                           const uint8_t *end, int n_cols, Type type) {
     if (type_info(type)->block == SUPERBLOCK || n_cols >= SUPERBLOCK) return;
     for (int i = 0; i < n; i++) {
+        if (end - p[i] >= SUPERBLOCK_MAX_BYTES) continue;
         memset(copies[i], 0, SUPERBLOCK_MAX_BYTES);
         p[i] = memcpy(copies[i], p[i],
                       (size_t)(n_cols / type_info(type)->block * type_info(type)->bytes));

@@ -82,7 +82,7 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
 
     for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
         const uint8_t *p = (const uint8_t *)row;
-        superblock_pad(&p, 1, padded, n - k, type);
+        superblock_pad(&p, 1, padded, p, n - k, type);
         Avx512Row u = unpack_decode_row(type, p);
         if (codebook_info(type)->entry_len) in_column_order(u.q);
 
@@ -239,7 +239,7 @@ INLINE void decode_16_rows(uint16_t *panel, const Submatrix *m, const Submatrix 
             for (int r = 0; r < AMX_TILE; r++)
                 row[r] =
                     (const uint8_t *)submatrix_row(m, first + r) + quant_row_bytes(type, (size_t)k);
-            unpack_scales(type, row, scale, min);
+            unpack_scales(type, row, SUPERBLOCK, scale, min);
 
             for (int r = 0; r < AMX_TILE; r++) {
                 if (k == 0) prefetch_row(next, first + r);

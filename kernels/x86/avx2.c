@@ -2,10 +2,9 @@
 // AVX-VNNI.
 //
 // Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
-// time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
-// rows into a panel whose lanes are rows. F32, F16 and BF16 are multiplied by float32 activations
-// (matmul_float.h). Attention of few queries uses float32 (attention_float.h), that of many queries
-// 16-bit integers (attention_int16.h).
+// time. Decode sums across lanes; GEMM interleaves the rows into a panel whose lanes are rows. F32,
+// F16 and BF16 are multiplied by float32 activations (matmul_float.h). Attention of few queries
+// uses float32 (attention_float.h), that of many queries 16-bit integers (attention_int16.h).
 //
 // Order of sums. Decode and GEMM add as docs/numerics.md says: a row of integer weights has one
 // sum, to which its groups of columns are added in ascending order. The bits of a token therefore
@@ -52,7 +51,8 @@ INLINE bool decodes_in_place(Type type) {
 }
 
 // Unpacks the scales of the superblocks p and, unless is_in_place, their integers.
-INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {
+INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, int n_cols, bool is_in_place,
+                          Type type) {
     const TypeInfo *info = type_info(type);
     const int n_groups = SUPERBLOCK / info->group;
 
@@ -63,7 +63,7 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
         transpose_dwords(m->scale, sizeof m->scale[0], m->row_scale, sizeof m->row_scale[0],
                          n_groups, 1);
     else
-        unpack_scales(type, p, m->scale, m->min);
+        unpack_scales(type, p, n_cols, m->scale, m->min);
 }
 
 // Returns 16 sums of two products each, in 16 bits.
@@ -221,15 +221,16 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
 // row takes 5.9 ns for Q4_K, 6.5 for Q4_0, 8.0 for Q8_0, 9.5 for Q6_K and 18 to 28 for codebook
 // types; with two tokens, 9.8 for Q4_K and 15 for Q6_K (Zen 4, 2026-11-23).
 INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const uint8_t *next,
-                        const Int8Activations *x, int nt, Type type) {
+                        const Int8Activations *x, int n_cols, int nt, Type type) {
     const bool is_in_place = decodes_in_place(type);
     const int size = superblock_bytes(type);
-    unpack_8_rows(m, p, is_in_place, type);
+    unpack_8_rows(m, p, n_cols, is_in_place, type);
     __asm__ volatile("" ::: "memory"); // else gcc 12 keeps minima in registers and spills the sums
 
     if (is_in_place)
 #pragma GCC unroll 8
         for (int k = 0; k < SUPERBLOCK; k += 32) {
+            if (k >= n_cols) break;
             prefetch_bytes(next + k / 32 * size, size);
             sum[0] = gemv_32_columns(sum[0], m, p, true, x, k, type);
             if (nt == 2) sum[1] = gemv_32_columns(sum[1], m, p, true, x + 1, k, type);
@@ -245,6 +246,7 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
 
 // Multiplies eight rows at a time by tokens [first, first + nt). nt is 1 or 2.
 INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
+    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
     Avx2Rows m;
 
     for (int r = p->row_begin; r < p->row_end; r += 8) {
@@ -254,8 +256,8 @@ INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
 
         superblock_rows(row, 8, p->w, r, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
-            superblock_pad(row, 8, m.padded, p->w->cols - k, type);
-            gemv_8_rows(sum, &m, row, next, x, nt, type);
+            superblock_pad(row, 8, m.padded, end, p->w->cols - k, type);
+            gemv_8_rows(sum, &m, row, next, x, p->w->cols - k, nt, type);
             for (int i = 0; i < 8; i++) row[i] += superblock_bytes(type);
             next += 8 * superblock_bytes(type);
         }
@@ -394,13 +396,14 @@ INLINE void gemm_begin(GemmStep *s, Type type) {
 
 INLINE void gemm_pack(GemmStep *s, int r, Type type) {
     Avx2Rows *m = ((Avx2GemmMemory *)s->memory)->panel;
+    const uint8_t *end = rows_after(s->p->w, s->p->w->rows, 0);
     for (int h = 0; h < 2; h++, m++, r += 8) {
         const uint8_t *p[8];
         prefetch_lines(s->prefetch, 8);
         superblock_rows(p, 8, s->p->w, s->row + r, s->p->row_end, s->k, type);
-        superblock_pad(p, 8, m->padded, s->n_cols, type);
+        superblock_pad(p, 8, m->padded, end, s->n_cols, type);
         const bool is_interleaved = interleave_rows(type, p, (__m256i *)m->panel);
-        unpack_8_rows(m, p, is_interleaved, type);
+        unpack_8_rows(m, p, s->n_cols, is_interleaved, type);
         if (!is_interleaved)
             transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4,
                              1);
@@ -465,7 +468,7 @@ static double avx2_peak(int rounds) {
     return 6 * 8 * 64.0 * rounds;
 }
 
-// GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
+// GEMV_ROWS: threads get rows in multiples of this, which fill the vectors of decode.
 // GEMM_TOKENS, FLOAT_GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of
 // GEMM / time of decode:
 //

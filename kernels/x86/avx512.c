@@ -76,9 +76,9 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 
 // Decode.
 //
-// 16 rows are computed together, one of each sixteenth of the range: 16 streams from memory. Each
-// row is multiplied by the activations as it is stored, then the dot products of its groups are
-// transposed, so that a register has one group of all 16 rows.
+// 16 neighboring rows are computed together. Each row is multiplied by the activations as it is
+// stored, then the dot products of its groups are transposed, so that a register has one group of
+// all 16 rows.
 //
 // vpdpbusd leaves sums of four columns in each dword: 64 columns of a row are 16 dwords. Two rounds
 // of adding neighbors across four rows a to d turn four such registers into one:
@@ -138,7 +138,8 @@ typedef struct {
     const uint8_t *row[16];
     const VnniActivations *x;
     int superblock;      // 0 or 1 within x
-    const uint8_t *next; // as many bytes of the following 16 rows, in the order of addresses
+    int n_cols;          // columns from this superblock on
+    const uint8_t *next; // as many bytes of the following 16 rows (rows_after)
 } GemvRows;
 
 // Adds the dot products of a group of 16 rows with a token to their sums. `half` is 1 for the
@@ -269,18 +270,19 @@ INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type
 // 2026-11-28).
 INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
     const int most = 127 * 4 * type_info(type)->max_q; // of four products
+    const int n_halves = g->n_cols > 128 ? 2 : 1;
     GemvMemory *m = g->memory;
 
     if (has_scale_bytes(type))
         unpack_scale_bytes(type, g->row, &m->scales);
     else
-        unpack_scales(type, g->row, m->scale, m->min);
+        unpack_scales(type, g->row, g->n_cols, m->scale, m->min);
     if (type == TYPE_TQ1_0)
         for (int i = 0; i < 16; i++)
             integers_tq1_0((__m256i *)m->trits[i], (const void *)g->row[i]);
 
 #pragma GCC unroll 1
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < n_halves; half++) {
         __m512i quads[2][2][4]; // [token][64 columns]: lane i of register n: columns [16 i, + 16)
                                 // of rows 4 n to 4 n + 3
 
@@ -333,9 +335,11 @@ INLINE void gemv_tokens(const Matmul *p, int r, int first, int nt, Type type) {
 
     superblock_rows(g.row, 16, p->w, r, p->row_end, 0, type);
     g.next = rows_after(p->w, r, 16);
+    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
     for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
         g.superblock = k % K_BLOCK / SUPERBLOCK;
-        superblock_pad(g.row, 16, g.memory->padded, p->w->cols - k, type);
+        g.n_cols = p->w->cols - k;
+        superblock_pad(g.row, 16, g.memory->padded, end, g.n_cols, type);
         if (codebook_info(type)->entry_len)
             gemv_codebook_rows(sum, &g, nt, type);
         else
@@ -411,14 +415,14 @@ INLINE void fields_of_16_rows(const BitLayout *b, const uint8_t *const *p, Colum
 
 // Unpacks a superblock of 16 rows: the scales and minima as [group][16 rows], then the integers,
 // for which it calls fn(arg, q, k) with k = 0, 32 ... 224, in ascending order.
-INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16], float (*min)[16],
-                           ColumnsFn fn, void *arg) {
+INLINE void unpack_16_rows(Type type, const uint8_t *const *p, int n_cols, float (*scale)[16],
+                           float (*min)[16], ColumnsFn fn, void *arg) {
     const TypeInfo *info = type_info(type);
     const bool is_codebook = codebook_info(type)->entry_len;
     const int step = info->block == 32 ? info->bytes : 16;
     __m512i q[8], r[4];
 
-    if (!is_codebook) unpack_scales(type, p, scale, min);
+    if (!is_codebook) unpack_scales(type, p, n_cols, scale, min);
     if (bit_layout(type)) {
         fields_of_16_rows(bit_layout(type), p, fn, arg);
         return;
@@ -473,8 +477,7 @@ INLINE void unpack_16_rows(Type type, const uint8_t *const *p, float (*scale)[16
     }
 }
 
-// Small batches. As in decode the rows are read as streams, one of each sixteenth of the range. The
-// integers of 32 columns of 16 rows stay in registers for all tokens.
+// Small batches. The integers of 32 columns of 16 rows stay in registers for all tokens.
 
 enum { SMALL_BATCH = 24 }; // tokens at most; their activations of a superblock take 10 KiB
 
@@ -533,6 +536,7 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
 
 INLINE void small_batch(const Matmul *p, Type type) {
     SmallBatchMemory *m = team_scratch();
+    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
 
     for (int r = p->row_begin; r < p->row_end; r += 16) {
         SmallBatch s = {.memory = m, .x = p->encoded, .n = p->n_tokens, .type = type};
@@ -542,8 +546,8 @@ INLINE void small_batch(const Matmul *p, Type type) {
 
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
             s.superblock = k % K_BLOCK / SUPERBLOCK;
-            superblock_pad(s.row, 16, m->padded, p->w->cols - k, type);
-            unpack_16_rows(type, s.row, m->scale, m->min, small_batch_columns, &s);
+            superblock_pad(s.row, 16, m->padded, end, p->w->cols - k, type);
+            unpack_16_rows(type, s.row, p->w->cols - k, m->scale, m->min, small_batch_columns, &s);
             for (int i = 0; i < 16; i++) s.row[i] += superblock_bytes(type);
             s.next += 16 * superblock_bytes(type);
             s.x += s.superblock ? s.n : 0;
@@ -604,6 +608,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     const TypeInfo *info = type_info(type);
     Avx512Panel *panel = &((VnniGemmMemory *)s->memory)->panels[r / PANEL_ROWS];
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
+    const uint8_t *end = rows_after(s->p->w, s->p->w->rows, 0);
     Prefetch prefetch = *s->prefetch; // in registers
     PackTarget to = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
 
@@ -613,9 +618,9 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
 
         for (int c = 0; c < s->n_cols; c += SUPERBLOCK) {
             for (int i = 0; i < 16; i++) p[i] = row[i] + c / SUPERBLOCK * superblock_bytes(type);
-            superblock_pad(p, 16, padded, s->n_cols - c, type);
+            superblock_pad(p, 16, padded, end, s->n_cols - c, type);
             to.out = panel->q[half] + c * 16;
-            unpack_16_rows(type, p, panel->scale[half] + c / info->group,
+            unpack_16_rows(type, p, s->n_cols - c, panel->scale[half] + c / info->group,
                            panel->min[half] + c / info->group, pack_columns, &to);
         }
     }
@@ -954,7 +959,7 @@ static double avx512_peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
+// GEMV_ROWS: threads get rows in multiples of this, which fill the vectors of decode.
 // GEMM_TOKENS: number of tokens from which small_batch is faster than decode, except for the types
 // of GEMM_FOR_2. Time of small_batch / time of decode, weights in L3 (Zen 5, 2026-11-28):
 //

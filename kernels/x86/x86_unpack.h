@@ -163,8 +163,9 @@ INLINE void unpack_scale_bytes(Type type, const uint8_t *const *row, ScaleBytes 
 }
 
 // Unpacks the scales and, where the type has them, the minima of a superblock of WIDTH rows, as
-// [group][row]. Codebook types are not handled.
-INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[WIDTH],
+// [group][row]. Those behind the first n_cols columns become zeros (superblock_pad). Codebook types
+// are not handled.
+INLINE void unpack_scales(Type type, const uint8_t *const *row, int n_cols, float (*scale)[WIDTH],
                           float (*min)[WIDTH]) {
     const TypeInfo *info = type_info(type);
     Floats d, m;
@@ -189,6 +190,10 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
         load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
         store_n(scale[g], WIDTH, d);
         if (info->has_min) store_n(min[g], WIDTH, splat(0) - m);
+    }
+    for (int g = n_cols / 32; g < 8; g++) {
+        store_n(scale[g], WIDTH, splat(0));
+        store_n(min[g], WIDTH, splat(0));
     }
 }
 
