@@ -357,6 +357,16 @@ INLINE int round_int8(const Floats *v, int8_t *q) {
 //   a, b     unpacklo, unpackhi of r[0], r[1]:  {r0.d0, r1.d0, r0.d1, r1.d1}, {r0.d2, r1.d2, ...}
 //   c, d     the same of r[2], r[3]
 //   out[0]   {r0.d0, r1.d0, r2.d0, r3.d0} in each lane, which is rows 0 to 15 in order
+// Lane i of r[n] holds 16 bytes of row 4 i + n: out as transpose_rows() returns it.
+INLINE void transpose_lanes(Integers out[4], const Integers r[4]) {
+    Integers a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    Integers c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
 INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t offset) {
     Integers r[4];
 #pragma GCC unroll 4
@@ -367,13 +377,7 @@ INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t of
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, load_16(p[8] + offset));
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, load_16(p[12] + offset));
     }
-
-    Integers a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
-    Integers c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
-    out[0] = _mm512_unpacklo_epi64(a, c);
-    out[1] = _mm512_unpackhi_epi64(a, c);
-    out[2] = _mm512_unpacklo_epi64(b, d);
-    out[3] = _mm512_unpackhi_epi64(b, d);
+    transpose_lanes(out, r);
 }
 
 #endif

@@ -154,6 +154,37 @@ INLINE __m512 f16_of_blocks_18(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, ninth, b)));
 }
 
+// A superblock of Q8_0: 8 blocks of 17 words, of which the first is the scale. Of the scales, lane
+// 0 gets those of blocks {0 2 4 6} and lane 2 those of blocks {1 3 5 7}; the other lanes are not
+// set.
+INLINE void unpack_q8_0(__m512i q[4], __m512 *scale, const uint8_t *p) {
+    const __m512i words = _mm512_set_epi16(                             // of the first 2 blocks
+        33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, //
+        16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
+    const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16);
+    __m512i v[5];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm512_loadu_si512(p + 64 * j);
+        __asm__("" : "+v"(v[j])); // else gcc 12 loads it three times
+    }
+    v[4] = _mm512_castsi128_si512(load_16(p + 256));
+
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m512i at = _mm512_add_epi16(words, _mm512_set1_epi16((short)(2 * j)));
+        q[j] = _mm512_permutex2var_epi16(v[j], at, v[j + 1]) ^ _mm512_set1_epi8((char)128);
+    }
+
+    // The scales are words 2 j and 17 + 2 j of v[j].
+    __m512i s = v[0];
+#pragma GCC unroll 3
+    for (int j = 1; j < 4; j++)
+        s = _mm512_mask_mov_epi16(s, (1u << 2 * j) | (1u << (17 + 2 * j)), v[j]);
+    s = _mm512_srlv_epi32(s, shift);
+    *scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(s));
+}
+
 // Q4_K and Q5_K; the 12 bytes are drawn at scales_q4_k (x86_unpack.h). Scales and minima become 16
 // dwords, {s0-s3, m0-m3, s4-s7, m4-m7}, and are multiplied by d or dmin. Each is then copied to the
 // two groups of 16 that make a group of 32.
