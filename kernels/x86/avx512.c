@@ -282,7 +282,8 @@ INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type
 // 2026-11-28).
 INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
     const int most = 127 * 4 * type_info(type)->max_q; // of four products
-    const int n_halves = g->n_cols > 128 ? 2 : 1;
+    const int step = type == TYPE_Q8_0 ? 1 : 2;        // times 64 columns
+    const int n_steps = min_int(4 / step, div_up(g->n_cols, 64 * step));
     GemvMemory *m = g->memory;
 
     if (has_scale_bytes(type))
@@ -294,7 +295,8 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
             integers_tq1_0((__m256i *)m->trits[i], (const void *)g->row[i]);
 
 #pragma GCC unroll 1
-    for (int half = 0; half < n_halves; half++) {
+    for (int s = 0; s < n_steps; s++) {
+        const int first = step * s;
         __m512i quads[2][2][4]; // [token][64 columns]: lane i of register n: columns [16 i, + 16)
                                 // of rows 4 n to 4 n + 3
 
@@ -304,11 +306,11 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++)
 #pragma GCC unroll 2
-                for (int j = 0; j < 2; j++) {
-                    const int k = 128 * half + 64 * j;
+                for (int j = 0; j < step; j++) {
+                    const int k = 64 * (first + j);
                     __m512i u = type == TYPE_TQ1_0
                                     ? _mm512_load_si512(m->trits[4 * n + i] + k)
-                                    : integers_64(type, g->row[4 * n + i], 2 * half + j);
+                                    : integers_64(type, g->row[4 * n + i], first + j);
 #pragma GCC unroll 2
                     for (int t = 0; t < nt; t++)
                         dot[t][j][i] = _mm512_dpbusd_epi32(
@@ -319,19 +321,19 @@ INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
 #pragma GCC unroll 2
             for (int t = 0; t < nt; t++)
 #pragma GCC unroll 2
-                for (int j = 0; j < 2; j++)
+                for (int j = 0; j < step; j++)
                     quads[t][j][n] = add_neighbors(
                         add_neighbors(dot[t][j][0], dot[t][j][1], most < 32768),
                         add_neighbors(dot[t][j][2], dot[t][j][3], most < 32768), 2 * most < 32768);
-            prefetch_bytes(g->next + (8 * half + 2 * n) * superblock_bytes(type),
-                           2 * superblock_bytes(type));
+            prefetch_bytes(g->next + (4 * first + step * n) * superblock_bytes(type),
+                           step * superblock_bytes(type));
         }
 
 #pragma GCC unroll 2
         for (int t = 0; t < nt; t++)
 #pragma GCC unroll 2
-            for (int j = 0; j < 2; j++) {
-                const int i = 4 * half + 2 * j;
+            for (int j = 0; j < step; j++) {
+                const int i = 2 * (first + j);
                 __m512i columns[4]; // 16 columns of 16 rows
                 exchange_lanes(columns, quads[t][j]);
                 sum[t] = gemv_add(sum[t], g, g->x + t, columns[0], columns[1], i, type);

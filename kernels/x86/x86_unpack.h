@@ -187,6 +187,7 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, int n_cols, floa
         return;
     }
     for (int g = 0; g < 8; g++) {
+        if (32 * g >= n_cols) break;
         load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
         store_n(scale[g], WIDTH, d);
         if (info->has_min) store_n(min[g], WIDTH, splat(0) - m);
