@@ -46,12 +46,17 @@ typedef struct {
 } Bench;
 
 // Arithmetic operations of a forward pass over n tokens at a depth, with the logits of n_logits of
-// them: two per weight, and 4 * depth * q for the products q.k and the weighted sum of values.
+// them: two per weight, and 4 * depth * q for the products q.k and the weighted sum of values. In
+// the last layer, only tokens with logits are multiplied by the matrices that follow attention.
 static double pass_operations(const Model *m, int n, int n_logits, double depth) {
+    const Layer *last = &m->layers[m->config.n_layers - 1];
     double q = m->config.n_heads * m->config.head_dim;
     double output = (double)m->output.rows * m->output.cols;
     double layers = model_pass_size(m, 1).weights - output;
-    return n * (2 * layers + 4 * q * depth * m->config.n_layers) + 2 * n_logits * output;
+    double qkv = (double)(last->wq.rows + last->wk.rows + last->wv.rows) * m->config.dim;
+    double skipped = (n - n_logits) * (layers / m->config.n_layers - qkv);
+    return n * (2 * layers + 4 * q * depth * m->config.n_layers) +
+           2 * (n_logits * output - skipped);
 }
 
 // Bytes read by a forward pass over n tokens: the weights once, and the KV cache of every sequence.
