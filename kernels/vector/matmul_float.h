@@ -159,7 +159,7 @@ INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
             int row = min_int(s->row + r + h + i, s->p->row_end - 1);
             const char *p = (const char *)s->p->w->data + (size_t)row * s->p->w->row_bytes;
             for (int b = 0; b < FLOAT_BLOCK_COLS * bytes; b += 64)
-                __builtin_prefetch(p + (s->k + FLOAT_BLOCK_COLS) * bytes + b, 0, 2);
+                __builtin_prefetch(p + (s->k + FLOAT_BLOCK_COLS) * bytes + b, 0, 3);
             convert_row(type, p + s->k * bytes, m->rows[i], s->n_cols);
         }
         transpose_dwords(m->panels[r / FLOAT_PANEL][0] + h, sizeof m->panels[0][0], m->rows,
