@@ -1,8 +1,8 @@
 // Matrix products: the loops around the kernels of all vector backends, and the macros that make
 // kernel tables.
 //
-// gemv_quarters() is for few tokens. It is bound by reading the weights from memory, so it reads
-// four streams of rows and packs nothing.
+// gemv_quarters() is for few tokens and weights in float32 or 16 bits. It is bound by reading the
+// weights from memory, so it reads four streams of rows and packs nothing.
 //
 // gemm() is for many tokens. It divides a product into blocks that stay in the caches:
 //

@@ -32,8 +32,8 @@ static inline Prefetch prefetch_next_rows(const Tensor *w, int row, int n_rows, 
                       (int)(bytes * (size_t)nk / cols / 64)};
 }
 
-// Brings the next n lines into L1. Into L2 instead, a pass of 32 or 64 tokens takes 1.05 of the time
-// (8B in Q4_K_M, AVX-512 and AVX2, Zen 5, 2026-11-29).
+// Brings the next n lines into L1. Into L2 instead, a pass of 32 or 64 tokens takes 1.05 of the
+// time (8B in Q4_K_M, AVX-512 and AVX2, Zen 5, 2026-11-29).
 static inline void prefetch_lines(Prefetch *p, int n) {
     for (n = n < p->n_lines - p->next ? n : p->n_lines - p->next; n > 0; n--, p->next++) {
         size_t stream = (size_t)(p->next & ((1 << p->log_streams) - 1)),

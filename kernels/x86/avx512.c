@@ -275,14 +275,14 @@ INLINE void gemv_codebook_rows(__m512 *sum, const GemvRows *g, int nt, Type type
         sum[t] = add_products(sum[t], m->product[t], g->x[t].scale + at, halves);
 }
 
-// Multiplies a superblock of 16 rows of any other type by nt tokens, in halves of 128 columns. For
-// each row and half: 2 dot products of 64 bytes, 1.5 additions of neighbors, and half a shuffle;
-// for 16 rows and a group, 3 or 4 operations to scale it. With weights in L2, one row and token
-// take 3.1 ns for Q4_K, 3.6 for Q2_K, 3.9 for Q5_K, 4.1 for Q8_0 and 4.5 for Q6_K (Zen 5,
-// 2026-11-28).
+// Multiplies a superblock of 16 rows of any other type by nt tokens, 128 columns at a time. For
+// each row: 2 dot products of 64 bytes, 1.5 additions of neighbors, and half a shuffle; for 16 rows
+// and a group, 3 or 4 operations to scale it. With weights in L2, one row and token take 3.1 ns for
+// Q4_K, 3.4 for Q2_K, and 3.8 for Q5_K and Q6_K (Zen 5, 2026-11-29).
 INLINE void gemv_16_rows(__m512 *sum, const GemvRows *g, int nt, Type type) {
     const int most = 127 * 4 * type_info(type)->max_q; // of four products
-    const int step = type == TYPE_Q8_0 ? 1 : 2;        // times 64 columns
+    // Times 64 columns. Rows of Q8_0 that come here end within a superblock (gemv_q8_0_tokens).
+    const int step = type == TYPE_Q8_0 ? 1 : 2;
     const int n_steps = min_int(4 / step, div_up(g->n_cols, 64 * step));
     GemvMemory *m = g->memory;
 

@@ -27,13 +27,22 @@ INLINE __m512i join_halves(__m256i low, __m256i high) {
 INLINE __m512i words_of_halves(int low, int high) {
     return _mm512_inserti64x4(_mm512_set1_epi16((short)low), _mm256_set1_epi16((short)high), 1);
 }
-// The nibbles of two blocks of 16 bytes. In each block the low nibbles come first.
-INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
+// The low nibbles of lanes 0 and 2, the high nibbles of lanes 1 and 3.
+INLINE __m512i nibbles_of_lanes(__m512i v) {
     const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
                                            0x0004000400040004, 0x0004000400040004, 0, 0);
-    __m512i v = _mm512_broadcast_i32x4(load_16(a));
-    v = _mm512_mask_broadcast_i32x4(v, 0xff00, load_16(b));
     return _mm512_srlv_epi16(v, shift) & _mm512_set1_epi8(15);
+}
+// The nibbles of two blocks of 16 bytes. In each block the low nibbles come first.
+INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
+    __m512i v = _mm512_broadcast_i32x4(load_16(a));
+    return nibbles_of_lanes(_mm512_mask_broadcast_i32x4(v, 0xff00, load_16(b)));
+}
+// The same for neighboring blocks. With one load instead of two, decode of IQ4_XS takes 0.93 to
+// 0.97 of the time from memory, 0.90 in caches (Zen 5, 2026-11-29).
+INLINE __m512i nibbles_of_neighbors(const uint8_t *p) {
+    const __m512i quarters = _mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3);
+    return nibbles_of_lanes(_mm512_permutexvar_epi64(quarters, _mm512_castsi256_si512(load_32(p))));
 }
 
 // The values of IQ4 nibbles, plus 128 (kvalues_iq4nl + 128).
@@ -110,7 +119,7 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     case TYPE_Q5_1:
         return add_where(nibbles_of_blocks(a + 8, b + 8), bits_of_blocks(a + 4, b + 4), 16);
     case TYPE_IQ4_NL: return iq4_values_512(nibbles_of_blocks(a + 2, b + 2));
-    case TYPE_IQ4_XS: return iq4_values_512(nibbles_of_blocks(p + 8 + 32 * j, p + 24 + 32 * j));
+    case TYPE_IQ4_XS: return iq4_values_512(nibbles_of_neighbors(p + 8 + 32 * j));
     case TYPE_Q1_0:
         return add_where(_mm512_setzero_si512(), load_u64(p + j / 2 * 18 + 2 + j % 2 * 8), 2);
     case TYPE_Q2_0: return split_codes_512(p + j * 18 + 2);
