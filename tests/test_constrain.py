@@ -239,7 +239,7 @@ def small_numbers(cli):
 
 
 def hides_keywords(schema):
-    """True if a $ref has keywords beside it. Before draft 2019-09 it hides them, but they are satisfied by generated texts."""
+    """True if a $ref has keywords beside it. Before draft 2019-09 it hides them; generated texts satisfy them all the same."""
     annotations = {"$ref", "definitions", "$defs", "$id", "id"}
     return any(isinstance(s, dict) and "$ref" in s and set(s) - annotations for s in schema_closed.nodes(schema))
 

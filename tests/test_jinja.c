@@ -609,6 +609,23 @@ static char *nested(int n, const char *open, const char *close) {
     return all;
 }
 
+// Frees the n templates after every test_step(4)th was rendered: each must fail, with a message
+// that names a limit.
+static void check_limits(char **templates, int n) {
+    for (int i = 0; i < n; i += test_step(4)) {
+        Buffer text = {0}, mask = {0};
+        CHECK(!render(templates[i], "{\"s\":\"x\"}", &text, &mask), "%.60s", templates[i]);
+        CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") ||
+                  strstr(text.data, "at most") || strstr(text.data, "deeper"),
+              "%.60s: %s", templates[i], text.data);
+
+        buffer_free(&text);
+        buffer_free(&mask);
+    }
+
+    for (int i = 0; i < n; i++) free(templates[i]);
+}
+
 // Templates that would run forever or exhaust memory or the stack.
 static void hostile(void) {
     static const char doubling[] =
@@ -719,19 +736,7 @@ static void hostile(void) {
                  "", 0, ""),
     };
 
-    // The message names a limit.
-    for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i += test_step(4)) {
-        Buffer text = {0}, mask = {0};
-        CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &mask), "%.60s", bad[i]);
-        CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") ||
-                  strstr(text.data, "at most") || strstr(text.data, "deeper"),
-              "%.60s: %s", bad[i], text.data);
-
-        buffer_free(&text);
-        buffer_free(&mask);
-    }
-
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) free(bad[i]);
+    check_limits(bad, sizeof bad / sizeof *bad);
 }
 
 // Renders the template `arg` on a thread.

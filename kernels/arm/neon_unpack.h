@@ -215,7 +215,7 @@ INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow 
     const uint8_t *p;
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];
     superblock_rows(&p, 1, w, row, row + 1, k, type);
-    superblock_pad(&p, 1, padded, rows_after(w, w->rows, 0), w->cols - k, type);
+    superblock_pad(&p, 1, padded, matrix_row(w, w->rows), w->cols - k, type);
     if (type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K)
         unpack_bit_fields(type, p, out);
     else if (type_info(type)->nibble_offset || type == TYPE_Q8_0)

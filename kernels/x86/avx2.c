@@ -246,13 +246,13 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
 
 // Multiplies eight rows at a time by tokens [first, first + nt). nt is 1 or 2.
 INLINE void gemv_tokens(const Matmul *p, int first, int nt, Type type) {
-    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
+    const uint8_t *end = matrix_row(p->w, p->w->rows);
     Avx2Rows m;
 
     for (int r = p->row_begin; r < p->row_end; r += 8) {
         const Int8Activations *x = (const Int8Activations *)p->encoded + first;
         __m256 sum[2] = {splat(0), splat(0)};
-        const uint8_t *row[8], *next = rows_after(p->w, r, 8);
+        const uint8_t *row[8], *next = matrix_row(p->w, r + 8);
 
         superblock_rows(row, 8, p->w, r, p->row_end, 0, type);
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
@@ -396,7 +396,7 @@ INLINE void gemm_begin(GemmStep *s, Type type) {
 
 INLINE void gemm_pack(GemmStep *s, int r, Type type) {
     Avx2Rows *m = ((Avx2GemmMemory *)s->memory)->panel;
-    const uint8_t *end = rows_after(s->p->w, s->p->w->rows, 0);
+    const uint8_t *end = matrix_row(s->p->w, s->p->w->rows);
     for (int h = 0; h < 2; h++, m++, r += 8) {
         const uint8_t *p[8];
         prefetch_lines(s->prefetch, 8);
@@ -468,7 +468,7 @@ static double avx2_peak(int rounds) {
     return 6 * 8 * 64.0 * rounds;
 }
 
-// GEMV_ROWS: threads get rows in multiples of this, which fill the vectors of decode.
+// GEMV_ROWS: threads get rows in multiples of this, so that the vectors of decode are full.
 // GEMM_TOKENS, FLOAT_GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of
 // GEMM / time of decode:
 //

@@ -151,7 +151,7 @@ typedef struct {
     const VnniActivations *x;
     int superblock;      // 0 or 1 within x
     int n_cols;          // columns from this superblock on
-    const uint8_t *next; // as many bytes of the following 16 rows (rows_after)
+    const uint8_t *next; // as many bytes of the following 16 rows, to prefetch
 } GemvRows;
 
 // Adds the dot products of a group of 16 rows with a token to their sums. `half` is 1 for the
@@ -348,8 +348,8 @@ INLINE void gemv_tokens(const Matmul *p, int r, int first, int nt, Type type) {
     __m512 sum[2] = {splat(0), splat(0)};
 
     superblock_rows(g.row, 16, p->w, r, p->row_end, 0, type);
-    g.next = rows_after(p->w, r, 16);
-    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
+    g.next = matrix_row(p->w, r + 16);
+    const uint8_t *end = matrix_row(p->w, p->w->rows);
     for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
         g.superblock = k % K_BLOCK / SUPERBLOCK;
         g.n_cols = p->w->cols - k;
@@ -406,7 +406,7 @@ INLINE void gemv_q8_0_tokens(const Matmul *p, int r, int first, int nt) {
 
 #pragma GCC unroll 1
         for (int i = 0; i < 16; i++) {
-            const uint8_t *row = rows_after(p->w, min_int(r + i, p->row_end - 1), 0);
+            const uint8_t *row = matrix_row(p->w, min_int(r + i, p->row_end - 1));
             for (int b = begin; b < end; b++) {
                 __m512i q[4];
                 __m512 scale;
@@ -626,13 +626,13 @@ INLINE void small_batch_columns(void *arg, const __m512i q[8], int k) {
 
 INLINE void small_batch(const Matmul *p, Type type) {
     SmallBatchMemory *m = team_scratch();
-    const uint8_t *end = rows_after(p->w, p->w->rows, 0);
+    const uint8_t *end = matrix_row(p->w, p->w->rows);
 
     for (int r = p->row_begin; r < p->row_end; r += 16) {
         SmallBatch s = {.memory = m, .x = p->encoded, .n = p->n_tokens, .type = type};
         memset(m->sums, 0, (size_t)s.n * sizeof *m->sums);
         superblock_rows(s.row, 16, p->w, r, p->row_end, 0, type);
-        s.next = rows_after(p->w, r, 16);
+        s.next = matrix_row(p->w, r + 16);
 
         for (int k = 0; k < p->w->cols; k += SUPERBLOCK) {
             s.superblock = k % K_BLOCK / SUPERBLOCK;
@@ -698,7 +698,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     const TypeInfo *info = type_info(type);
     Avx512Panel *panel = &((VnniGemmMemory *)s->memory)->panels[r / PANEL_ROWS];
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
-    const uint8_t *end = rows_after(s->p->w, s->p->w->rows, 0);
+    const uint8_t *end = matrix_row(s->p->w, s->p->w->rows);
     Prefetch prefetch = *s->prefetch; // in registers
     PackTarget to = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
 
@@ -1049,7 +1049,7 @@ static double avx512_peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// GEMV_ROWS: threads get rows in multiples of this, which fill the vectors of decode.
+// GEMV_ROWS: threads get rows in multiples of this, so that the vectors of decode are full.
 // GEMM_TOKENS: number of tokens from which small_batch is faster than decode, except for the types
 // of GEMM_FOR_2. Time of small_batch / time of decode, weights in L3 (Zen 5, 2026-11-28):
 //

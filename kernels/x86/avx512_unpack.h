@@ -163,13 +163,14 @@ INLINE __m512 f16_of_blocks_18(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, ninth, b)));
 }
 
-// A superblock of Q8_0: 8 blocks of 17 words, of which the first is the scale. Of the scales, lane
-// 0 gets those of blocks {0 2 4 6} and lane 2 those of blocks {1 3 5 7}; the other lanes are not
-// set.
+// A superblock of Q8_0: 8 blocks of 17 words. The first word of a block is its scale. Lane 0 of
+// *scale holds the scales of blocks 0, 2, 4 and 6, lane 2 those of blocks 1, 3, 5 and 7; the other
+// lanes are undefined.
 INLINE void unpack_q8_0(__m512i q[4], __m512 *scale, const uint8_t *p) {
-    const __m512i words = _mm512_set_epi16(                             // of the first 2 blocks
-        33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, //
-        16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
+    // The integers of the first two blocks.
+    const __m512i words =
+        _mm512_set_epi16(33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 16, 15, 14,
+                         13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
     const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16);
     __m512i v[5];
 #pragma GCC unroll 4
